@@ -1,0 +1,1 @@
+"""What belongs to a chat besides its sandbox: uploads, previews, prompt, skills."""

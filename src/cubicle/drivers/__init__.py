@@ -1,0 +1,1 @@
+"""Where a sandbox lives. Only app.py knows which driver is used; no driver imports another."""

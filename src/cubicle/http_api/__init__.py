@@ -1,0 +1,1 @@
+"""The plain HTTP and WebSocket doors. Every error becomes a problem document in one place."""

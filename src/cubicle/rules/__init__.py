@@ -1,0 +1,1 @@
+"""What the specification decides: pure functions, no await, no I/O, no framework."""

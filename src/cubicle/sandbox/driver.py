@@ -1,0 +1,96 @@
+"""The driver contract: where a sandbox lives.
+
+    SandboxError
+    ├── StartFailed      the sandbox could not be started; the message says why, in words
+    ├── NotRunning       there is no such sandbox, or it is not up
+    └── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class SandboxError(Exception):
+    """A sandbox could not do what was asked; the message is for people."""
+
+
+class StartFailed(SandboxError):
+    """The sandbox could not be started."""
+
+
+class NotRunning(SandboxError):
+    """There is no such sandbox, or it is not up."""
+
+
+class Unusable(SandboxError):
+    """This driver cannot work on this host."""
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a driver finds of one sandbox among its own objects."""
+
+    name: str
+    owner: str | None
+    """The digest of the chat that it belongs to; None for a blank one of the pool."""
+    state: State
+    reason: str = ""
+    """Why it failed, in words."""
+    image: str = ""
+    current: bool = True
+    """Made from the image and the guest that a new sandbox would get today."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one sandbox may use."""
+
+    memory_bytes: int = 2 * 1024**3
+    cpus: float = 2.0
+    pids: int = 512
+    disk_bytes: int = 10 * 1024**3
+
+
+class Driver(Protocol):
+    """Makes sandboxes. A sandbox is known by a name that the fleet chose (letters and digits, fixed length).
+
+    Verbs may be called at any time and for any name; calls for one name come one after the other (the fleet sees to
+    it), calls for different names at once. Sandboxes outlive the driver object and the service: a new driver object
+    over the same state finds them by `running()`.
+    """
+
+    async def open(self) -> None:
+        """Check the host (raise Unusable), and clean up what a crash left half-made. Called once, before all else."""
+
+    async def close(self) -> None:
+        """Let go of what the driver object holds; sandboxes stay up."""
+
+    async def start(self, name: str, owner: str | None) -> None:
+        """Bring it up: make it if it is new, start it if it is stopped, do nothing if it runs.
+
+        With an owner, bind it to that owner for good; a blank one that runs becomes the owner's without a restart.
+        When this returns, `connect` works at once. Raises StartFailed, and then leaves nothing running.
+        """
+
+    async def stop(self, name: str) -> None:
+        """End all its processes; keep its files and its owner. Nothing happens if it is not up."""
+
+    async def delete(self, name: str) -> None:
+        """Stop it and remove everything of it. Nothing happens if there is none."""
+
+    async def running(self) -> list[Seen]:
+        """Every sandbox that there is, up or not."""
+
+    async def connect(self, name: str) -> socket.socket:
+        """A new byte stream to its guest, as a connected non-blocking socket. Raises NotRunning."""
