@@ -49,34 +49,75 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
 
-    host: str = Field("127.0.0.1", description="Address to listen on. A wider one without a key starts with a loud warning.")
+    host: str = Field(
+        "127.0.0.1", description="Address to listen on. A wider one without a key starts with a loud warning."
+    )
     port: int = Field(8081, ge=0, le=65535, description="Port to listen on.")
     root_path: str = Field("", description="Path prefix under which a reverse proxy serves the service.")
-    public_base_url: str = Field("", description="Address that people and models reach the service at; empty: the address it listens on.")
-    data_dir: Path = Field(_state_dir("data"), description="All state of the service. Two services with two of them do not meet.")
-    image_dir: Path = Field(_state_dir("images"), description="Built sandbox images: a cache that all services of the machine share.")
+    public_base_url: str = Field(
+        "",
+        description="Address that people and models reach the service at; empty: the address it listens on.",
+    )
+    data_dir: Path = Field(
+        _state_dir("data"), description="All state of the service. Two services with two of them do not meet."
+    )
+    image_dir: Path = Field(
+        _state_dir("images"),
+        description="Built sandbox images: a cache that all services of the machine share.",
+    )
 
-    driver: DriverName = Field(DriverName.OCI, description="Where sandboxes live: oci (embedded), docker, kubernetes, memory (no walls, for tests).")
+    driver: DriverName = Field(
+        DriverName.OCI,
+        description="Where sandboxes live: oci (embedded), docker, kubernetes, memory (no walls, for tests).",
+    )
     oci_runtime: str = Field("", description="runc, crun, runsc or a path; empty: the first that works on this host.")
-    docker_runtime: str = Field("", description="Runtime that the Docker engine uses for sandboxes (runsc, kata, …); empty: its default.")
-    sandbox_image: str = Field("standard", description="Image variant (slim, standard, full) or the name of a built image.")
-    pool_size: int = Field(2, ge=0, le=64, description="Blank sandboxes kept running, so that a new chat does not wait for a start.")
+    docker_runtime: str = Field(
+        "",
+        description="Runtime that the Docker engine uses for sandboxes (runsc, kata, …); empty: its default.",
+    )
+    sandbox_image: str = Field(
+        "standard", description="Image variant (slim, standard, full) or the name of a built image."
+    )
+    pool_size: int = Field(
+        2,
+        ge=0,
+        le=64,
+        description="Blank sandboxes kept running, so that a new chat does not wait for a start.",
+    )
     sandbox_memory_mb: int = Field(2048, ge=64, description="Memory limit of a sandbox, MiB.")
     sandbox_cpus: float = Field(2.0, gt=0, description="CPU limit of a sandbox.")
     sandbox_pids: int = Field(512, ge=16, description="Process limit of a sandbox.")
     sandbox_disk_mb: int = Field(10240, ge=16, description="Disk limit of a sandbox, MiB.")
 
     mcp_api_key: str = Field("", description="Bearer secret of the service; empty: no authentication.")
-    api_keys_file: Path | None = Field(None, description="JSON file of key to tenant, for several customers on one service.")
-    mcp_paths: Annotated[tuple[str, ...], NoDecode] = Field(("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas.")
-    single_user_mode: Isolation = Field(Isolation.LENIENT, description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.")
+    api_keys_file: Path | None = Field(
+        None, description="JSON file of key to tenant, for several customers on one service."
+    )
+    mcp_paths: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas."
+    )
+    single_user_mode: Isolation = Field(
+        Isolation.LENIENT,
+        description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.",
+    )
 
-    command_timeout: float = Field(120, ge=1, le=86400, description="Seconds a command may run when the call does not say.")
-    container_max_age_hours: float = Field(24, gt=0, description="Hours of idleness after which a sandbox is stopped; fractions are allowed.")
-    data_max_age_days: float = Field(30, gt=0, description="Days after the last use at which everything of a chat is removed.")
+    command_timeout: float = Field(
+        120, ge=1, le=86400, description="Seconds a command may run when the call does not say."
+    )
+    container_max_age_hours: float = Field(
+        24, gt=0, description="Hours of idleness after which a sandbox is stopped; fractions are allowed."
+    )
+    data_max_age_days: float = Field(
+        30, gt=0, description="Days after the last use at which everything of a chat is removed."
+    )
     max_upload_mb: int = Field(512, ge=1, description="Largest upload, MiB.")
-    view_images: ViewImages = Field(ViewImages.TEXT, description="How view answers for an image: text (a data: URI) or blocks (a real MCP image block).")
-    log_format: LogFormat = Field(LogFormat.AUTO, description="text, json, or auto: JSON when standard error is not a terminal.")
+    view_images: ViewImages = Field(
+        ViewImages.TEXT,
+        description="How view answers for an image: text (a data: URI) or blocks (a real MCP image block).",
+    )
+    log_format: LogFormat = Field(
+        LogFormat.AUTO, description="text, json, or auto: JSON when standard error is not a terminal."
+    )
 
     @field_validator("single_user_mode", mode="before")
     @classmethod
@@ -104,7 +145,7 @@ def load(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         lines = [
-            f"{'.'.join(str(p) for p in e['loc']).upper()}: {e['msg'].removeprefix('Value error, ')} (it is {e['input']!r})"
+            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg'].removeprefix('Value error, ')} (it is {e['input']!r})"
             for e in error.errors()
         ]
         raise BadSettings("; ".join(lines)) from None

@@ -17,6 +17,8 @@ Streams: for `run`, 0 is the command's input (host to guest), 1 its output and 2
 uses 0, and `edit` uses 0 for the old and 1 for the new text.
 """
 
+from __future__ import annotations
+
 import json
 import struct
 
@@ -37,30 +39,31 @@ class WireError(Exception):
     """The other side broke the rules of the wire; the connection cannot go on."""
 
 
-def frame(channel, kind, payload=b"", stream=0):
+def frame(channel: int, kind: int, payload: bytes = b"", stream: int = 0) -> bytes:
     """One frame as bytes."""
     if len(payload) > MAX_PAYLOAD:
         raise WireError("a frame of %d bytes is over the limit of %d" % (len(payload), MAX_PAYLOAD))
     return HEADER.pack(len(payload), channel, kind, stream, 0) + payload
 
 
-def message(channel, kind, **fields):
+def message(channel: int, kind: int, **fields: object) -> bytes:
     """One frame whose payload is JSON."""
     return frame(channel, kind, json.dumps(fields, separators=(",", ":")).encode())
 
 
-def credit(channel, amount):
+def credit(channel: int, amount: int) -> bytes:
     """One frame that gives credit back."""
     return HEADER.pack(4, channel, CREDIT, 0, 0) + _CREDIT.pack(amount)
 
 
-def read_credit(payload):
+def read_credit(payload: bytes | memoryview) -> int:
     if len(payload) != 4:
         raise WireError("a credit frame has four bytes")
-    return _CREDIT.unpack(payload)[0]
+    amount: int = _CREDIT.unpack(payload)[0]
+    return amount
 
 
-def read_message(payload):
+def read_message(payload: bytes | memoryview) -> dict[str, object]:
     """The JSON object of a frame; anything else is a broken wire."""
     try:
         fields = json.loads(bytes(payload))
@@ -71,7 +74,7 @@ def read_message(payload):
     return fields
 
 
-def read_header(data, offset=0):
+def read_header(data: bytes | bytearray | memoryview, offset: int = 0) -> tuple[int, int, int, int]:
     """(length, channel, kind, stream) of the header at offset, checked."""
     length, channel, kind, stream, _ = HEADER.unpack_from(data, offset)
     if length > MAX_PAYLOAD:

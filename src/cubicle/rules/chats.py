@@ -25,9 +25,7 @@ class Chat:
 
     def __post_init__(self) -> None:
         if not _CHAT_ID.fullmatch(self.id):
-            raise BadChatId(
-                "A chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ - and does not start with a dot."
-            )
+            raise BadChatId("A chat id is 1 to 128 characters of A-Z a-z 0-9 . _ : @ - and does not start with a dot.")
 
     @property
     def digest(self) -> str:

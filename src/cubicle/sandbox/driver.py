@@ -1,9 +1,9 @@
 """The driver contract: where a sandbox lives.
 
-    SandboxError
-    ├── StartFailed      the sandbox could not be started; the message says why, in words
-    ├── NotRunning       there is no such sandbox, or it is not up
-    └── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
+SandboxError
+├── StartFailed      the sandbox could not be started; the message says why, in words
+├── NotRunning       there is no such sandbox, or it is not up
+└── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
 """
 
 from __future__ import annotations

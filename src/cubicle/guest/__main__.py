@@ -1,0 +1,121 @@
+"""PID 1 of a sandbox: `python3 -I -S guest.pyz '<json>'`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+from . import census, files, ports, run, wire
+from .commands import Office
+from .identity import Identity
+from .link import Channel, Link
+from .loop import READ, Loop
+
+
+class Guest:
+    """The whole guest: one loop, its commands, and the links that the host has open."""
+
+    def __init__(self, config: dict[str, object]) -> None:
+        self.loop = Loop()
+        self.began = time.monotonic()
+        self.home = str(config.get("home", "/home/assistant"))
+        env = config.get("env")
+        aliases = config.get("aliases")
+        identity = Identity(int(str(config.get("uid", 1000))), int(str(config.get("gid", 1000))))
+        if identity.switches:
+            os.setgroups([])
+        self.office = Office(self.loop, identity, self.home, dict(env) if isinstance(env, dict) else {})
+        shelf = files.Shelf(identity, dict(aliases) if isinstance(aliases, dict) else {})
+        self.links: list[Link] = []
+        self.operations = self._operations(shelf)
+        self._server = _listen(config)
+        self.loop.watch(self._server.fileno(), READ, self._accept)
+        self._reap_on_signal()
+
+    def _operations(self, shelf: files.Shelf) -> dict[str, type[Channel]]:
+        guest = self
+
+        class Hello(Channel):
+            def begin(self, request: dict[str, object]) -> None:
+                self.end(
+                    version=wire.VERSION,
+                    uptime=time.monotonic() - guest.began,
+                    commands=list(guest.office.commands),
+                )
+
+        class Stats(Channel):
+            def begin(self, request: dict[str, object]) -> None:
+                self.end(**census.usage(guest.home), uptime=time.monotonic() - guest.began, links=len(guest.links))
+
+        class Ping(Channel):
+            def begin(self, request: dict[str, object]) -> None:
+                self.end()
+
+        found: dict[str, type[Channel]] = {"hello": Hello, "stats": Stats, "ping": Ping}
+        found.update(run.operations(self.office))
+        for name, kind in files.OPERATIONS.items():
+            found[name] = type(kind.__name__, (kind,), {"shelf": shelf})
+        for name, port_kind in ports.OPERATIONS.items():
+            found[name] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
+        return found
+
+    def _accept(self, events: int) -> None:
+        try:
+            sock, _ = self._server.accept()
+        except OSError:
+            return
+        self.links.append(Link(self.loop, sock, self.operations, self.links.remove))
+
+    def _reap_on_signal(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+        def woken(events: int) -> None:
+            try:
+                numbers = os.read(reader, 4096)
+            except (BlockingIOError, InterruptedError):
+                return
+            if signal.SIGTERM in numbers and os.getppid() != 0:
+                self.loop.stopped = True
+            self.office.reap()
+
+        self.loop.watch(reader, READ, woken)
+
+
+def _listen(config: dict[str, object]) -> socket.socket:
+    inherited = config.get("listen_fd")
+    if isinstance(inherited, int):
+        server = socket.socket(fileno=inherited)
+        server.set_inheritable(False)
+    else:
+        path = str(config["socket"])
+        if os.path.exists(path):
+            os.unlink(path)
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        server.bind(path)
+        os.chmod(path, 0o600)
+        server.listen(64)
+    server.setblocking(False)
+    return server
+
+
+def main() -> None:
+    guest = Guest(json.loads(sys.argv[1]))
+    try:
+        guest.loop.run()
+    finally:
+        census.end_all()
+
+
+if __name__ == "__main__":
+    main()

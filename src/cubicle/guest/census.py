@@ -1,0 +1,130 @@
+"""Which processes are there, and which command started each.
+
+Every command carries a mark that its descendants inherit and that neither a new session, a new process group, a double
+fork nor an empty environment takes off: the hard limit of RLIMIT_LOCKS, which the kernel keeps but does not use. A
+limit can only be lowered, so the marks count down. A process can lower its own and hide from its command's end; it
+stays inside the sandbox and its limits all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+
+_RLIMIT_LOCKS = 10
+_TOP = 1 << 60
+
+
+class Marks:
+    """Hands out a new mark for every command."""
+
+    def __init__(self) -> None:
+        hard = resource.getrlimit(_RLIMIT_LOCKS)[1]
+        self._last = min(hard, _TOP) if hard != resource.RLIM_INFINITY else _TOP
+
+    def next(self) -> int:
+        """A new mark, worn by whatever is started from now on."""
+        self._last -= 1
+        resource.setrlimit(_RLIMIT_LOCKS, (self._last, self._last))
+        return self._last
+
+
+def processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def text(path: str) -> str:
+    """A small file of /proc; empty if the process is gone."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(65536).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def marked(mark: int) -> list[int]:
+    """Every living process that wears this mark."""
+    own = os.getpid()
+    found = []
+    for pid in processes():
+        if pid != own and _mark(pid) == mark and not _zombie(pid):
+            found.append(pid)
+    return found
+
+
+def _mark(pid: int) -> int:
+    for line in text("/proc/%d/limits" % pid).splitlines():
+        if line.startswith("Max file locks"):
+            fields = line.split()
+            return int(fields[4]) if fields[4].isdigit() else -1
+    return -1
+
+
+def _zombie(pid: int) -> bool:
+    stat = text("/proc/%d/stat" % pid)
+    return stat[stat.rfind(")") + 2 : stat.rfind(")") + 3] in ("Z", "X", "")
+
+
+def strike(pid: int, mark: int, number: int) -> int:
+    """Signal a command's group and everything that wears its mark; how many there were."""
+    try:
+        os.killpg(pid, number)
+    except OSError:
+        pass
+    found = marked(mark)
+    for other in found:
+        try:
+            os.kill(other, number)
+        except OSError:
+            pass
+    return len(found)
+
+
+def end_all() -> None:
+    """Kill every process of the sandbox but this one."""
+    own = os.getpid()
+    for pid in processes():
+        if pid != own and pid != os.getppid():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+
+
+def memory_kills() -> int:
+    """How often the kernel killed for want of memory in this sandbox, as far as it tells."""
+    for path in (
+        "/sys/fs/cgroup/memory.events",
+        "/sys/fs/cgroup/memory/memory.oom_control",
+    ):
+        for line in text(path).splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _number(*paths: str) -> int | None:
+    for path in paths:
+        value = text(path).strip()
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def usage(home: str) -> dict[str, object]:
+    """What the sandbox uses now."""
+    disk = os.statvfs(home)
+    cpu = _number("/sys/fs/cgroup/cpuacct/cpuacct.usage")
+    for line in text("/sys/fs/cgroup/cpu.stat").splitlines():
+        if line.startswith("usage_usec "):
+            cpu = int(line.split()[1]) * 1000
+    return {
+        "memory": _number("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        "memory_limit": _number("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        "cpu_seconds": None if cpu is None else cpu / 1e9,
+        "processes": len(processes()),
+        "disk_total": disk.f_blocks * disk.f_frsize,
+        "disk_free": disk.f_bavail * disk.f_frsize,
+        "memory_kills": memory_kills(),
+    }

@@ -1,0 +1,369 @@
+"""Commands: started as the user, limited in time, streamed with back-pressure, kept for whoever attaches again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections import deque
+from collections.abc import Callable
+
+from . import census, wire
+from .identity import Identity
+from .link import Channel, Refused
+from .loop import READ, Loop, Timer
+
+TAIL = 64 * 1024
+GRACE = 0.5
+TERM_TO_KILL = 2.0
+_KEPT = 16
+_LINGERING = 64
+
+
+class Tail:
+    """The last part of a command's output."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[tuple[int, bytes]] = deque()
+        self._size = 0
+        self.total = 0
+
+    def add(self, stream: int, chunk: bytes) -> None:
+        self.total += len(chunk)
+        if len(chunk) > TAIL:
+            chunk = chunk[-TAIL:]
+        self._chunks.append((stream, chunk))
+        self._size += len(chunk)
+        while self._size - len(self._chunks[0][1]) >= TAIL:
+            self._size -= len(self._chunks.popleft()[1])
+
+    @property
+    def offset(self) -> int:
+        """Where in the whole output the kept part begins."""
+        return self.total - self._size
+
+    def chunks(self) -> list[tuple[int, bytes]]:
+        return list(self._chunks)
+
+
+class Spec:
+    """What to run, as the host asked; anything odd is refused before a process exists."""
+
+    def __init__(self, request: dict[str, object], home: str, env: dict[str, str]) -> None:
+        argv = request.get("argv")
+        if not isinstance(argv, list) or not argv or not all(isinstance(a, str) and "\0" not in a for a in argv):
+            raise Refused("bad-request", "argv is a list of words without NUL")
+        self.argv: list[str] = argv
+        self.cwd = str(request.get("cwd") or home)
+        more = request.get("env") or {}
+        if not isinstance(more, dict):
+            raise Refused("bad-request", "env is an object")
+        self.env = {**env, **{str(k): str(v) for k, v in more.items()}}
+        limit = request.get("timeout")
+        self.timeout = float(limit) if isinstance(limit, (int, float)) else None
+        size = request.get("pty")
+        self.pty: tuple[int, int] | None = None
+        if isinstance(size, list) and len(size) == 2:
+            self.pty = (int(size[0]), int(size[1]))
+        self.merge = bool(request.get("merge", True))
+        self.stdin = bool(request.get("stdin", False)) or self.pty is not None
+        self.id = str(request.get("id") or os.urandom(8).hex())
+
+
+class Command:
+    """One command, from its start until the last of its output is delivered."""
+
+    def __init__(self, office: Office, spec: Spec) -> None:
+        self.office = office
+        self.id = spec.id
+        self.mark = 0
+        self.pid = 0
+        self.started = time.monotonic()
+        self.listener: Channel | None = None
+        self.tail = Tail()
+        self.outputs: dict[int, int] = {}  # descriptor -> stream
+        self.input = -1
+        self.has_pty = spec.pty is not None
+        self.code: int | None = None
+        self.signal: int | None = None
+        self.timed_out = False
+        self.ended = False  # the program itself is over
+        self.answered = False  # the answer is made
+        self._rest: int | None = None  # after the grace: how many more bytes belong to the answer
+        self._kills = census.memory_kills()
+        self._timers: list[Timer] = []
+        self._ending = False
+        self._spawn(spec)
+        if spec.timeout is not None:
+            self._later(spec.timeout, self._out_of_time)
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._timers.append(self.office.loop.later(seconds, callback))
+
+    def _spawn(self, spec: Spec) -> None:
+        mine: list[int] = []
+        theirs: list[int] = []
+        try:
+            if spec.pty is not None:
+                master, slave = os.openpty()
+                mine.append(master)
+                theirs.append(slave)
+                window_size(master, *spec.pty)
+                os.fchown(slave, self.office.identity.uid if self.office.identity.switches else -1, -1)
+                stdin = stdout = stderr = slave
+                self.input = os.dup(master)
+                self.outputs[master] = 1
+                spec.argv[:0] = ["setsid", "--ctty"]
+            else:
+                stdin = os.open("/dev/null", os.O_RDONLY)
+                if spec.stdin:
+                    os.close(stdin)
+                    stdin, self.input = os.pipe()
+                    mine.append(self.input)
+                theirs.append(stdin)
+                out, stdout = os.pipe()
+                mine.append(out)
+                theirs.append(stdout)
+                self.outputs[out] = 1
+                stderr = stdout
+                if not spec.merge:
+                    err, stderr = os.pipe()
+                    mine.append(err)
+                    theirs.append(stderr)
+                    self.outputs[err] = 2
+            self.mark = self.office.marks.next()
+            self.pid = self._exec(spec, stdin, stdout, stderr)
+        except OSError:
+            for fd in mine:
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        for fd in self.outputs:
+            os.set_blocking(fd, False)
+        if self.input >= 0:
+            os.set_blocking(self.input, False)
+
+    def _exec(self, spec: Spec, stdin: int, stdout: int, stderr: int) -> int:
+        with self.office.identity.spawner():
+            try:
+                child = subprocess.Popen(
+                    spec.argv,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    cwd=spec.cwd,
+                    env=spec.env,
+                    start_new_session=spec.pty is None,
+                )
+            except OSError as error:
+                if error.filename == spec.cwd and error.errno in (2, 13, 20):
+                    raise Refused("bad-cwd", "the working directory %s: %s" % (spec.cwd, error.strerror)) from None
+                raise Refused("bad-command", "%s: %s" % (spec.argv[0], error.strerror)) from None
+        child.returncode = 0  # the office reaps; the standard library must not try to
+        try:
+            with open("/proc/%d/oom_score_adj" % child.pid, "w") as file:
+                file.write("300")
+        except OSError:
+            pass
+        return child.pid
+
+    def attach(self, listener: Channel | None) -> None:
+        """From now on this listener hears the output; the one before, if any, hears nothing more."""
+        before, self.listener = self.listener, listener
+        if before is not None and listener is not None and not before.closed:
+            before.fail("taken", "another connection attached to this command")
+        self.pump()
+
+    def pump(self) -> None:
+        """Watch the outputs for which there is room."""
+        listener = self.listener
+        for fd in self.outputs:
+            if listener is None or self.answered or listener.may_send:
+                self.office.loop.watch(fd, READ, self._reader(fd))
+            else:
+                self.office.loop.unwatch(fd)
+        self._check_done()
+
+    def _reader(self, fd: int) -> Callable[[int], None]:
+        return lambda events: self._read(fd)
+
+    def _read(self, fd: int) -> None:
+        listener = self.listener if not self.answered else None
+        room = wire.MAX_PAYLOAD if listener is None else listener.may_send
+        if not room:
+            self.pump()
+            return
+        try:
+            chunk = os.read(fd, room)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            chunk = b""  # a pty whose other side is closed says EIO
+        if not chunk:
+            self._close_output(fd)
+            self._check_done()
+            return
+        if self.answered:
+            return  # a background process writes on; nobody listens, and it must not block or die for that
+        self.tail.add(self.outputs[fd], chunk)
+        if listener is not None:
+            listener.data(chunk, self.outputs[fd])
+            if not listener.may_send:
+                self.pump()
+        if self._rest is not None:
+            self._rest -= len(chunk)
+            self._check_done()
+
+    def _close_output(self, fd: int) -> None:
+        self.office.loop.unwatch(fd)
+        os.close(fd)
+        del self.outputs[fd]
+
+    def exited(self, status: int) -> None:
+        """The program is over; its output may still be in the pipe."""
+        self.ended = True
+        if os.WIFSIGNALED(status):
+            self.signal = os.WTERMSIG(status)
+        else:
+            self.code = os.WEXITSTATUS(status)
+        self.office.loop.later(GRACE, self._grace_over)
+        for fd in list(self.outputs):
+            self._read(fd)
+        self._check_done()
+
+    def _grace_over(self) -> None:
+        if self.answered:
+            return
+        self._rest = sum(waiting(fd) for fd in self.outputs)
+        self._check_done()
+
+    def _check_done(self) -> None:
+        drained = not self.outputs or (self._rest is not None and self._rest <= 0)
+        if self.ended and drained and not self._ending and not self.answered:
+            self._answer()
+
+    def _answer(self) -> None:
+        self.answered = True
+        for timer in self._timers:
+            timer.cancel()
+        if self.input >= 0:
+            os.close(self.input)
+            self.input = -1
+        if self.listener is not None:
+            self.listener.end(**self.exit())
+        self.office.settle(self)
+        if self.outputs:
+            self.office.linger(self)
+            self.pump()
+
+    def exit(self) -> dict[str, object]:
+        failed = self.code != 0 or self.signal is not None
+        return {
+            "code": self.code,
+            "signal": self.signal,
+            "timed_out": self.timed_out,
+            "out_of_memory": failed and census.memory_kills() > self._kills,
+            "seconds": round(time.monotonic() - self.started, 6),
+            "bytes": self.tail.total,
+        }
+
+    def release(self) -> None:
+        """Close what a background process still holds the other end of."""
+        for fd in list(self.outputs):
+            self._close_output(fd)
+
+    def _out_of_time(self) -> None:
+        if not self.ended or self.outputs:
+            self.timed_out = True
+            self.kill(TERM_TO_KILL)
+
+    def kill(self, patience: float) -> None:
+        """TERM, a while, KILL: everything that the command started; then the answer is made."""
+        if self._ending or self.answered:
+            return
+        self._ending = True
+        census.strike(self.pid, self.mark, signal.SIGTERM)
+        census.strike(self.pid, self.mark, signal.SIGCONT)
+        self._watch_end(time.monotonic() + patience)
+
+    def _watch_end(self, deadline: float) -> None:
+        late = time.monotonic() >= deadline
+        left = census.strike(self.pid, self.mark, signal.SIGKILL) if late else len(census.marked(self.mark))
+        given_up = time.monotonic() >= deadline + 1.0
+        if given_up or (self.ended and not left):
+            self._ending = False
+            self.ended = True
+            self._grace_over()
+            return
+        self.office.loop.later(0.02, lambda: self._watch_end(deadline))
+
+
+class Office:
+    """All commands of the sandbox: starts them, reaps them, remembers the last few."""
+
+    def __init__(self, loop: Loop, identity: Identity, home: str, env: dict[str, str]) -> None:
+        self.loop = loop
+        self.identity = identity
+        self.home = home
+        self.env = env
+        self.marks = census.Marks()
+        self.commands: dict[str, Command] = {}
+        self._by_pid: dict[int, Command] = {}
+        self._settled: deque[Command] = deque()
+        self._lingering: deque[Command] = deque()
+
+    def start(self, request: dict[str, object]) -> Command:
+        spec = Spec(request, self.home, self.env)
+        if spec.id in self.commands:
+            raise Refused("exists", "a command of this id is there already")
+        command = Command(self, spec)
+        self.commands[command.id] = command
+        self._by_pid[command.pid] = command
+        return command
+
+    def find(self, command_id: str) -> Command:
+        command = self.commands.get(command_id)
+        if command is None:
+            raise Refused("not-found", "no command of this id is known")
+        return command
+
+    def reap(self) -> None:
+        """Take every dead child, ours and the orphans that init inherits."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            command = self._by_pid.pop(pid, None)
+            if command is not None:
+                command.exited(status)
+
+    def settle(self, command: Command) -> None:
+        """Remember an answered command for a while, in bounded number."""
+        self._settled.append(command)
+        while len(self._settled) > _KEPT:
+            old = self._settled.popleft()
+            self.commands.pop(old.id, None)
+
+    def linger(self, command: Command) -> None:
+        self._lingering.append(command)
+        while len(self._lingering) > _LINGERING:
+            self._lingering.popleft().release()
+
+
+def window_size(fd: int, columns: int, rows: int) -> None:
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def waiting(fd: int) -> int:
+    """How many bytes can be read right now."""
+    count: int = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0]
+    return count

@@ -1,0 +1,400 @@
+"""Files: read, write, edit, stat, list, remove.
+
+Everything is done as the user that commands run as, so that a link laid in its way leads the guest nowhere that a
+command could not go; only what the service itself owns (uploads, skills) is written as root, in folders that commands
+cannot write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+
+from .identity import As, Identity
+from .link import Channel, Link, Refused
+
+TEMPORARY = ".cubicle-tmp-"
+_MOST_EDITED = 64 * 1024 * 1024
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+
+
+class Shelf:
+    """The sandbox's folders as the service may touch them."""
+
+    def __init__(self, identity: Identity, aliases: dict[str, str]) -> None:
+        self.identity = identity
+        self._aliases = aliases
+
+    def who(self, request: dict[str, object]) -> As:
+        return self.identity.root() if request.get("as_root") else self.identity.user()
+
+    def resolve(self, request: dict[str, object], follow: bool = True) -> str:
+        """The real path that the request names, if it lies in the roots that the request allows."""
+        path = request.get("path")
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise Refused("bad-request", "path is an absolute path")
+        if "\0" in path:
+            raise Refused("bad-name", "a path cannot hold NUL")
+        if follow:
+            real = os.path.realpath(path)
+        else:
+            head, name = os.path.split(path.rstrip("/") or "/")
+            real = os.path.join(os.path.realpath(head), name)
+        roots = request.get("roots")
+        if isinstance(roots, list) and not any(_beneath(real, str(root)) for root in roots):
+            raise Refused("outside", "the path is outside the folders that may be used here", resolved=real)
+        if request.get("as_root"):
+            for shown, writable in self._aliases.items():
+                if _beneath(real, shown):
+                    return writable + real[len(shown) :]
+        return real
+
+
+def _beneath(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def describe(path: str, found: os.stat_result) -> dict[str, object]:
+    return {
+        "path": path,
+        "kind": _KINDS.get(stat.S_IFMT(found.st_mode), "other"),
+        "size": found.st_size,
+        "mtime": found.st_mtime,
+        "mode": stat.S_IMODE(found.st_mode),
+        "inode": found.st_ino,
+        "blocks": found.st_blocks * 512,
+    }
+
+
+def open_regular(path: str) -> int:
+    """A descriptor of a plain file; a FIFO or a device neither hangs nor answers."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise Refused("is-directory", "it is a directory")
+    raise Refused("not-regular", "it is not a plain file")
+
+
+class FileChannel(Channel):
+    """A channel that has to do with files."""
+
+    shelf: Shelf
+
+
+class Read(FileChannel):
+    """Send a file, or a part of it."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self._fd = -1
+        self._left = 0
+        self._sent = 0
+
+    def begin(self, request: dict[str, object]) -> None:
+        path = self.shelf.resolve(request)
+        with self.shelf.who(request):
+            self._fd = open_regular(path)
+        found = os.fstat(self._fd)
+        offset, length = _whole(request, "offset", 0), _whole(request, "length", -1)
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        rest = max(0, found.st_size - offset)
+        self._left = rest if length < 0 else min(length, rest)
+        self.event(stat=describe(path, found), length=self._left)
+        self.ready()
+
+    def ready(self) -> None:
+        while self._fd >= 0:
+            room = min(self.may_send, self._left)
+            if not room and self._left:
+                return
+            chunk = os.read(self._fd, room) if room else b""
+            if not chunk:
+                self._close()
+                self.end(size=self._sent)
+                return
+            self._left -= len(chunk)
+            self._sent += len(chunk)
+            self.data(chunk)
+
+    def on_cancel(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Write(FileChannel):
+    """Put a whole file in place at once, when the last byte is there."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self._fd = -1
+        self._size = 0
+        self._request: dict[str, object] = {}
+        self._path = self._temporary = ""
+
+    def begin(self, request: dict[str, object]) -> None:
+        self._request = request
+        self._path = self.shelf.resolve(request)
+        with self.shelf.who(request):
+            if os.path.isdir(self._path):
+                raise Refused("is-directory", "it is a directory")
+            folder, name = os.path.split(self._path)
+            if len(os.fsencode(name)) > 255:
+                raise Refused("bad-name", "a file name has at most 255 bytes")
+            os.makedirs(folder, exist_ok=True)
+            self._fd, self._temporary = temporary(folder)
+
+    def on_data(self, stream: int, payload: bytes) -> None:
+        view = memoryview(payload)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            self.on_cancel()
+            raise
+        self._size += len(payload)
+        self.give(len(payload))
+
+    def on_eof(self, stream: int) -> None:
+        try:
+            with self.shelf.who(self._request):
+                created = publish(self._fd, self._temporary, self._path, _whole(self._request, "mode", 0o644))
+        except OSError:
+            self.on_cancel()
+            raise
+        self._fd = -1
+        self.end(created=created, size=self._size, path=self._path)
+
+    def on_cancel(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            with self.shelf.who(self._request):
+                _discard(self._temporary)
+
+
+def temporary(folder: str) -> tuple[int, str]:
+    path = os.path.join(folder, TEMPORARY + os.urandom(8).hex())
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
+
+
+def publish(fd: int, path: str, target: str, mode: int) -> bool:
+    """Give the finished file its mode and its name, and close it; whether it is new there."""
+    try:
+        mode = stat.S_IMODE(os.stat(target).st_mode)
+        created = False
+    except FileNotFoundError:
+        created = True
+    os.fchmod(fd, mode & 0o777)
+    os.rename(path, target)
+    os.close(fd)
+    return created
+
+
+def _discard(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+class Edit(FileChannel):
+    """Replace the one occurrence of a text."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self._request: dict[str, object] = {}
+        self._texts = [bytearray(), bytearray()]
+        self._ends = 0
+
+    def begin(self, request: dict[str, object]) -> None:
+        self._request = request
+        self.shelf.resolve(request)
+
+    def on_data(self, stream: int, payload: bytes) -> None:
+        if stream not in (0, 1) or sum(map(len, self._texts)) + len(payload) > _MOST_EDITED:
+            raise Refused("too-big", "the texts are too long to edit with")
+        self._texts[stream] += payload
+        self.give(len(payload))
+
+    def on_eof(self, stream: int) -> None:
+        self._ends += 1
+        if self._ends == 2:
+            path = self.shelf.resolve(self._request)
+            with self.shelf.who(self._request):
+                self._replace(path)
+
+    def _replace(self, path: str) -> None:
+        old, new = map(bytes, self._texts)
+        source = open_regular(path)
+        try:
+            size = os.fstat(source).st_size
+            if size > _MOST_EDITED:
+                raise Refused("too-big", "the file has %d bytes; at most %d can be edited" % (size, _MOST_EDITED))
+            content = read_all(source)
+        finally:
+            os.close(source)
+        places = _places(content, old)
+        if not places:
+            raise Refused("no-match", "the text does not occur in the file", carriage_returns=b"\r\n" in content)
+        lines = [content.count(b"\n", 0, place) + 1 for place in places]
+        if len(places) > 1:
+            raise Refused("many-matches", "the text occurs more than once", lines=lines)
+        content = content[: places[0]] + new + content[places[0] + len(old) :]
+        fd, temporary_path = temporary(os.path.dirname(path))
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            publish(fd, temporary_path, path, 0o644)
+        except OSError:
+            os.close(fd)
+            _discard(temporary_path)
+            raise
+        self.end(path=path, line=lines[0], size=len(content))
+
+
+def _places(content: bytes, old: bytes) -> list[int]:
+    """Where the text begins, overlapping ones too; the first few are enough to say no."""
+    places: list[int] = []
+    at = content.find(old) if old else -1
+    while at >= 0 and len(places) < 20:
+        places.append(at)
+        at = content.find(old, at + 1)
+    return places
+
+
+def read_all(fd: int) -> bytes:
+    chunks: list[bytes] = []
+    while True:
+        chunk = os.read(fd, 1 << 20)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+
+
+class Stat(FileChannel):
+    """What is there under a name."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        follow = bool(request.get("follow", True))
+        path = self.shelf.resolve(request, follow)
+        with self.shelf.who(request):
+            self.end(**describe(path, os.stat(path, follow_symlinks=follow)))
+
+
+class List(FileChannel):
+    """A folder's entries, as lines of JSON, depth first, in the order of their names."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self._request: dict[str, object] = {}
+        self._walk: Iterator[dict[str, object]] = iter(())
+        self._left = 0
+
+    def begin(self, request: dict[str, object]) -> None:
+        self._request = request
+        path = self.shelf.resolve(request)
+        with self.shelf.who(request):
+            if not stat.S_ISDIR(os.stat(path).st_mode):
+                raise Refused("not-directory", "it is not a directory")
+        self._left = _whole(request, "limit", 10_000)
+        self._walk = walk(path, "", _whole(request, "depth", 1), bool(request.get("hidden")))
+        self.ready()
+
+    def ready(self) -> None:
+        while not self.closed and self.may_send >= 32 * 1024:
+            lines, more = self._batch()
+            if lines:
+                self.data(b"".join(lines))
+            if not more:
+                self.end(complete=self._left > 0)
+
+    def _batch(self) -> tuple[list[bytes], bool]:
+        lines: list[bytes] = []
+        size = 0
+        with self.shelf.who(self._request):
+            while size < 16 * 1024:
+                entry = next(self._walk, None)
+                if entry is None:
+                    return lines, False
+                if self._left <= 0:
+                    return lines, False
+                self._left -= 1
+                lines.append(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+                size += len(lines[-1])
+        return lines, True
+
+    def on_cancel(self) -> None:
+        self._walk = iter(())
+
+
+def walk(base: str, prefix: str, depth: int, hidden: bool) -> Iterator[dict[str, object]]:
+    """Entries below base; what cannot be read is left out, links are never followed."""
+    try:
+        names = sorted(os.listdir(os.path.join(base, prefix)))
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(TEMPORARY) or (name.startswith(".") and not hidden):
+            continue
+        path = os.path.join(prefix, name)
+        full = os.path.join(base, path)
+        try:
+            entry = describe(path, os.lstat(full))
+            if entry["kind"] == "symlink":
+                entry["link"] = os.readlink(full)
+        except OSError:
+            continue
+        yield entry
+        if entry["kind"] == "directory" and depth > 1:
+            yield from walk(base, path, depth - 1, hidden)
+
+
+class Remove(FileChannel):
+    """Remove a file, or with `recursive` a whole folder."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        path = self.shelf.resolve(request, follow=False)
+        with self.shelf.who(request):
+            if request.get("recursive") and os.path.isdir(path) and not os.path.islink(path):
+                for folder, folders, names in os.walk(path, topdown=False):
+                    for name in names:
+                        os.unlink(os.path.join(folder, name))
+                    for name in folders:
+                        full = os.path.join(folder, name)
+                        if os.path.islink(full):
+                            os.unlink(full)
+                        else:
+                            os.rmdir(full)
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+        self.end()
+
+
+def _whole(request: dict[str, object], name: str, default: int) -> int:
+    value = request.get(name, default)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Refused("bad-request", "%s is a whole number" % name)
+    return value
+
+
+OPERATIONS: dict[str, type[FileChannel]] = {
+    "read": Read,
+    "write": Write,
+    "edit": Edit,
+    "stat": Stat,
+    "list": List,
+    "remove": Remove,
+}

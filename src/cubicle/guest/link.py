@@ -1,0 +1,304 @@
+"""One connection of the host: frames in, frames out, channels, credit.
+
+A channel is whatever answers an OPEN frame. It is told about data, the end of data, credit and cancellation; it sends
+through the methods of `Channel`. A channel that has no credit, or whose link is congested, must not send data: it
+returns and is called at `ready()` when it may go on.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from . import wire
+from .loop import READ, WRITE, Loop
+
+_RECEIVE = wire.MAX_PAYLOAD + 64 * 1024
+_MOST_QUEUED = 4 * 1024 * 1024
+
+
+class Refused(Exception):
+    """The request cannot be done; code and message go to the host."""
+
+    def __init__(self, code: str, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+class Channel:
+    """One exchange on a link. Subclasses do the work."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        self.link = link
+        self.number = number
+        self.window = wire.WINDOW
+        self.promised = wire.WINDOW
+        self.closed = False
+
+    def begin(self, request: dict[str, object]) -> None:
+        """The request of the OPEN frame; raise Refused to say no."""
+
+    def on_data(self, stream: int, payload: bytes) -> None:
+        self.give(len(payload))
+
+    def on_eof(self, stream: int) -> None:
+        pass
+
+    def ready(self) -> None:
+        """Data may be sent (again)."""
+
+    def on_cancel(self) -> None:
+        """The host does not want the answer any more."""
+
+    def on_lost(self) -> None:
+        """The link is gone; the default is the same as a cancellation."""
+        self.on_cancel()
+
+    @property
+    def may_send(self) -> int:
+        """How many data bytes may be sent right now."""
+        if self.closed or self.link.congested:
+            return 0
+        return min(self.window, wire.MAX_PAYLOAD)
+
+    def data(self, payload: bytes, stream: int = 0) -> None:
+        self.window -= len(payload)
+        self.link.send(wire.HEADER.pack(len(payload), self.number, wire.DATA, stream, 0), payload)
+
+    def give(self, amount: int) -> None:
+        """The host may send so many more bytes: called as they are consumed."""
+        self.promised += amount
+        if not self.closed:
+            self.link.send(wire.credit(self.number, amount))
+
+    def eof(self, stream: int = 0) -> None:
+        if not self.closed:
+            self.link.send(wire.frame(self.number, wire.EOF, b"", stream))
+
+    def event(self, **fields: object) -> None:
+        if not self.closed:
+            self.link.send(wire.message(self.number, wire.EVENT, **fields))
+
+    def end(self, **fields: object) -> None:
+        if self.link.forget(self):
+            self.link.send(wire.message(self.number, wire.END, **fields))
+
+    def fail(self, code: str, text: str, **details: object) -> None:
+        if self.link.forget(self):
+            self.link.send(wire.message(self.number, wire.FAIL, error=code, message=text[:2000], details=details))
+
+
+class Link:
+    """The host's end of one connection, as the guest sees it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        operations: dict[str, type[Channel]],
+        on_close: Callable[[Link], None],
+    ) -> None:
+        sock.setblocking(False)
+        self._loop = loop
+        self._sock = sock
+        self._operations = operations
+        self._on_close = on_close
+        self._buffer = bytearray(_RECEIVE)
+        self._filled = 0
+        self._out: deque[memoryview] = deque()
+        self._queued = 0
+        self._channels: dict[int, Channel] = {}
+        self._next = 2
+        self.open = True
+        loop.watch(sock.fileno(), READ, self._on_events)
+
+    @property
+    def congested(self) -> bool:
+        """Something waits for the socket; whoever makes data should wait too."""
+        return bool(self._out) or not self.open
+
+    def adopt(self, make: Callable[[Link, int], Channel]) -> Channel:
+        """A channel that the guest opens."""
+        number = self._next
+        self._next += 2
+        channel = make(self, number)
+        self._channels[number] = channel
+        return channel
+
+    def forget(self, channel: Channel) -> bool:
+        """Close the channel; False if it was closed before."""
+        if channel.closed:
+            return False
+        channel.closed = True
+        self._channels.pop(channel.number, None)
+        return True
+
+    def send(self, *parts: bytes) -> None:
+        if not self.open:
+            return
+        if not self._out:
+            try:
+                sent = self._sock.sendmsg(parts)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                self.close()
+                return
+        else:
+            sent = 0
+        for part in parts:
+            if sent >= len(part):
+                sent -= len(part)
+            else:
+                self._out.append(memoryview(part)[sent:])
+                self._queued += len(part) - sent
+                sent = 0
+        if self._out:
+            self._watch()
+
+    def close(self) -> None:
+        """Drop the connection and tell every channel."""
+        if not self.open:
+            return
+        self.open = False
+        self._loop.unwatch(self._sock.fileno())
+        self._sock.close()
+        self._out.clear()
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            channel.closed = True
+            channel.on_lost()
+        self._on_close(self)
+
+    def _watch(self) -> None:
+        events = WRITE if self._out else 0
+        if self._queued < _MOST_QUEUED:
+            events |= READ
+        self._loop.watch(self._sock.fileno(), events, self._on_events)
+
+    def _on_events(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        if self.open and events & READ:
+            self._receive()
+
+    def _flush(self) -> None:
+        try:
+            while self._out:
+                sent = self._sock.send(self._out[0])
+                self._queued -= sent
+                if sent < len(self._out[0]):
+                    self._out[0] = self._out[0][sent:]
+                else:
+                    self._out.popleft()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        self._watch()
+        if not self._out:
+            for channel in list(self._channels.values()):
+                if self._out:
+                    return
+                if channel.window > 0 and not channel.closed:
+                    channel.ready()
+
+    def _receive(self) -> None:
+        try:
+            got = self._sock.recv_into(memoryview(self._buffer)[self._filled :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            got = 0
+        if not got:
+            self.close()
+            return
+        self._filled += got
+        try:
+            self._parse()
+        except wire.WireError:
+            self.close()
+
+    def _parse(self) -> None:
+        start = 0
+        while self.open and self._filled - start >= wire.HEADER.size:
+            length, number, kind, stream = wire.read_header(self._buffer, start)
+            end = start + wire.HEADER.size + length
+            if end > self._filled:
+                break
+            payload = bytes(memoryview(self._buffer)[start + wire.HEADER.size : end])
+            start = end
+            self._dispatch(number, kind, stream, payload)
+        rest = self._filled - start
+        if start and rest:
+            self._buffer[:rest] = self._buffer[start : self._filled]
+        self._filled = rest
+
+    def _dispatch(self, number: int, kind: int, stream: int, payload: bytes) -> None:
+        if kind == wire.OPEN:
+            self._open(number, wire.read_message(payload))
+            return
+        channel = self._channels.get(number)
+        if channel is None:
+            return  # it ended while this frame was under way
+        try:
+            if kind == wire.DATA:
+                channel.promised -= len(payload)
+                if channel.promised < 0:
+                    raise wire.WireError("more data than was promised room for")
+                channel.on_data(stream, payload)
+            elif kind == wire.CREDIT:
+                channel.window += wire.read_credit(payload)
+                if not self.congested:
+                    channel.ready()
+            elif kind == wire.EOF:
+                channel.on_eof(stream)
+            elif kind in (wire.CANCEL, wire.END, wire.FAIL):
+                self.forget(channel)
+                channel.on_cancel()
+        except Refused as no:
+            channel.fail(no.code, str(no), **no.details)
+        except OSError as error:
+            channel.fail(*said(error))
+
+    def _open(self, number: int, request: dict[str, object]) -> None:
+        make = self._operations.get(str(request.get("op")))
+        if number % 2 == 0 or number in self._channels or len(self._channels) >= wire.MAX_CHANNELS:
+            raise wire.WireError("a channel that cannot be opened")
+        if make is None:
+            self.send(wire.message(number, wire.FAIL, error="bad-request", message="unknown operation"))
+            return
+        channel = make(self, number)
+        self._channels[number] = channel
+        try:
+            channel.begin(request)
+        except Refused as no:
+            channel.fail(no.code, str(no), **no.details)
+        except OSError as error:
+            channel.fail(*said(error))
+        except (TypeError, ValueError, KeyError) as error:
+            channel.fail("bad-request", "%s: %s" % (type(error).__name__, error))
+
+
+_CODES = {
+    2: "not-found",
+    1: "permission",
+    13: "permission",
+    17: "exists",
+    20: "not-directory",
+    21: "is-directory",
+    28: "no-space",
+    30: "read-only",
+    36: "bad-name",
+    40: "bad-name",
+    111: "refused",
+    122: "no-space",
+}
+
+
+def said(error: OSError) -> tuple[str, str]:
+    """(code, message) for an error of the operating system."""
+    return _CODES.get(error.errno or 0, "io"), error.strerror or str(error)

@@ -1,0 +1,94 @@
+"""A selector loop with timers: everything in the guest happens in its one thread."""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import select
+import time
+from collections.abc import Callable
+
+READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
+WRITE = select.EPOLLOUT
+
+
+class Timer:
+    """One callback at one time, unless it is cancelled first."""
+
+    __slots__ = ("callback", "when")
+
+    def __init__(self, when: float, callback: Callable[[], None]) -> None:
+        self.when = when
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    def __lt__(self, other: Timer) -> bool:
+        return self.when < other.when
+
+
+class Loop:
+    """Calls back when a descriptor is ready or a time has come."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
+        self._timers: list[Timer] = []
+        self._soon: list[Callable[[], None]] = []
+        self.stopped = False
+
+    def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
+        """Call back with the events of this descriptor; a second call replaces the first."""
+        old = self._watched.get(fd)
+        self._watched[fd] = (events, callback)
+        if old is None:
+            self._epoll.register(fd, events)
+        elif old[0] != events:
+            self._epoll.modify(fd, events)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a descriptor; it must still be open."""
+        if self._watched.pop(fd, None) is not None:
+            try:
+                self._epoll.unregister(fd)
+            except OSError as error:
+                if error.errno not in (errno.EBADF, errno.ENOENT):
+                    raise
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(time.monotonic() + seconds, callback)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next round, after what is ready now."""
+        self._soon.append(callback)
+
+    def run(self) -> None:
+        while not self.stopped:
+            self.turn()
+
+    def turn(self) -> None:
+        """One round: wait for something, then call everybody whose turn it is."""
+        for fd, events in self._epoll.poll(self._patience()):
+            watched = self._watched.get(fd)
+            if watched is not None:
+                watched[1](events)
+        soon, self._soon = self._soon, []
+        for callback in soon:
+            callback()
+        now = time.monotonic()
+        while self._timers and self._timers[0].when <= now:
+            due = heapq.heappop(self._timers).callback
+            if due is not None:
+                due()
+
+    def _patience(self) -> float:
+        if self._soon:
+            return 0
+        while self._timers and self._timers[0].callback is None:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            return -1
+        return max(0.0, self._timers[0].when - time.monotonic())

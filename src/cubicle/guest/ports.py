@@ -1,0 +1,246 @@
+"""Ports of the sandbox's own loopback: dial one for the host, or listen on one and pass each caller to the host."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import deque
+
+from . import wire
+from .link import Channel, Link, Refused, said
+from .loop import READ, WRITE, Loop
+
+_MOST_CALLERS = 512
+
+
+class PortChannel(Channel):
+    """A channel that has to do with a port."""
+
+    loop: Loop
+
+
+class Relay(PortChannel):
+    """Bytes both ways between one socket and the channel, with the channel's credit as back-pressure."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self._sock: socket.socket | None = None
+        self._out: deque[bytes] = deque()
+        self._out_ends = False
+        self._in_ended = False
+        self._out_ended = False
+
+    def connect(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._sock is None:
+            return
+        events = 0
+        if not self._in_ended and self.may_send:
+            events |= READ
+        if self._out or (self._out_ends and not self._out_ended):
+            events |= WRITE
+        if events:
+            self.loop.watch(self._sock.fileno(), events, self._on_events)
+        else:
+            self.loop.unwatch(self._sock.fileno())
+
+    def ready(self) -> None:
+        self._watch()
+
+    def on_data(self, stream: int, payload: bytes) -> None:
+        self._out.append(payload)
+        self._write()
+
+    def on_eof(self, stream: int) -> None:
+        self._out_ends = True
+        self._write()
+
+    def on_cancel(self) -> None:
+        self._drop()
+
+    def _on_events(self, events: int) -> None:
+        if events & WRITE:
+            self._write()
+        if self._sock is not None and events & READ and not self._in_ended:
+            self._read()
+
+    def _read(self) -> None:
+        room = self.may_send
+        if self._sock is None or not room:
+            self._watch()
+            return
+        try:
+            chunk = self._sock.recv(room)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._broken(error)
+            return
+        if chunk:
+            self.data(chunk)
+            if not self.may_send:
+                self._watch()
+            return
+        self._in_ended = True
+        self.eof()
+        self._finish()
+
+    def _write(self) -> None:
+        if self._sock is None:
+            return
+        try:
+            while self._out:
+                sent = self._sock.send(self._out[0])
+                self.give(sent)
+                if sent < len(self._out[0]):
+                    self._out[0] = self._out[0][sent:]
+                else:
+                    self._out.popleft()
+            if self._out_ends and not self._out_ended:
+                self._out_ended = True
+                self._sock.shutdown(socket.SHUT_WR)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._broken(error)
+            return
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._in_ended and self._out_ended:
+            self._drop()
+            self.end()
+        else:
+            self._watch()
+
+    def _broken(self, error: OSError) -> None:
+        self._drop()
+        self.fail(*said(error))
+
+    def _drop(self) -> None:
+        if self._sock is not None:
+            self.loop.unwatch(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+        self._out.clear()
+
+
+class Dial(Relay):
+    """Connect to a port of the sandbox; `connected` is said before the first byte."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self._addresses: list[tuple[int, str]] = []
+        self._port = 0
+
+    def begin(self, request: dict[str, object]) -> None:
+        port = request.get("port")
+        if not isinstance(port, int) or not 0 < port < 65536:
+            raise Refused("bad-request", "port is a number from 1 to 65535")
+        self._port = port
+        self._addresses = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+        self._next(OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)))
+
+    def _next(self, error: OSError) -> None:
+        while self._addresses:
+            family, address = self._addresses.pop(0)
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError:
+                continue
+            sock.setblocking(False)
+            if family == socket.AF_INET or family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            problem = sock.connect_ex((address, self._port))
+            if problem in (0, errno.EINPROGRESS):
+                self._sock = sock
+                self.loop.watch(sock.fileno(), WRITE, self._connected)
+                return
+            sock.close()
+        self.fail(*said(error))
+
+    def _watch(self) -> None:
+        if not self._port:
+            super()._watch()
+
+    def _connected(self, events: int) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        problem = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        self.loop.unwatch(sock.fileno())
+        if problem:
+            self._sock = None
+            sock.close()
+            self._next(OSError(problem, os.strerror(problem)))
+            return
+        self._port = 0
+        self.event(connected=True)
+        self._write()
+
+    def _write(self) -> None:
+        if not self._port:
+            super()._write()
+
+
+class Caller(Relay):
+    """One connection that came in on a port that the guest listens on."""
+
+
+class Listen(PortChannel):
+    """Listen on a port of the sandbox's loopback until the channel is cancelled."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self._server: socket.socket | None = None
+        self._callers: list[Caller] = []
+
+    def begin(self, request: dict[str, object]) -> None:
+        port = request.get("port")
+        if not isinstance(port, int) or not 0 <= port < 65536:
+            raise Refused("bad-request", "port is a number from 0 to 65535")
+        server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(("127.0.0.1", port))
+            server.listen(256)
+        except OSError:
+            server.close()
+            raise
+        server.setblocking(False)
+        self._server = server
+        self.loop.watch(server.fileno(), READ, self._accept)
+        self.event(listening=server.getsockname()[1])
+
+    def _accept(self, events: int) -> None:
+        if self._server is None:
+            return
+        try:
+            sock, _ = self._server.accept()
+        except OSError:
+            return
+        self._callers = [caller for caller in self._callers if not caller.closed]
+        if len(self._callers) >= _MOST_CALLERS:
+            sock.close()
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        kind = type("BoundCaller", (Caller,), {"loop": self.loop})
+        caller = self.link.adopt(kind)
+        assert isinstance(caller, Caller)
+        self._callers.append(caller)
+        self.link.send(wire.message(caller.number, wire.OPEN, op="accepted", listener=self.number))
+        caller.connect(sock)
+
+    def on_cancel(self) -> None:
+        if self._server is not None:
+            self.loop.unwatch(self._server.fileno())
+            self._server.close()
+            self._server = None
+
+
+OPERATIONS: dict[str, type[PortChannel]] = {"dial": Dial, "listen": Listen}
