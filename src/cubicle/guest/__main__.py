@@ -76,17 +76,14 @@ class Guest:
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, lambda number, frame: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
         def woken(events: int) -> None:
             try:
-                numbers = os.read(reader, 4096)
+                os.read(reader, 4096)
             except (BlockingIOError, InterruptedError):
                 return
-            if signal.SIGTERM in numbers and os.getppid() != 0:
-                self.loop.stopped = True
             self.office.reap()
 
         self.loop.watch(reader, READ, woken)
@@ -110,11 +107,7 @@ def _listen(config: dict[str, object]) -> socket.socket:
 
 
 def main() -> None:
-    guest = Guest(json.loads(sys.argv[1]))
-    try:
-        guest.loop.run()
-    finally:
-        census.end_all()
+    Guest(json.loads(sys.argv[1])).loop.run()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 
 _RLIMIT_LOCKS = 10
 _TOP = 1 << 60
@@ -79,17 +78,6 @@ def strike(pid: int, mark: int, number: int) -> int:
         except OSError:
             pass
     return len(found)
-
-
-def end_all() -> None:
-    """Kill every process of the sandbox but this one."""
-    own = os.getpid()
-    for pid in processes():
-        if pid != own and pid != os.getppid():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
 
 
 def memory_kills() -> int:

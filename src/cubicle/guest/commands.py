@@ -6,7 +6,6 @@ import fcntl
 import os
 import signal
 import struct
-import subprocess
 import termios
 import time
 from collections import deque
@@ -22,6 +21,7 @@ GRACE = 0.5
 TERM_TO_KILL = 2.0
 _KEPT = 16
 _LINGERING = 64
+_DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ)  # ignored by the guest or its Python
 
 
 class Tail:
@@ -137,7 +137,7 @@ class Command:
                     self.outputs[err] = 2
             self.mark = self.office.marks.next()
             self.pid = self._exec(spec, stdin, stdout, stderr)
-        except OSError:
+        except (OSError, Refused):
             for fd in mine:
                 os.close(fd)
             raise
@@ -150,28 +150,32 @@ class Command:
             os.set_blocking(self.input, False)
 
     def _exec(self, spec: Spec, stdin: int, stdout: int, stderr: int) -> int:
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, stdout, stderr))]
+        start = os.posix_spawn if "/" in spec.argv[0] else os.posix_spawnp
         with self.office.identity.spawner():
             try:
-                child = subprocess.Popen(
+                os.chdir(spec.cwd)
+            except OSError as error:
+                raise Refused("bad-cwd", "the working directory %s: %s" % (spec.cwd, error.strerror)) from None
+            try:
+                pid = start(
+                    spec.argv[0],
                     spec.argv,
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=stderr,
-                    cwd=spec.cwd,
-                    env=spec.env,
-                    start_new_session=spec.pty is None,
+                    spec.env,
+                    file_actions=actions,
+                    setsid=spec.pty is None,
+                    setsigdef=_DEFAULTED,
                 )
             except OSError as error:
-                if error.filename == spec.cwd and error.errno in (2, 13, 20):
-                    raise Refused("bad-cwd", "the working directory %s: %s" % (spec.cwd, error.strerror)) from None
                 raise Refused("bad-command", "%s: %s" % (spec.argv[0], error.strerror)) from None
-        child.returncode = 0  # the office reaps; the standard library must not try to
+            finally:
+                os.chdir("/")
         try:
-            with open("/proc/%d/oom_score_adj" % child.pid, "w") as file:
+            with open("/proc/%d/oom_score_adj" % pid, "w") as file:
                 file.write("300")
         except OSError:
             pass
-        return child.pid
+        return pid
 
     def attach(self, listener: Channel | None) -> None:
         """From now on this listener hears the output; the one before, if any, hears nothing more."""
