@@ -171,7 +171,7 @@ class Write(FileChannel):
             self.on_cancel()
             raise
         self._fd = -1
-        self.end(created=created, size=self._size, path=self._path)
+        self.end(created=created, size=self._size, path=os.path.realpath(str(self._request["path"])))
 
     def on_cancel(self) -> None:
         if self._fd >= 0:

@@ -14,31 +14,8 @@ from .loop import WRITE
 def operations(office: Office) -> dict[str, type[Channel]]:
     """The channel classes, bound to this sandbox's commands."""
 
-    class BoundRun(Run):
-        pass
-
-    class BoundAttach(Attach):
-        pass
-
-    class BoundSignal(Signal):
-        pass
-
-    class BoundResize(Resize):
-        pass
-
-    class BoundKill(Kill):
-        pass
-
-    bound: dict[str, type[CommandChannel]] = {
-        "run": BoundRun,
-        "attach": BoundAttach,
-        "signal": BoundSignal,
-        "resize": BoundResize,
-        "kill": BoundKill,
-    }
-    for kind in bound.values():
-        kind.office = office
-    return dict(bound)
+    kinds = (Run, Attach, Signal, Resize, Kill, Release)
+    return {kind.__name__.lower(): type(kind.__name__, (kind,), {"office": office}) for kind in kinds}
 
 
 class CommandChannel(Channel):
@@ -179,4 +156,16 @@ class Kill(CommandChannel):
             census.strike(0x7FFFFFFF, command.mark, 9)
         else:
             command.kill(max(0.0, min(float(patience), 60.0)))
+        self.end()
+
+
+class Release(CommandChannel):
+    """Nobody listens to the command any more; it goes on, and its last output is kept."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        command = self.office.find(str(request.get("id")))
+        listener = command.listener
+        if listener is not None and listener.link is self.link:
+            self.link.forget(listener)
+            command.attach(None)
         self.end()

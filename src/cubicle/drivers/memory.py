@@ -1,0 +1,250 @@
+"""Sandboxes without walls, for tests and for a first look: the true guest in a mount and pid namespace of its own.
+
+It sees the host's own root file system, with folders of its own over /home, /mnt, /run and /tmp. No image, no limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from cubicle.guest import bundle, wire
+from cubicle.sandbox.driver import NotRunning, Seen, StartFailed, State, Unusable
+
+_START_LIMIT = 10.0
+_ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/home/assistant",
+    "USER": "assistant",
+    "LANG": "C.UTF-8",
+    "TERM": "xterm-256color",
+}
+_SCRIPT = """
+set -e
+folder=$1 python=$2 config=$3
+mount -t tmpfs none /home && mkdir /home/assistant && mount --bind "$folder/home" /home/assistant
+mount -t tmpfs none /mnt && mkdir -p /mnt/user-data/uploads /mnt/user-data/outputs /mnt/skills
+mount -t tmpfs -o mode=0755 none /run && mkdir -m 0700 /run/cubicle && mkdir /run/cubicle/uploads /run/cubicle/skills
+for area in uploads skills; do mount --bind "$folder/$area" /run/cubicle/$area; done
+mount --bind "$folder/outputs" /mnt/user-data/outputs
+mount --bind "$folder/uploads" /mnt/user-data/uploads && mount -o remount,ro,bind /mnt/user-data/uploads
+mount --bind "$folder/skills" /mnt/skills && mount -o remount,ro,bind /mnt/skills
+cp "$folder/guest.pyz" /run/cubicle/guest.pyz
+mount --bind "$folder/tmp" /tmp
+mount -t proc proc /proc
+cd /
+exec "$python" -I -S /run/cubicle/guest.pyz "$config"
+"""
+
+
+class MemoryDriver:
+    """The driver contract over plain host processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "memory"
+        self._owners = folder / "memory-owners"
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._root = os.geteuid() == 0
+
+    async def open(self) -> None:
+        if not shutil.which("unshare"):
+            raise Unusable("The memory driver needs the unshare command (Debian: apt-get install util-linux).")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._owners.mkdir(parents=True, exist_ok=True)
+        for half_made in self._folder.glob("*.new"):
+            shutil.rmtree(half_made)
+
+    async def close(self) -> None:
+        self._children.clear()
+
+    async def start(self, name: str, owner: str | None) -> None:
+        place = self._folder / name
+        if not place.exists():
+            await asyncio.to_thread(self._make, place)
+        if owner is not None:
+            self._bind(name, owner)
+        if self._pid(place) is None:
+            await self._launch(name, place)
+
+    def _make(self, place: Path) -> None:
+        fresh = place.with_suffix(".new")
+        for area, mode in (("home", 0o755), ("outputs", 0o755), ("uploads", 0o755), ("skills", 0o755), ("tmp", 0o1777)):
+            (fresh / area).mkdir(parents=True)
+            (fresh / area).chmod(mode)
+        if self._root:
+            for area in ("home", "outputs"):
+                os.chown(fresh / area, 1000, 1000)
+        fresh.rename(place)
+
+    def _bind(self, name: str, owner: str) -> None:
+        link = self._owners / owner
+        if link.is_symlink():
+            if os.readlink(link) != name:
+                raise StartFailed("This chat already has another sandbox.")
+            return
+        os.symlink(name, link)
+
+    async def _launch(self, name: str, place: Path) -> None:
+        path = place / "guest.sock"
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+            with _short(path) as address:
+                server.bind(address)
+            server.listen(64)
+            config = {
+                "listen_fd": server.fileno(),
+                "env": _ENVIRONMENT,
+                "uid": 1000 if self._root else 0,
+                "gid": 1000 if self._root else 0,
+                "aliases": {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"},
+            }
+            (place / "guest.pyz").write_bytes(await asyncio.to_thread(_guest))
+            await asyncio.to_thread(self._spawn, name, place, server.fileno(), json.dumps(config))
+        pid = self._children[name].pid
+        (place / "pid").write_text(f"{pid} {_born(pid)}")
+        try:
+            async with asyncio.timeout(_START_LIMIT):
+                await self._answering(name)
+        except (TimeoutError, NotRunning):
+            reason = (place / "log").read_text(errors="replace").strip()[-500:]
+            await self.stop(name)
+            raise StartFailed(f"The guest did not come up: {reason or 'it said nothing'}") from None
+
+    def _spawn(self, name: str, place: Path, fd: int, config: str) -> None:
+        more = [] if self._root else ["--user", "--map-root-user"]
+        with (place / "log").open("wb") as output:
+            self._children[name] = subprocess.Popen(
+                [
+                    *("unshare", *more, "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
+                    *("/bin/sh", "-c", _SCRIPT, "sh", str(place), _python(), config),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[fd],
+                start_new_session=True,
+                cwd="/",
+                env=_ENVIRONMENT,
+            )
+
+    async def _answering(self, name: str) -> None:
+        """The socket listens from the start; this waits for the first byte that the guest itself sends."""
+        loop = asyncio.get_running_loop()
+        with await self.connect(name) as sock:
+            await loop.sock_sendall(sock, wire.message(1, wire.OPEN, op="ping"))
+            if not await loop.sock_recv(sock, 1):
+                raise NotRunning("The guest hung up.")
+
+    async def stop(self, name: str) -> None:
+        place = self._folder / name
+        pid = self._pid(place)
+        if pid is not None:
+            handle = os.pidfd_open(pid)
+            os.kill(pid, signal.SIGKILL)
+            await _ended(handle)
+        child = self._children.pop(name, None)
+        if child is not None:
+            await asyncio.to_thread(child.wait)
+        (place / "pid").unlink(missing_ok=True)
+
+    async def delete(self, name: str) -> None:
+        place = self._folder / name
+        if not place.exists():
+            return
+        await self.stop(name)
+        for link in self._owners.iterdir():
+            if os.readlink(link) == name:
+                link.unlink()
+        await asyncio.to_thread(shutil.rmtree, place, True)
+
+    async def running(self) -> list[Seen]:
+        owners = {os.readlink(link): link.name for link in self._owners.iterdir()}
+        return [
+            Seen(
+                place.name,
+                owners.get(place.name),
+                State.RUNNING if self._pid(place) is not None else State.STOPPED,
+                image="host",
+            )
+            for place in self._folder.iterdir()
+        ]
+
+    async def connect(self, name: str) -> socket.socket:
+        place = self._folder / name
+        if self._pid(place) is None:
+            raise NotRunning("The sandbox is not running.")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            with _short(place / "guest.sock") as address:
+                await asyncio.get_running_loop().sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            raise NotRunning(f"The guest does not answer: {error.strerror}") from None
+        return sock
+
+    def _pid(self, place: Path) -> int | None:
+        """The process that holds the sandbox, if it is still the one that we started."""
+        try:
+            pid, born = map(int, (place / "pid").read_text().split())
+        except (OSError, ValueError):
+            return None
+        return pid if _born(pid) == born else None
+
+
+class _short:
+    """A unix socket address for a path of any length."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        self._name = path.name
+
+    def __enter__(self) -> str:
+        return f"/proc/self/fd/{self._folder}/{self._name}"
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._folder)
+
+
+async def _ended(handle: int) -> None:
+    """Returns when the process of this pidfd is over, and closes it."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    loop.add_reader(handle, over.set)
+    try:
+        async with asyncio.timeout(_START_LIMIT):
+            await over.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
+
+
+def _born(pid: int) -> int:
+    """When the process started, so that a reused number is not taken for it; 0 if it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def _python() -> str:
+    system = Path("/usr/bin/python3")
+    return str(system if system.exists() else Path(sys.executable).resolve())
+
+
+_built: bytes = b""
+
+
+def _guest() -> bytes:
+    global _built
+    if not _built:
+        _built = bundle.build([_python()])
+    return _built

@@ -1,0 +1,52 @@
+"""One chat's place in the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from cubicle.rules.chats import Chat
+from cubicle.sandbox.driver import StartFailed, State
+from cubicle.sandbox.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What an operator sees of one sandbox."""
+
+    chat: Chat | None
+    digest: str
+    name: str
+    state: State
+    reason: str
+    leases: int
+    idle_seconds: float
+
+
+@dataclass(eq=False)
+class Berth:
+    """The sandbox of one chat: which one, how it is, who uses it."""
+
+    digest: str
+    chat: Chat | None = None
+    name: str = ""
+    machine: Machine | None = None
+    state: State = State.STOPPED
+    reason: str = ""
+    leases: int = 0
+    last_used: float = field(default_factory=time.time)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    starting: asyncio.Task[Machine | StartFailed] | None = None
+
+    @property
+    def live(self) -> Machine | None:
+        """The machine, if it can be used right now."""
+        return self.machine if self.machine is not None and self.machine.alive else None
+
+    def overview(self) -> Overview:
+        state = self.state
+        if state is State.RUNNING and self.machine is not None and not self.machine.alive:
+            state = State.STOPPED
+        idle = 0.0 if self.leases else max(0.0, time.time() - self.last_used)
+        return Overview(self.chat, self.digest, self.name, state, self.reason, self.leases, idle)

@@ -1,0 +1,57 @@
+"""Who owns which digest, and when they last used it: the two facts that no driver keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cubicle.rules.chats import BadChatId, Chat
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    chat: Chat
+    last_used: float
+
+
+class Ledger:
+    """One small file per chat; its time stamp is the time of the last use."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def enter(self, chat: Chat) -> None:
+        """Write the chat down, if it is not there, and note the use."""
+        path = self._folder / chat.digest
+        if path.exists():
+            self.touch(chat.digest)
+            return
+        fresh = self._folder / f".{chat.digest}.{os.getpid()}"
+        fresh.write_text(json.dumps({"tenant": chat.tenant, "chat": chat.id}))
+        fresh.rename(path)
+
+    def touch(self, digest: str) -> None:
+        with suppress(FileNotFoundError):
+            os.utime(self._folder / digest)
+
+    def remove(self, digest: str) -> None:
+        (self._folder / digest).unlink(missing_ok=True)
+
+    def read(self) -> dict[str, Record]:
+        """Everything that is written down; what cannot be read is as if it were not there."""
+        found: dict[str, Record] = {}
+        for path in self._folder.iterdir():
+            try:
+                fields = json.loads(path.read_text())
+                chat = Chat(fields["chat"], fields["tenant"])
+                if chat.digest == path.name:
+                    found[path.name] = Record(chat, path.stat().st_mtime)
+            except (OSError, ValueError, KeyError, TypeError, BadChatId):
+                continue
+        return found

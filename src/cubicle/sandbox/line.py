@@ -1,0 +1,333 @@
+"""The host's end of a guest connection: frames, channels, credit.
+
+The guest is not trusted: every frame is bounded and checked, a channel never holds more than its window, and a guest
+that breaks the rules loses the line, with `Gone` for everybody who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cubicle.guest import wire
+from cubicle.sandbox.driver import SandboxError
+
+_ROOM = wire.MAX_PAYLOAD + 256 * 1024
+_MOST_NOTICES = 4096
+_SILENCE = 20.0
+_PATIENCE = 15.0
+
+
+class Gone(SandboxError):
+    """The connection to the guest was lost: the sandbox, or its guest, is no longer there."""
+
+
+class MachineError(SandboxError):
+    """The guest said no; `code` says why."""
+
+    def __init__(self, code: str, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    stream: int
+    bytes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Eof:
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    fields: dict[str, Any]
+
+
+Item = Data | Event | Eof | End
+
+
+class Channel:
+    """One exchange with the guest."""
+
+    def __init__(self, line: Line, number: int) -> None:
+        self._line = line
+        self.number = number
+        self._items: deque[Item | SandboxError] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._unread = 0
+        self._consumed = 0
+        self._window = wire.WINDOW
+        self._room: asyncio.Future[None] | None = None
+        self.over = False
+
+    async def get(self) -> Item:
+        """The next thing the guest says on this channel; raises what ended it badly."""
+        while not self._items:
+            if self.over:
+                raise Gone("The exchange with the sandbox is over.")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(_SILENCE):
+                    await self._waiter
+            except TimeoutError:
+                await self._line.check()
+            finally:
+                self._waiter = None
+        item = self._items[0]
+        if isinstance(item, SandboxError):
+            raise item
+        self._items.popleft()
+        if isinstance(item, Data):
+            self._take(len(item.bytes))
+        elif isinstance(item, End):
+            self._items.append(Gone("The exchange with the sandbox is over."))
+        return item
+
+    def _take(self, amount: int) -> None:
+        self._unread -= amount
+        self._consumed += amount
+        if self._consumed >= wire.WINDOW // 4 and not self.over:
+            self._line.write(wire.credit(self.number, self._consumed))
+            self._consumed = 0
+
+    async def answer(self) -> dict[str, Any]:
+        """The final answer, passing over everything before it."""
+        while True:
+            item = await self.get()
+            if isinstance(item, End):
+                return item.fields
+
+    async def send(self, data: bytes | memoryview, stream: int = 0) -> None:
+        """Send data, waiting for the guest to have room for it."""
+        view = memoryview(data)
+        while view:
+            while (self._window <= 0 or not self._line.writable) and not self.over:
+                await self._wait_for_room()
+            if self.over:
+                return
+            part = view[: min(self._window, wire.MAX_PAYLOAD)]
+            self._window -= len(part)
+            self._line.write(wire.HEADER.pack(len(part), self.number, wire.DATA, stream, 0), part)
+            view = view[len(part) :]
+
+    async def _wait_for_room(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(_SILENCE):
+                await self._room
+        except TimeoutError:
+            await self._line.check()
+        finally:
+            self._room = None
+
+    def eof(self, stream: int = 0) -> None:
+        if not self.over:
+            self._line.write(wire.frame(self.number, wire.EOF, b"", stream))
+
+    def cancel(self) -> None:
+        """Tell the guest that nobody waits for this any more."""
+        if not self.over:
+            self._line.write(wire.frame(self.number, wire.CANCEL))
+            self._line.forget(self)
+            self.put(Gone("The exchange with the sandbox was cancelled."))
+
+    def abandon(self) -> None:
+        """Stop listening to what comes, without a word to the guest."""
+        self._line.forget(self)
+
+    def put(self, item: Item | SandboxError) -> None:
+        """Called by the line."""
+        if isinstance(item, Data):
+            self._unread += len(item.bytes)
+            if self._unread + self._consumed > wire.WINDOW:
+                raise wire.WireError("more data than there was room for")
+        elif len(self._items) > _MOST_NOTICES:
+            raise wire.WireError("more notices than anybody reads")
+        if isinstance(item, End | SandboxError):
+            self.over = True
+            self.wake()
+        self._items.append(item)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def credit(self, amount: int) -> None:
+        self._window = min(self._window + amount, wire.WINDOW)
+        self.wake()
+
+    def wake(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+
+class Line(asyncio.BufferedProtocol):
+    """One connection to a guest."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray(_ROOM)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._channels: dict[int, Channel] = {}
+        self._acceptors: dict[int, Callable[[Channel], None]] = {}
+        self._next = 1
+        self.writable = True
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> Line:
+        """A line over a connected socket."""
+        loop = asyncio.get_running_loop()
+        if sock.family == socket.AF_UNIX:
+            _, line = await loop.create_unix_connection(cls, sock=sock)
+        else:
+            _, line = await loop.create_connection(cls, sock=sock)
+        return line
+
+    def open(self, op: str, **fields: Any) -> Channel:
+        """Begin an exchange."""
+        if self.lost.done():
+            raise Gone("The sandbox is no longer there.")
+        channel = Channel(self, self._next)
+        request = wire.message(channel.number, wire.OPEN, op=op, **fields)
+        self._next += 2
+        self._channels[channel.number] = channel
+        self.write(request)
+        return channel
+
+    async def ask(self, op: str, *, limit: float = 60.0, **fields: Any) -> dict[str, Any]:
+        """One question, one answer."""
+        channel = self.open(op, **fields)
+        try:
+            async with asyncio.timeout(limit):
+                return await channel.answer()
+        except TimeoutError:
+            raise Gone(f"The sandbox did not answer within {limit:g} s.") from None
+        finally:
+            channel.cancel()
+
+    async def check(self) -> None:
+        """Make sure that somebody is there; a guest that does not answer loses the line."""
+        try:
+            await self.ask("ping", limit=_PATIENCE)
+        except Gone:
+            self.close()
+            raise
+
+    def accept(self, listener: Channel, acceptor: Callable[[Channel], None]) -> None:
+        """Channels that the guest opens for this listener go to the acceptor."""
+        self._acceptors[listener.number] = acceptor
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(parts)
+
+    def forget(self, channel: Channel) -> None:
+        channel.over = True
+        channel.wake()
+        self._channels.pop(channel.number, None)
+        self._acceptors.pop(channel.number, None)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=1024 * 1024)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        for channel in self._channels.values():
+            channel.wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        if not self.lost.done():
+            self.lost.set_result(None)
+        for channel in channels:
+            channel.over = True
+            channel.put(Gone("The sandbox ended, or the connection to it was lost."))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        try:
+            self._parse()
+        except wire.WireError:
+            self.close()
+
+    def _parse(self) -> None:
+        start = 0
+        while self._filled - start >= wire.HEADER.size:
+            length, number, kind, stream = wire.read_header(self._buffer, start)
+            end = start + wire.HEADER.size + length
+            if end > self._filled:
+                break
+            payload = bytes(self._view[start + wire.HEADER.size : end])
+            start = end
+            self._dispatch(number, kind, stream, payload)
+        rest = self._filled - start
+        if start and rest:
+            self._buffer[:rest] = self._buffer[start : self._filled]
+        self._filled = rest
+
+    def _dispatch(self, number: int, kind: int, stream: int, payload: bytes) -> None:
+        channel = self._channels.get(number)
+        if channel is None:
+            if kind == wire.OPEN:
+                self._accept(number, wire.read_message(payload))
+            return
+        match kind:
+            case wire.DATA:
+                channel.put(Data(stream, payload))
+            case wire.CREDIT:
+                channel.credit(wire.read_credit(payload))
+            case wire.EVENT:
+                channel.put(Event(wire.read_message(payload)))
+            case wire.EOF:
+                channel.put(Eof(stream))
+            case wire.END:
+                self.forget(channel)
+                channel.put(End(wire.read_message(payload)))
+            case wire.FAIL:
+                self.forget(channel)
+                channel.put(_said(wire.read_message(payload)))
+            case _:
+                raise wire.WireError("a frame that the guest may not send here")
+
+    def _accept(self, number: int, request: dict[str, object]) -> None:
+        acceptor = self._acceptors.get(int(str(request.get("listener", 0)) or 0))
+        if number % 2 or acceptor is None or len(self._channels) >= wire.MAX_CHANNELS:
+            self.write(wire.frame(number, wire.CANCEL))
+            return
+        channel = Channel(self, number)
+        self._channels[number] = channel
+        acceptor(channel)
+
+
+def _said(fields: dict[str, Any]) -> MachineError:
+    details = fields.get("details")
+    return MachineError(
+        str(fields.get("error", "io"))[:40],
+        str(fields.get("message", ""))[:2000],
+        details if isinstance(details, dict) else {},
+    )

@@ -1,0 +1,335 @@
+"""A live sandbox that you can run things on: the guest's words as Python."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cubicle.guest import wire
+from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
+from cubicle.sandbox.process import Exit, Process
+from cubicle.sandbox.stream import Stream
+
+__all__ = ["Edited", "Entry", "Exit", "FileReader", "Gone", "Machine", "MachineError", "Process", "Stat", "Written"]
+
+HOME = "/home/assistant"
+UPLOADS = "/mnt/user-data/uploads"
+OUTPUTS = "/mnt/user-data/outputs"
+SKILLS = "/mnt/skills"
+WRITABLE_ROOTS = (HOME, "/mnt/user-data", "/tmp")  # noqa: S108 — a path of the sandbox
+READABLE_ROOTS = (*WRITABLE_ROOTS, SKILLS)
+
+_KINDS = frozenset({"file", "directory", "symlink", "other"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What is there under a name."""
+
+    path: str
+    kind: str
+    size: int
+    mtime: float
+    mode: int
+    inode: int
+    blocks: int
+    """Bytes that it takes on the disk: far less than its size for a sparse file."""
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        try:
+            kind = fields["kind"] if fields["kind"] in _KINDS else "other"
+            numbers = [max(0, int(fields[k])) for k in ("size", "mode", "inode", "blocks")]
+            return cls(str(fields["path"]), kind, numbers[0], float(fields["mtime"]), *numbers[1:])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise MachineError("io", "The sandbox described a file in a way that makes no sense.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a listing; the path is relative to the folder that was listed."""
+
+    path: str
+    kind: str
+    size: int
+    mtime: float
+    blocks: int
+    link: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    created: bool
+    size: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    path: str
+    line: int
+    size: int
+
+
+class FileReader:
+    """A file on its way out of the sandbox: what it is, then its bytes."""
+
+    def __init__(self, channel: Channel, stat: Stat, length: int) -> None:
+        self._channel = channel
+        self.stat = stat
+        self.length = length
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            item = await self._channel.get()
+            if isinstance(item, Data):
+                yield item.bytes
+            elif isinstance(item, End):
+                return
+
+
+class Machine:
+    """Everything that can be done in one sandbox. All waits are limited; `Gone` when the sandbox is no more."""
+
+    def __init__(self, name: str, line: Line) -> None:
+        self.name = name
+        self._line = line
+
+    @property
+    def alive(self) -> bool:
+        return not self._line.lost.done()
+
+    async def gone(self) -> None:
+        """Returns when the connection is lost."""
+        await asyncio.shield(self._line.lost)
+
+    def close(self) -> None:
+        """Hang up; what runs in the sandbox goes on."""
+        self._line.close()
+
+    async def hello(self) -> dict[str, Any]:
+        """Check that it is a guest of our kind that answers."""
+        answer = await self._line.ask("hello", limit=20)
+        if answer.get("version") != wire.VERSION:
+            raise MachineError("version", "The sandbox runs another version of the guest.")
+        return answer
+
+    @asynccontextmanager
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        pty: tuple[int, int] | None = None,
+        merge: bool = True,
+        stdin: bool = False,
+        id: str | None = None,
+    ) -> AsyncIterator[Process]:
+        """Start a command; leaving the block before its end kills everything it started, unless it is detached."""
+        argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
+        fields: dict[str, Any] = {"argv": argv, "cwd": cwd, "env": dict(env or {}), "timeout": timeout}
+        fields |= {"pty": pty, "merge": merge, "stdin": stdin, "id": id}
+        _check_size(fields)
+        async with self._process(self._line.open("run", **fields)) as process:
+            yield process
+
+    @asynccontextmanager
+    async def attach(self, id: str) -> AsyncIterator[Process]:
+        """Hear a command again after a lost connection: first the end of what it printed, then what comes."""
+        async with self._process(self._line.open("attach", id=id)) as process:
+            process.detach()
+            yield process
+
+    @asynccontextmanager
+    async def _process(self, channel: Channel) -> AsyncIterator[Process]:
+        process: Process | None = None
+        try:
+            first = await channel.get()
+            if not isinstance(first, Event):
+                raise MachineError("io", "The sandbox did not say that the command started.")
+            process = Process(self._line, channel, first.fields)
+            yield process
+        finally:
+            if process is None or not process.detached:
+                channel.cancel()
+            else:
+                process.let_go()
+
+    async def output(self, command: str | Sequence[str], *, limit: int = 1 << 20, **options: Any) -> tuple[Exit, bytes]:
+        """Run a short command to its end; what it printed, up to the limit."""
+        kept = bytearray()
+        async with self.run(command, **options) as process:
+            async for _, chunk in process.output:
+                kept += chunk[: max(0, limit - len(kept))]
+            return await process.wait(), bytes(kept)
+
+    @asynccontextmanager
+    async def read(
+        self, path: str, *, offset: int = 0, length: int | None = None, roots: Sequence[str] | None = None
+    ) -> AsyncIterator[FileReader]:
+        """Open a plain file; it is one version of it even if it is replaced meanwhile."""
+        channel = self._line.open("read", path=path, offset=offset, length=length, roots=_list(roots))
+        try:
+            first = await channel.get()
+            if not isinstance(first, Event) or not isinstance(first.fields.get("stat"), dict):
+                raise MachineError("io", "The sandbox did not describe the file.")
+            yield FileReader(channel, Stat.parse(first.fields["stat"]), int(first.fields.get("length", 0)))
+        finally:
+            channel.cancel()
+
+    async def read_bytes(self, path: str, *, limit: int, roots: Sequence[str] | None = None) -> bytes:
+        """A whole file that is not larger than the limit."""
+        async with self.read(path, roots=roots, length=limit + 1) as reader:
+            if reader.stat.size > limit:
+                raise MachineError("too-big", f"The file has {reader.stat.size} bytes; the limit is {limit}.")
+            content = b"".join([chunk async for chunk in reader])
+        if len(content) > limit:
+            raise MachineError("too-big", f"The file has more than {limit} bytes.")
+        return content
+
+    async def write(
+        self,
+        path: str,
+        content: bytes | AsyncIterable[bytes],
+        *,
+        mode: int = 0o644,
+        as_root: bool = False,
+        roots: Sequence[str] | None = None,
+    ) -> Written:
+        """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off."""
+        channel = self._line.open("write", path=path, mode=mode, as_root=as_root, roots=_list(roots))
+        try:
+            if isinstance(content, bytes):
+                await channel.send(content)
+            else:
+                async for chunk in content:
+                    await channel.send(chunk)
+            channel.eof()
+            answer = await channel.answer()
+        finally:
+            channel.cancel()
+        return Written(bool(answer.get("created")), int(answer.get("size", 0)), str(answer.get("path", path)))
+
+    async def edit(self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None) -> Edited:
+        """Replace the one occurrence of a text; MachineError `no-match` or `many-matches` otherwise."""
+        channel = self._line.open("edit", path=path, roots=_list(roots))
+        try:
+            for stream, text in enumerate((old, new)):
+                await channel.send(text.encode("utf-8", "surrogateescape"), stream)
+                channel.eof(stream)
+            answer = await channel.answer()
+        finally:
+            channel.cancel()
+        return Edited(str(answer.get("path", path)), int(answer.get("line", 1)), int(answer.get("size", 0)))
+
+    async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> Stat:
+        return Stat.parse(await self._line.ask("stat", path=path, follow=follow, roots=_list(roots)))
+
+    async def list(
+        self,
+        path: str,
+        *,
+        depth: int = 1,
+        hidden: bool = False,
+        limit: int = 10_000,
+        roots: Sequence[str] | None = None,
+    ) -> AsyncIterator[Entry]:
+        """Entries of a folder, folders before what is in them, in the order of their names; links are not followed."""
+        channel = self._line.open("list", path=path, depth=depth, hidden=hidden, limit=limit, roots=_list(roots))
+        rest = b""
+        try:
+            while True:
+                item = await channel.get()
+                if isinstance(item, End):
+                    return
+                if isinstance(item, Data):
+                    *lines, rest = (rest + item.bytes).split(b"\n")
+                    for line in lines:
+                        yield _entry(line)
+        finally:
+            channel.cancel()
+
+    async def remove(
+        self, path: str, *, recursive: bool = False, as_root: bool = False, roots: Sequence[str] | None = None
+    ) -> None:
+        await self._line.ask("remove", path=path, recursive=recursive, as_root=as_root, roots=_list(roots))
+
+    async def dial(self, port: int) -> Stream:
+        """Connect to a port of the sandbox's loopback; MachineError `refused` when nobody listens."""
+        channel = self._line.open("dial", port=port)
+        try:
+            async with asyncio.timeout(20):
+                await channel.get()
+        except TimeoutError:
+            channel.cancel()
+            raise MachineError("refused", f"Port {port} of the sandbox does not answer.") from None
+        except BaseException:
+            channel.cancel()
+            raise
+        return Stream(channel)
+
+    @asynccontextmanager
+    async def listen(self, port: int, handler: Callable[[Stream], Awaitable[None]]) -> AsyncIterator[int]:
+        """Listen on a port of the sandbox's loopback and hand each caller to the handler; the block's end ends it."""
+        channel = self._line.open("listen", port=port)
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def serve(stream: Stream) -> None:
+            try:
+                await handler(stream)
+            except SandboxError:
+                pass  # the caller, or the whole sandbox, went away
+            finally:
+                stream.close()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+
+                def accept(caller: Channel) -> None:
+                    task = group.create_task(serve(Stream(caller)))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+
+                self._line.accept(channel, accept)
+                first = await channel.get()
+                try:
+                    yield int(first.fields.get("listening", port)) if isinstance(first, Event) else port
+                finally:
+                    channel.cancel()
+                    for task in tasks:
+                        task.cancel()
+        finally:
+            channel.cancel()
+
+    async def stats(self) -> dict[str, Any]:
+        """What the sandbox uses: memory, cpu_seconds, processes, disk_total, disk_free, …"""
+        return await self._line.ask("stats")
+
+    async def ping(self) -> None:
+        await self._line.ask("ping", limit=15)
+
+
+def _list(roots: Sequence[str] | None) -> list[str] | None:
+    return None if roots is None else list(roots)
+
+
+def _check_size(fields: dict[str, Any]) -> None:
+    if len(json.dumps(fields)) > wire.MAX_PAYLOAD - 1024:
+        raise MachineError("too-big", "The command is too long; write it to a file first, then run the file.")
+
+
+def _entry(line: bytes) -> Entry:
+    try:
+        fields = json.loads(line)
+        stat = Stat.parse(fields)
+        link = fields.get("link")
+        return Entry(stat.path, stat.kind, stat.size, stat.mtime, stat.blocks, None if link is None else str(link))
+    except (ValueError, AttributeError, RecursionError):
+        raise MachineError("io", "The sandbox listed a folder in a way that makes no sense.") from None

@@ -1,0 +1,87 @@
+"""Blank sandboxes that are up before anybody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+
+from cubicle.sandbox.driver import Driver, NotRunning, SandboxError
+from cubicle.sandbox.line import Gone, Line
+from cubicle.sandbox.machine import Machine
+
+log = logging.getLogger(__name__)
+
+_REST_AFTER_FAILURE = 10.0
+
+
+async def connect(driver: Driver, name: str) -> Machine:
+    """The machine of a sandbox that is up, checked to be one of ours."""
+    machine = Machine(name, await Line.over(await driver.connect(name)))
+    try:
+        await machine.hello()
+    except BaseException:
+        machine.close()
+        raise
+    return machine
+
+
+def new_name() -> str:
+    return "s" + secrets.token_hex(10)
+
+
+class Pool:
+    """Keeps `size` blank sandboxes running. One task of the fleet fills it."""
+
+    def __init__(self, driver: Driver, size: int) -> None:
+        self._driver = driver
+        self._size = size
+        self._blank: deque[Machine] = deque()
+        self._wanted = asyncio.Event()
+        self._full = asyncio.Event()
+
+    def adopt(self, machine: Machine) -> bool:
+        """Take in a blank one that outlived a service before; False if there is no room."""
+        if len(self._blank) >= self._size:
+            return False
+        self._blank.append(machine)
+        return True
+
+    def take(self) -> Machine | None:
+        """A blank sandbox that lives, if there is one."""
+        self._wanted.set()
+        self._full.clear()
+        while self._blank:
+            machine = self._blank.popleft()
+            if machine.alive:
+                return machine
+        return None
+
+    async def filled(self) -> None:
+        """Returns when the pool is full."""
+        self._wanted.set()
+        await self._full.wait()
+
+    def close(self) -> None:
+        """Hang up; the blank ones stay up for the next service."""
+        while self._blank:
+            self._blank.popleft().close()
+
+    async def keep_full(self) -> None:
+        """Runs for as long as the fleet does."""
+        while True:
+            self._blank = deque(machine for machine in self._blank if machine.alive)
+            if len(self._blank) >= self._size:
+                self._full.set()
+                self._wanted.clear()
+                await self._wanted.wait()
+                continue
+            name = new_name()
+            try:
+                await self._driver.start(name, None)
+                self._blank.append(await connect(self._driver, name))
+            except (SandboxError, Gone, NotRunning) as error:
+                log.error("a blank sandbox could not be made: %s", error)
+                await self._driver.delete(name)
+                await asyncio.sleep(_REST_AFTER_FAILURE)

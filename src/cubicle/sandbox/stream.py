@@ -1,0 +1,49 @@
+"""A byte stream to a port of a sandbox."""
+
+from __future__ import annotations
+
+from cubicle.sandbox.line import Channel, Data, End, Eof, Event, Gone, MachineError
+
+
+class Stream:
+    """Bytes both ways; writing waits for room, reading gives b"" at the end."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._rest = b""
+        self._ended = False
+
+    async def read(self, most: int = 65536) -> bytes:
+        """Some bytes, at most so many; b"" when the other side has no more. A broken connection raises."""
+        while not self._rest and not self._ended:
+            try:
+                item = await self._channel.get()
+            except MachineError:
+                self._ended = True
+                raise
+            except Gone:
+                self._ended = True
+                raise
+            if isinstance(item, Data):
+                self._rest = item.bytes
+            elif isinstance(item, Eof | End):
+                self._ended = True
+            elif isinstance(item, Event):
+                continue
+        if len(self._rest) <= most:
+            chunk, self._rest = self._rest, b""
+            return chunk
+        chunk, self._rest = self._rest[:most], self._rest[most:]
+        return chunk
+
+    async def write(self, data: bytes | memoryview) -> None:
+        if self._channel.over:
+            raise Gone("The connection into the sandbox is closed.")
+        await self._channel.send(data)
+
+    def write_eof(self) -> None:
+        self._channel.eof()
+
+    def close(self) -> None:
+        """Drop the connection, whatever is on its way."""
+        self._channel.cancel()
