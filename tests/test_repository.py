@@ -70,9 +70,7 @@ def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
-    "line", ["http://deb.debian" + ".org/x", "cd /wo" + "rk/main", "pypi" + ".org/simple"]
-)
+@pytest.mark.parametrize("line", ["http://deb.debian" + ".org/x", "cd /wo" + "rk/main", "pypi" + ".org/simple"])
 def test_the_gate_sees_what_it_is_for(line: str) -> None:
     assert REGISTRIES.search(line) or FOREIGN.search(line)
 
@@ -125,9 +123,7 @@ def test_every_dependency_is_pinned() -> None:
 
 def test_tests_run_on_the_versions_that_serve() -> None:
     developed = pins("requirements-dev.txt")
-    assert {
-        name: version for name, version in pins("requirements.txt").items() if developed[name] != version
-    } == {}
+    assert {name: version for name, version in pins("requirements.txt").items() if developed[name] != version} == {}
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-setup.txt"])
