@@ -1,0 +1,58 @@
+# Everything there is to do with Cubicle. `make help` lists it.
+# Settings come from the environment and from a file .env: docs/settings.md.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-fast check format image bench setup setup-dev setup-test lock docs clean
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
+export PYTHON
+
+help: ## this list
+	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+serve: setup image ## set up what is missing, then serve on http://127.0.0.1:8081
+	@exec cubicle serve
+
+test: export CUBICLE_REQUIRE_ALL := 1
+test: setup-test check image ## set up all that the tests need, and run every gate and every test
+	@scripts/with-dockerd scripts/run-tests
+
+test-fast: setup-dev ## the tests that need no image and no engine, in under a minute
+	@pytest -n 2 -m "not oci and not docker and not slow and not serial"
+
+check: setup-dev ## format, lint, types, layers, dependencies, gates of the repository; seconds
+	@scripts/run-checks
+
+format: setup-dev ## rewrite the sources as the format check wants them
+	@ruff format .
+	@ruff check --fix --quiet . || true
+
+image: setup ## build the sandbox image ($SANDBOX_IMAGE, standard unless said) if it is missing
+	@scripts/image
+
+bench: setup-dev image ## measure; prints the table that README shows
+	@scripts/run-bench
+
+setup: ## system packages and virtual environment for serving
+	@scripts/packages serve
+	@scripts/environment serve
+
+setup-dev:
+	@scripts/packages dev
+	@scripts/environment dev
+
+setup-test:
+	@scripts/packages test
+	@scripts/environment dev
+	@scripts/clients
+
+lock: setup-dev ## compile requirements*.txt again after a change of pyproject.toml (UPGRADE=1: newest versions)
+	@scripts/lock $(if $(UPGRADE),--upgrade)
+
+docs: setup-dev ## print the pages that come from the code
+	@cubicle settings --markdown > docs/settings.md
+
+clean: ## remove what was built here; sandboxes, chats and images stay
+	@rm -rf .venv .state build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

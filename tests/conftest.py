@@ -1,0 +1,86 @@
+"""What every test stands on: asyncio, a loop that nothing may block, and parts that are there or said to be missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from blockbuster import BlockBuster
+
+# One look-up in a local folder is quicker than a thread. Reading, writing, waiting and starting programs are not.
+QUICK = (
+    "os.access",
+    "os.getcwd",
+    "os.link",
+    "os.listdir",
+    "os.mkdir",
+    "os.path.abspath",
+    "os.path.islink",
+    "os.path.ismount",
+    "os.path.sameopenfile",
+    "os.path.samestat",
+    "os.readlink",
+    "os.remove",
+    "os.rename",
+    "os.replace",
+    "os.rmdir",
+    "os.scandir",
+    "os.stat",
+    "os.statvfs",
+    "os.symlink",
+    "os.unlink",
+)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_blocks_the_loop() -> Iterator[None]:
+    """A call of the package that blocks a running event loop fails the test that made it."""
+    watch = BlockBuster(scanned_modules=["cubicle"])
+    for name in QUICK:
+        watch.functions.pop(name, None)
+    watch.activate()
+    yield
+    watch.deactivate()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark, reason in (("oci", _no_oci), ("docker", _no_docker)):
+        if item.get_closest_marker(mark) and (missing := reason()):
+            absent(missing)
+
+
+def absent(what: str) -> None:
+    """Skip a test for want of a part; where every part is promised (`make test`, CI), fail it instead."""
+    if os.environ.get("CUBICLE_REQUIRE_ALL") or os.environ.get("CI"):
+        pytest.fail(f"{what} (nothing may be missing in this run)", pytrace=False)
+    pytest.skip(what)
+
+
+def _no_oci() -> str:
+    if os.geteuid() != 0:
+        return "needs root: sandboxes of the embedded driver are made by it"
+    if not any(shutil.which(name, path=_path()) for name in ("runc", "crun")):
+        return "needs runc or crun: make setup"
+    return ""
+
+
+def _no_docker() -> str:
+    if not shutil.which("docker", path=_path()):
+        return "needs the docker command: scripts/packages test"
+    try:
+        answer = subprocess.run(["docker", "version"], capture_output=True, timeout=10, check=False)
+    except subprocess.TimeoutExpired:
+        return "needs a Docker engine, and the one here does not answer"
+    return "" if answer.returncode == 0 else "needs a Docker engine: scripts/with-dockerd pytest …"
+
+
+def _path() -> str:
+    return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
