@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -66,12 +67,25 @@ class MemoryDriver:
 
     async def start(self, name: str, owner: str | None) -> None:
         place = self._folder / name
+        if await asyncio.to_thread(self._prepare, place, owner):
+            try:
+                async with asyncio.timeout(_START_LIMIT):
+                    await self._answering(name)
+            except (TimeoutError, NotRunning):
+                reason = await asyncio.to_thread((place / "log").read_text, errors="replace")
+                await self.stop(name)
+                raise StartFailed(f"The guest did not come up: {reason.strip()[-500:] or 'it said nothing'}") from None
+
+    def _prepare(self, place: Path, owner: str | None) -> bool:
+        """Everything up to the launch; whether there was one."""
         if not place.exists():
-            await asyncio.to_thread(self._make, place)
+            self._make(place)
         if owner is not None:
-            self._bind(name, owner)
-        if self._pid(place) is None:
-            await self._launch(name, place)
+            self._bind(place.name, owner)
+        if self._pid(place) is not None:
+            return False
+        self._launch(place)
+        return True
 
     def _make(self, place: Path) -> None:
         fresh = place.with_suffix(".new")
@@ -91,9 +105,10 @@ class MemoryDriver:
             return
         os.symlink(name, link)
 
-    async def _launch(self, name: str, place: Path) -> None:
+    def _launch(self, place: Path) -> None:
         path = place / "guest.sock"
         path.unlink(missing_ok=True)
+        (place / "guest.pyz").write_bytes(_guest())
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             with _short(path) as address:
                 server.bind(address)
@@ -105,17 +120,9 @@ class MemoryDriver:
                 "gid": 1000 if self._root else 0,
                 "aliases": {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"},
             }
-            (place / "guest.pyz").write_bytes(await asyncio.to_thread(_guest))
-            await asyncio.to_thread(self._spawn, name, place, server.fileno(), json.dumps(config))
-        pid = self._children[name].pid
+            self._spawn(place.name, place, server.fileno(), json.dumps(config))
+        pid = self._children[place.name].pid
         (place / "pid").write_text(f"{pid} {_born(pid)}")
-        try:
-            async with asyncio.timeout(_START_LIMIT):
-                await self._answering(name)
-        except (TimeoutError, NotRunning):
-            reason = (place / "log").read_text(errors="replace").strip()[-500:]
-            await self.stop(name)
-            raise StartFailed(f"The guest did not come up: {reason or 'it said nothing'}") from None
 
     def _spawn(self, name: str, place: Path, fd: int, config: str) -> None:
         more = [] if self._root else ["--user", "--map-root-user"]
@@ -143,28 +150,41 @@ class MemoryDriver:
                 raise NotRunning("The guest hung up.")
 
     async def stop(self, name: str) -> None:
+        await asyncio.to_thread(self._stop, name)
+
+    def _stop(self, name: str) -> None:
         place = self._folder / name
         pid = self._pid(place)
         if pid is not None:
             handle = os.pidfd_open(pid)
-            os.kill(pid, signal.SIGKILL)
-            await _ended(handle)
+            try:
+                for one in _children(pid) or [pid]:
+                    os.kill(one, signal.SIGKILL)
+                select.select([handle], [], [], _START_LIMIT)
+            finally:
+                os.close(handle)
         child = self._children.pop(name, None)
         if child is not None:
-            await asyncio.to_thread(child.wait)
+            child.wait(_START_LIMIT)
         (place / "pid").unlink(missing_ok=True)
 
     async def delete(self, name: str) -> None:
+        await asyncio.to_thread(self._delete, name)
+
+    def _delete(self, name: str) -> None:
         place = self._folder / name
         if not place.exists():
             return
-        await self.stop(name)
+        self._stop(name)
         for link in self._owners.iterdir():
             if os.readlink(link) == name:
                 link.unlink()
-        await asyncio.to_thread(shutil.rmtree, place, True)
+        shutil.rmtree(place, ignore_errors=True)
 
     async def running(self) -> list[Seen]:
+        return await asyncio.to_thread(self._running)
+
+    def _running(self) -> list[Seen]:
         owners = {os.readlink(link): link.name for link in self._owners.iterdir()}
         return [
             Seen(
@@ -178,7 +198,7 @@ class MemoryDriver:
 
     async def connect(self, name: str) -> socket.socket:
         place = self._folder / name
-        if self._pid(place) is None:
+        if await asyncio.to_thread(self._pid, place) is None:
             raise NotRunning("The sandbox is not running.")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)
@@ -213,17 +233,12 @@ class _short:
         os.close(self._folder)
 
 
-async def _ended(handle: int) -> None:
-    """Returns when the process of this pidfd is over, and closes it."""
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    loop.add_reader(handle, over.set)
+def _children(pid: int) -> list[int]:
+    """The guest itself: when it dies, the kernel ends all of its namespace before `unshare` ends."""
     try:
-        async with asyncio.timeout(_START_LIMIT):
-            await over.wait()
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _born(pid: int) -> int:

@@ -58,7 +58,7 @@ class Fleet:
 
     async def __aenter__(self) -> Self:
         await self._driver.open()
-        self._ledger.open()
+        await asyncio.to_thread(self._ledger.open)
         await self._group.__aenter__()
         await self._adopt()
         self._keepers = [
@@ -164,7 +164,7 @@ class Fleet:
             return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
-        self._ledger.enter(chat)
+        await asyncio.to_thread(self._ledger.enter, chat)
         if not berth.name:
             while (blank := self.pool.take()) is not None:
                 try:
@@ -239,7 +239,7 @@ class Fleet:
 
     async def _adopt(self) -> None:
         """Find what a service before left: the sandboxes of chats, and blank ones."""
-        records = self._ledger.read()
+        records = await asyncio.to_thread(self._ledger.read)
         seen = await self._driver.running()
         for found in seen:
             if found.owner is not None:

@@ -1,0 +1,216 @@
+"""What every driver promises, in the words of the Driver protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+from pathlib import Path
+
+import pytest
+
+from cubicle.sandbox.driver import Driver, NotRunning, StartFailed, State
+from cubicle.sandbox.machine import Gone, Machine
+from cubicle.sandbox.pool import connect, new_name
+from tests.drivers.makers import Maker
+
+OWNER = "a" * 32
+OTHER = "b" * 32
+
+
+async def say(machine: Machine, command: str) -> str:
+    exit, output = await machine.output(command, timeout=20)
+    assert exit.code == 0, output
+    return output.decode()
+
+
+async def states(driver: Driver) -> dict[str, State]:
+    return {seen.name: seen.state for seen in await driver.running()}
+
+
+async def test_a_new_sandbox_answers_at_once(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    assert await say(machine, "echo hello") == "hello\n"
+    machine.close()
+
+
+async def test_starting_twice_is_starting_once(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    await say(machine, "touch /tmp/mark")
+    await driver.start(name, OWNER)
+    assert await say(machine, "ls /tmp/mark") == "/tmp/mark\n"
+    machine.close()
+
+
+async def test_two_connections_reach_one_guest(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    first, second = await connect(driver, name), await connect(driver, name)
+    await say(first, "echo 1 > ~/one")
+    assert await say(second, "cat ~/one") == "1\n"
+    first.close()
+    assert await say(second, "cat ~/one") == "1\n"
+    second.close()
+
+
+async def test_files_and_owner_survive_a_stop(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    await say(machine, "echo kept > ~/home; echo kept > /mnt/user-data/outputs/out")
+    await machine.write("/mnt/user-data/uploads/up", b"kept", as_root=True)
+    machine.close()
+    await driver.stop(name)
+    assert await states(driver) == {name: State.STOPPED}
+    with pytest.raises(NotRunning):
+        await driver.connect(name)
+    await driver.start(name, OWNER)
+    assert [seen.owner for seen in await driver.running()] == [OWNER]
+    machine = await connect(driver, name)
+    assert await say(machine, "cat ~/home /mnt/user-data/*/*") == "kept\nkept\nkept"
+    machine.close()
+
+
+async def test_a_stop_ends_every_process(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    span = str(secrets.randbelow(10**9) + 10**6)
+    await say(machine, f"setsid sleep {span} >/dev/null 2>&1 & sleep 0.1")
+    assert len(_host_processes(span)) == 1
+    await driver.stop(name)
+    assert not _host_processes(span)
+    with pytest.raises(Gone):
+        await machine.ping()
+    machine.close()
+
+
+async def test_stopping_what_is_not_there_is_nothing(driver: Driver) -> None:
+    await driver.stop(new_name())
+    await driver.delete(new_name())
+
+
+async def test_deleting_leaves_nothing(driver: Driver, make_driver: Maker) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    await driver.delete(name)
+    assert await driver.running() == []
+    again = new_name()
+    await driver.start(again, OWNER)
+    machine = await connect(driver, again)
+    assert await say(machine, "ls -A /mnt/user-data/outputs /mnt/user-data/uploads | grep -v : || true") in ("", "\n")
+    machine.close()
+
+
+async def test_a_blank_one_becomes_somebodys_without_a_restart(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, None)
+    assert [seen.owner for seen in await driver.running()] == [None]
+    machine = await connect(driver, name)
+    await say(machine, "sleep 300 >/dev/null 2>&1 & echo $! > ~/pid")
+    await driver.start(name, OWNER)
+    assert [seen.owner for seen in await driver.running()] == [OWNER]
+    await say(machine, "kill -0 $(cat ~/pid)")
+    machine.close()
+
+
+async def test_an_owner_has_one_sandbox(driver: Driver) -> None:
+    first, second = new_name(), new_name()
+    await driver.start(first, OWNER)
+    with pytest.raises(StartFailed):
+        await driver.start(second, OWNER)
+
+
+async def test_sandboxes_do_not_see_each_other(driver: Driver) -> None:
+    names = new_name(), new_name()
+    await asyncio.gather(*(driver.start(name, owner) for name, owner in zip(names, (OWNER, OTHER), strict=True)))
+    one, two = [await connect(driver, name) for name in names]
+    await say(one, "echo secret > ~/secret; echo secret > /tmp/secret; sleep 777 >/dev/null 2>&1 &")
+    assert await say(two, "ls ~/secret /tmp/secret 2>/dev/null; pgrep -f 'sleep 777' || true") == ""
+    one.close()
+    two.close()
+
+
+async def test_another_driver_object_adopts_what_runs(driver: Driver, make_driver: Maker) -> None:
+    name, blank = new_name(), new_name()
+    await driver.start(name, OWNER)
+    await driver.start(blank, None)
+    machine = await connect(driver, name)
+    await say(machine, "sleep 300 >/dev/null 2>&1 & echo $! > ~/pid")
+    machine.close()
+    second = make_driver()
+    await second.open()
+    found = {seen.name: (seen.owner, seen.state) for seen in await second.running()}
+    assert found == {name: (OWNER, State.RUNNING), blank: (None, State.RUNNING)}
+    machine = await connect(second, name)
+    await say(machine, "kill -0 $(cat ~/pid)")
+    machine.close()
+    await second.delete(name)
+    await second.delete(blank)
+    assert await second.running() == []
+    await second.close()
+
+
+async def test_a_killed_guest_is_seen_and_can_be_started_anew(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    await say(machine, "echo kept > ~/kept")
+    pid = await guest_on_host(machine)
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(5):
+        await machine.gone()
+    with pytest.raises(Gone):
+        await machine.ping()
+    machine.close()
+    async with asyncio.timeout(5):
+        while (await states(driver))[name] is State.RUNNING:
+            await asyncio.sleep(0.02)
+    await driver.start(name, OWNER)
+    machine = await connect(driver, name)
+    assert await say(machine, "cat ~/kept") == "kept\n"
+    machine.close()
+
+
+async def test_many_start_at_once(driver: Driver) -> None:
+    names = [new_name() for _ in range(8)]
+    await asyncio.gather(*(driver.start(name, f"{i:032x}") for i, name in enumerate(names)))
+    machines = [await connect(driver, name) for name in names]
+    await asyncio.gather(*(say(machine, f"echo {machine.name} > ~/name") for machine in machines))
+    told = await asyncio.gather(*(say(machine, "cat ~/name") for machine in machines))
+    assert [text.strip() for text in told] == names
+    for machine in machines:
+        machine.close()
+
+
+def _host_processes(word: str) -> list[str]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if word.encode() in words:
+            found.append(pid)
+    return found
+
+
+async def guest_on_host(machine: Machine) -> int:
+    """The guest's pid as the host sees it: the first process of the sandbox's pid namespace."""
+    namespace = (await say(machine, "readlink /proc/self/ns/pid")).strip()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/ns/pid") == namespace:
+                status = Path(f"/proc/{pid}/status").read_text()
+                if re.search(r"^NSpid:.*\t1$", status, re.M):
+                    return int(pid)
+        except OSError:
+            continue
+    raise AssertionError("no such guest")
