@@ -132,7 +132,7 @@ async def test_sandboxes_do_not_see_each_other(driver: Driver) -> None:
     await asyncio.gather(*(driver.start(name, owner) for name, owner in zip(names, (OWNER, OTHER), strict=True)))
     one, two = [await connect(driver, name) for name in names]
     await say(one, "echo secret > ~/secret; echo secret > /tmp/secret; sleep 777 >/dev/null 2>&1 &")
-    assert await say(two, "ls ~/secret /tmp/secret 2>/dev/null; pgrep -f 'sleep 777' || true") == ""
+    assert await say(two, "ls ~/secret /tmp/secret 2>/dev/null; pgrep -x sleep || true") == ""
     one.close()
     two.close()
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from cubicle.guest import bundle, wire
@@ -51,7 +52,6 @@ class MemoryDriver:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "memory"
         self._owners = folder / "memory-owners"
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._root = os.geteuid() == 0
 
     async def open(self) -> None:
@@ -63,7 +63,7 @@ class MemoryDriver:
             shutil.rmtree(half_made)
 
     async def close(self) -> None:
-        self._children.clear()
+        pass
 
     async def start(self, name: str, owner: str | None) -> None:
         place = self._folder / name
@@ -120,14 +120,13 @@ class MemoryDriver:
                 "gid": 1000 if self._root else 0,
                 "aliases": {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"},
             }
-            self._spawn(place.name, place, server.fileno(), json.dumps(config))
-        pid = self._children[place.name].pid
+            pid = self._spawn(place, server.fileno(), json.dumps(config))
         (place / "pid").write_text(f"{pid} {_born(pid)}")
 
-    def _spawn(self, name: str, place: Path, fd: int, config: str) -> None:
+    def _spawn(self, place: Path, fd: int, config: str) -> int:
         more = [] if self._root else ["--user", "--map-root-user"]
         with (place / "log").open("wb") as output:
-            self._children[name] = subprocess.Popen(
+            child = subprocess.Popen(
                 [
                     *("unshare", *more, "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
                     *("/bin/sh", "-c", _SCRIPT, "sh", str(place), _python(), config),
@@ -140,6 +139,8 @@ class MemoryDriver:
                 cwd="/",
                 env=_ENVIRONMENT,
             )
+        child.returncode = 0  # it outlives this object, and whoever stops it reaps it
+        return child.pid
 
     async def _answering(self, name: str) -> None:
         """The socket listens from the start; this waits for the first byte that the guest itself sends."""
@@ -163,9 +164,8 @@ class MemoryDriver:
                 select.select([handle], [], [], _START_LIMIT)
             finally:
                 os.close(handle)
-        child = self._children.pop(name, None)
-        if child is not None:
-            child.wait(_START_LIMIT)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
         (place / "pid").unlink(missing_ok=True)
 
     async def delete(self, name: str) -> None:

@@ -82,8 +82,9 @@ class Channel:
             self.link.send(wire.message(self.number, wire.EVENT, **fields))
 
     def end(self, **fields: object) -> None:
+        answer = wire.message(self.number, wire.END, **fields)
         if self.link.forget(self):
-            self.link.send(wire.message(self.number, wire.END, **fields))
+            self.link.send(answer)
 
     def fail(self, code: str, text: str, **details: object) -> None:
         if self.link.forget(self):

@@ -46,7 +46,7 @@ def frame(channel: int, kind: int, payload: bytes = b"", stream: int = 0) -> byt
     return HEADER.pack(len(payload), channel, kind, stream, 0) + payload
 
 
-def message(channel: int, kind: int, **fields: object) -> bytes:
+def message(channel: int, kind: int, /, **fields: object) -> bytes:
     """One frame whose payload is JSON."""
     return frame(channel, kind, json.dumps(fields, separators=(",", ":")).encode())
 

@@ -1,0 +1,278 @@
+"""Commands in a sandbox: streams, time limits, ends, on every driver."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+
+import pytest
+
+from cubicle.sandbox.driver import Driver
+from cubicle.sandbox.machine import Machine, MachineError
+from cubicle.sandbox.pool import connect
+
+MB = 1_000_000
+
+
+async def alive(machine: Machine, word: str) -> bool:
+    """Whether a process of this name runs in the sandbox."""
+    exit, _ = await machine.output(["pgrep", "-x", word], timeout=20)
+    return exit.code == 0
+
+
+async def test_commands_run_as_the_assistant_without_capabilities(machine: Machine) -> None:
+    _, output = await machine.output(
+        "id -u; id -G; pwd; echo $HOME; grep -E 'CapInh|CapPrm|CapEff|CapAmb' /proc/self/status"
+    )
+    *lines, inh, prm, eff, amb = output.decode().splitlines()
+    assert lines == ["1000", "1000", "/home/assistant", "/home/assistant"]
+    assert {line.split()[1] for line in (inh, prm, eff, amb)} == {"0" * 16}
+
+
+async def test_exit_codes_and_signals_are_told(machine: Machine) -> None:
+    assert (await machine.output("exit 7"))[0].code == 7
+    exit, _ = await machine.output("kill -KILL $$")
+    assert (exit.code, exit.signal, exit.status) == (None, 9, 137)
+    assert not exit.out_of_memory
+
+
+async def test_output_and_errors_come_in_the_order_written(machine: Machine) -> None:
+    _, output = await machine.output("for i in 1 2 3; do echo out$i; echo err$i >&2; done")
+    assert output == b"out1\nerr1\nout2\nerr2\nout3\nerr3\n"
+
+
+async def test_streams_can_be_kept_apart(machine: Machine) -> None:
+    async with machine.run("echo out; echo err >&2", merge=False) as process:
+        heard = {stream: chunk async for stream, chunk in process.output}
+    assert heard == {1: b"out\n", 2: b"err\n"}
+
+
+async def test_output_comes_while_the_command_runs(machine: Machine) -> None:
+    async with machine.run("echo first; sleep 60") as process:
+        async with asyncio.timeout(5):
+            assert (await anext(process.output))[1] == b"first\n"
+
+
+async def test_the_environment_and_folder_are_as_asked(machine: Machine) -> None:
+    _, output = await machine.output("echo $WORD; pwd", cwd="/tmp", env={"WORD": "a b"})
+    assert output == b"a b\n/tmp\n"
+
+
+async def test_a_missing_folder_is_said(machine: Machine) -> None:
+    with pytest.raises(MachineError) as no:
+        await machine.output("true", cwd="/nowhere")
+    assert no.value.code == "bad-cwd"
+    assert "/nowhere" in str(no.value)
+
+
+async def test_a_missing_program_is_said(machine: Machine) -> None:
+    with pytest.raises(MachineError) as no:
+        await machine.output(["/no/such/program"])
+    assert no.value.code == "bad-command"
+
+
+async def test_a_time_limit_ends_the_command_and_keeps_what_it_printed(machine: Machine) -> None:
+    exit, output = await machine.output("echo before; sleep 60; echo after", timeout=0.3)
+    assert exit.timed_out
+    assert output == b"before\n"
+    assert exit.seconds < 2
+    assert not await alive(machine, "sleep")
+
+
+async def test_a_command_that_ignores_term_is_killed_after_two_seconds(machine: Machine) -> None:
+    exit, _ = await machine.output("trap '' TERM; while :; do sleep 0.1; done", timeout=0.3)
+    assert exit.timed_out
+    assert 2.0 < exit.seconds < 4.0
+    assert not await alive(machine, "sleep")
+
+
+async def test_the_time_limit_reaches_daemons_of_any_kind(machine: Machine) -> None:
+    """A new session, a double fork, an empty environment and closed pipes do not save a process from the limit."""
+    daemon = "(setsid env -i sleep 600 <&- >&- 2>&- &); (setsid nohup sleep 601 >/dev/null 2>&1 &)"
+    exit, _ = await machine.output(f"{daemon}; sleep 60", timeout=0.5)
+    assert exit.timed_out
+    assert not await alive(machine, "sleep")
+
+
+async def test_leaving_early_kills_everything_within_a_second(machine: Machine) -> None:
+    async with machine.run("(setsid sleep 600 &); trap '' TERM; while :; do sleep 0.1; done") as process:
+        await asyncio.sleep(0.2)
+        assert process.exit is None
+    await asyncio.sleep(0.9)
+    assert not await alive(machine, "sleep")
+
+
+async def test_a_background_process_does_not_hold_the_answer_and_lives_on(machine: Machine) -> None:
+    """It may also go on writing to the output that nobody reads any more."""
+    began = time.monotonic()
+    exit, output = await machine.output("(while :; do echo noise; sleep 0.05; done) & echo done")
+    assert exit.code == 0
+    assert output.startswith((b"done\n", b"noise\ndone\n"))
+    assert 0.4 < time.monotonic() - began < 1.5
+    await asyncio.sleep(0.3)
+    assert await alive(machine, "sleep") or await alive(machine, "bash")
+    _, count = await machine.output("ps -eo args | grep -c '[w]hile :'")
+    assert count.strip() == b"1"
+
+
+async def test_a_silent_background_process_costs_no_wait(machine: Machine) -> None:
+    began = time.monotonic()
+    await machine.output("sleep 100 >/dev/null 2>&1 &")
+    assert time.monotonic() - began < 0.4
+
+
+async def test_a_command_that_closes_its_pipes_and_goes_on_is_waited_for(machine: Machine) -> None:
+    exit, output = await machine.output("echo said; exec >&- 2>&-; sleep 0.5; exit 3")
+    assert (exit.code, output) == (3, b"said\n")
+    assert exit.seconds >= 0.5
+
+
+async def test_input_reaches_the_command(machine: Machine) -> None:
+    async with machine.run("wc -c", stdin=True) as process:
+        await process.write(b"x" * (3 * MB))
+        process.close_input()
+        assert [chunk async for _, chunk in process.output] == [b"3000000\n"]
+
+
+async def test_a_command_that_never_reads_its_input_holds_nobody_up(machine: Machine) -> None:
+    async with machine.run("sleep 600", stdin=True) as process:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await process.write(b"x" * (50 * MB))
+        assert (await machine.output("echo free"))[1] == b"free\n"
+
+
+async def test_input_to_a_command_that_ended_is_dropped(machine: Machine) -> None:
+    async with machine.run("exit 4", stdin=True) as process:
+        assert (await process.wait()).code == 4
+        await process.write(b"late")
+
+
+async def test_a_terminal_has_a_size_and_follows_a_resize(machine: Machine) -> None:
+    async with machine.run(["bash", "-c", "stty size; read x; stty size; tty"], pty=(80, 24), timeout=20) as process:
+        heard = b""
+        async for _, chunk in process.output:
+            heard += chunk
+            if heard.endswith(b"24 80\r\n"):
+                await process.resize(100, 40)
+                await process.write(b"go\r")
+    assert b"40 100" in heard
+    assert b"/dev/pts/" in heard
+
+
+async def test_a_signal_reaches_the_group(machine: Machine) -> None:
+    async with machine.run("trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done") as process:
+        output = process.output
+        assert (await anext(output))[1] == b"ready\n"
+        await process.signal(2)
+        assert (await anext(output))[1] == b"caught\n"
+        assert (await process.wait()).code == 5
+
+
+async def test_large_output_arrives_whole(machine: Machine) -> None:
+    total = 0
+    async with machine.run("head -c 30000000 /dev/zero") as process:
+        async for _, chunk in process.output:
+            total += len(chunk)
+    assert total == 30 * MB
+
+
+async def test_a_slow_reader_holds_back_the_command_not_the_memory(machine: Machine) -> None:
+    """Nobody reads for a while: the command stands still, both sides stay small, others go on."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with machine.run("head -c 400000000 /dev/zero; echo end > ~/end") as process:
+        output = process.output
+        await anext(output)
+        await asyncio.sleep(0.5)
+        assert (await machine.output("cat ~/end 2>/dev/null"))[1] == b""
+        total = 0
+        async for _, chunk in output:
+            total += len(chunk)
+    assert total > 390 * MB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+    _, rss = await machine.output("awk '/VmHWM/ {print $2}' /proc/1/status")
+    assert int(rss) < 30_000
+
+
+async def test_many_commands_run_side_by_side(machine: Machine) -> None:
+    began = time.monotonic()
+    results = await asyncio.gather(*(machine.output(f"sleep 0.5; echo {i}") for i in range(40)))
+    assert [output for _, output in results] == [f"{i}\n".encode() for i in range(40)]
+    assert time.monotonic() - began < 3
+
+
+async def test_zombies_are_reaped(machine: Machine) -> None:
+    await machine.output("for i in $(seq 20); do (setsid true &) ; done; sleep 0.2")
+    _, output = await machine.output("ps -eo stat | grep -c ^Z")
+    assert output.strip() == b"0"
+
+
+async def test_a_command_outlives_its_connection_and_is_heard_again(driver: Driver, machine: Machine) -> None:
+    second = await connect(driver, machine.name)
+    async with second.run("echo one; sleep 0.6; echo two; exit 9", id="again") as process:
+        assert (await anext(process.output))[1] == b"one\n"
+        process.detach()
+        second.close()
+        await second.gone()
+        async with machine.attach("again") as heard:
+            output = b"".join([chunk async for _, chunk in heard.output])
+            assert output == b"one\ntwo\n"
+            assert (await heard.wait()).code == 9
+    async with machine.attach("again") as late:
+        assert b"".join([chunk async for _, chunk in late.output]) == b"one\ntwo\n"
+        assert (await late.wait()).code == 9
+
+
+async def test_only_the_last_part_is_kept_for_a_late_listener(driver: Driver, machine: Machine) -> None:
+    second = await connect(driver, machine.name)
+    async with second.run("sleep 0.3; seq 1000000; sleep 0.3", id="long") as process:
+        process.detach()
+        second.close()
+        await second.gone()
+    await asyncio.sleep(1.5)
+    async with machine.attach("long") as heard:
+        output = b"".join([chunk async for _, chunk in heard.output])
+    assert output.endswith(b"1000000\n")
+    assert 60_000 < len(output) < 200_000
+    assert heard.offset > 6 * MB
+
+
+async def test_a_detached_command_goes_on_when_the_block_ends(machine: Machine) -> None:
+    async with machine.run("sleep 0.4; echo x > ~/went-on", id="on") as process:
+        process.detach()
+    await asyncio.sleep(0.8)
+    assert (await machine.output("cat ~/went-on"))[1] == b"x\n"
+
+
+async def test_an_unknown_command_cannot_be_attached_to(machine: Machine) -> None:
+    with pytest.raises(MachineError) as no:
+        async with machine.attach("nobody"):
+            pass
+    assert no.value.code == "not-found"
+
+
+async def test_the_guest_is_out_of_the_commands_reach(machine: Machine) -> None:
+    """Commands can neither kill, trace, read nor impersonate PID 1."""
+    tries = [
+        "kill -KILL 1",
+        "kill -STOP 1",
+        "cat /proc/1/environ",
+        "cat /proc/1/mem",
+        "ls /proc/1/fd",
+        "ls /run/cubicle",
+        "cat /run/cubicle/guest.pyz",
+        "echo 0 > /proc/1/oom_score_adj",
+        "touch /run/cubicle/x",
+    ]
+    for attempt in tries:
+        exit, output = await machine.output(attempt, timeout=20)
+        assert exit.code != 0 or attempt.startswith("kill"), (attempt, output)
+    await machine.ping()
+
+
+async def test_a_very_long_command_is_refused_with_advice(machine: Machine) -> None:
+    with pytest.raises(MachineError) as no:
+        await machine.output("echo " + "x" * 400_000)
+    assert no.value.code == "too-big"
+    assert "file" in str(no.value)

@@ -1,0 +1,175 @@
+"""Files in a sandbox, on every driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cubicle.sandbox.machine import HOME, READABLE_ROOTS, UPLOADS, WRITABLE_ROOTS, Machine, MachineError
+
+
+async def code(awaitable: object) -> str:
+    with pytest.raises(MachineError) as no:
+        await awaitable  # type: ignore[misc]
+    return no.value.code
+
+
+async def test_what_is_written_is_read(machine: Machine) -> None:
+    content = bytes(range(256)) * 10_000
+    written = await machine.write(f"{HOME}/a/b/c.bin", content)
+    assert (written.created, written.size, written.path) == (True, len(content), f"{HOME}/a/b/c.bin")
+    assert await machine.read_bytes(f"{HOME}/a/b/c.bin", limit=10_000_000) == content
+    _, who = await machine.output("stat -c '%U %a' ~/a/b/c.bin ~/a/b; stat -c %u ~/a/b/c.bin")
+    assert who.decode().splitlines()[-1] == "1000"
+
+
+async def test_overwriting_is_told_and_keeps_the_mode(machine: Machine) -> None:
+    await machine.write(f"{HOME}/run.sh", b"#!/bin/sh\n")
+    await machine.output("chmod 755 ~/run.sh")
+    assert not (await machine.write(f"{HOME}/run.sh", b"#!/bin/sh\necho\n")).created
+    assert (await machine.stat(f"{HOME}/run.sh")).mode == 0o755
+
+
+async def test_a_part_of_a_file_can_be_read(machine: Machine) -> None:
+    await machine.write(f"{HOME}/x", b"0123456789")
+    async with machine.read(f"{HOME}/x", offset=3, length=4) as reader:
+        assert reader.stat.size == 10
+        assert b"".join([chunk async for chunk in reader]) == b"3456"
+
+
+async def test_a_write_that_breaks_off_leaves_the_old_file_and_no_rest(machine: Machine) -> None:
+    await machine.write(f"{HOME}/f", b"old")
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"new" * 1000
+        raise ConnectionError("the uploader went away")
+
+    with pytest.raises(ConnectionError):
+        await machine.write(f"{HOME}/f", broken())
+    await machine.ping()
+    assert await machine.read_bytes(f"{HOME}/f", limit=10) == b"old"
+    assert (await machine.output("ls -A ~ | grep -c cubicle-tmp"))[1] == b"0\n"
+
+
+async def test_a_reader_sees_one_version_while_the_file_is_replaced(machine: Machine) -> None:
+    await machine.write(f"{HOME}/big", b"a" * 8_000_000)
+    async with machine.read(f"{HOME}/big") as reader:
+        chunks = aiter(reader)
+        first = await anext(chunks)
+        await machine.write(f"{HOME}/big", b"b" * 8_000_000)
+        rest = b"".join([chunk async for chunk in chunks])
+    assert set(first + rest) == {ord("a")}
+
+
+async def test_an_edit_replaces_the_one_occurrence(machine: Machine) -> None:
+    await machine.write(f"{HOME}/t", "eins\nzwei\ndrei ü\n".encode())
+    edited = await machine.edit(f"{HOME}/t", "drei ü", "vier")
+    assert edited.line == 3
+    assert await machine.read_bytes(f"{HOME}/t", limit=100) == b"eins\nzwei\nvier\n"
+
+
+async def test_an_edit_without_a_match_or_with_several_changes_nothing(machine: Machine) -> None:
+    await machine.write(f"{HOME}/t", b"aaa\nb\n")
+    assert await code(machine.edit(f"{HOME}/t", "zzz", "x")) == "no-match"
+    assert await code(machine.edit(f"{HOME}/t", "aa", "x")) == "many-matches"
+    assert await code(machine.edit(f"{HOME}/t", "", "x")) == "no-match"
+    assert await machine.read_bytes(f"{HOME}/t", limit=100) == b"aaa\nb\n"
+
+
+async def test_paths_outside_the_roots_are_refused_links_resolved_first(machine: Machine) -> None:
+    await machine.output("ln -s /etc ~/etc; ln -s /etc/passwd ~/passwd; ln -s ../../tmp ~/t")
+    for path in ("/etc/passwd", f"{HOME}/passwd", f"{HOME}/etc/passwd", f"{HOME}/../../etc/passwd", "/proc/1/environ"):
+        assert await code(machine.read_bytes(path, limit=10**6, roots=READABLE_ROOTS)) == "outside", path
+        assert await code(machine.write(path, b"x", roots=WRITABLE_ROOTS)) == "outside", path
+    await machine.write(f"{HOME}/t/fine", b"1", roots=WRITABLE_ROOTS)
+    assert await machine.read_bytes("/tmp/fine", limit=10, roots=READABLE_ROOTS) == b"1"
+
+
+async def test_what_is_no_plain_file_neither_hangs_nor_answers(machine: Machine) -> None:
+    await machine.output("mkfifo ~/fifo; mkdir ~/folder; ln -s /dev/zero ~/zero; ln -s ~/loop ~/loop")
+    assert await code(machine.read_bytes(f"{HOME}/fifo", limit=10)) == "not-regular"
+    assert await code(machine.read_bytes(f"{HOME}/folder", limit=10)) == "is-directory"
+    assert await code(machine.read_bytes(f"{HOME}/zero", limit=10)) == "not-regular"
+    assert await code(machine.read_bytes(f"{HOME}/none", limit=10)) == "not-found"
+    assert await code(machine.read_bytes(f"{HOME}/loop", limit=10)) in ("bad-name", "not-found")
+    assert await code(machine.write(f"{HOME}/folder", b"")) == "is-directory"
+    assert await code(machine.write(f"{HOME}/{'n' * 256}", b"")) == "bad-name"
+
+
+async def test_the_guest_reads_files_as_the_assistant(machine: Machine) -> None:
+    assert await code(machine.read_bytes("/etc/shadow", limit=10**6)) == "permission"
+    assert await code(machine.write("/etc/new", b"")) in ("permission", "read-only")
+
+
+async def test_uploads_are_written_by_the_service_and_read_only_for_commands(machine: Machine) -> None:
+    written = await machine.write(f"{UPLOADS}/sub/ü.txt", b"up", as_root=True)
+    assert written.path == f"{UPLOADS}/sub/ü.txt"
+    assert (await machine.output(f"cat {UPLOADS}/sub/*"))[1] == b"up"
+    for attempt in (
+        f"echo x > {UPLOADS}/y",
+        f"rm {UPLOADS}/sub/*",
+        f"mv {UPLOADS}/sub {UPLOADS}/z",
+        f"chmod 777 {UPLOADS}",
+    ):
+        assert (await machine.output(attempt))[0].code != 0
+    assert await code(machine.write(f"{UPLOADS}/y", b"")) in ("permission", "read-only")
+    await machine.remove(f"{UPLOADS}/sub/ü.txt", as_root=True)
+    assert (await machine.output(f"ls {UPLOADS}/sub"))[1] == b""
+
+
+async def test_skills_are_read_only_for_commands(machine: Machine) -> None:
+    await machine.write("/mnt/skills/public/x/SKILL.md", b"skill", as_root=True)
+    assert (await machine.output("cat /mnt/skills/public/x/SKILL.md"))[1] == b"skill"
+    assert (await machine.output("echo >> /mnt/skills/public/x/SKILL.md"))[0].code != 0
+    await machine.remove("/mnt/skills/public", recursive=True, as_root=True)
+    assert (await machine.output("ls /mnt/skills"))[1] == b""
+
+
+async def test_a_listing_is_sorted_bounded_and_follows_no_link(machine: Machine) -> None:
+    await machine.output("mkdir -p ~/l/b/c; touch ~/l/a ~/l/b/x ~/l/.hidden ~/l/b/c/deep; ln -s / ~/l/root")
+    found = [(entry.path, entry.kind) async for entry in machine.list(f"{HOME}/l", depth=2)]
+    assert found == [("a", "file"), ("b", "directory"), ("b/c", "directory"), ("b/x", "file"), ("root", "symlink")]
+    assert ".hidden" in [entry.path async for entry in machine.list(f"{HOME}/l", hidden=True)]
+    assert len([e async for e in machine.list("/usr", depth=9, limit=500)]) == 500
+    assert await code(anext(machine.list(f"{HOME}/l/a"))) == "not-directory"
+
+
+async def test_a_large_listing_streams(machine: Machine) -> None:
+    await machine.output("mkdir ~/many; cd ~/many; seq 20000 | xargs touch")
+    names = [entry.path async for entry in machine.list(f"{HOME}/many", limit=100_000)]
+    assert len(names) == 20_000
+    assert names == sorted(names)
+
+
+async def test_hostile_names_come_through_whole(machine: Machine) -> None:
+    await machine.output("mkdir ~/h; cd ~/h; touch $'new\\nline' $'bad\\xff' \"quote'\\\"\" ' '")
+    names = [entry.path async for entry in machine.list(f"{HOME}/h")]
+    assert sorted(names) == sorted([" ", "bad\udcff", "new\nline", "quote'\""])
+    for name in names:
+        assert await machine.read_bytes(f"{HOME}/h/{name}", limit=1) == b""
+
+
+async def test_relative_and_nul_paths_are_refused(machine: Machine) -> None:
+    assert await code(machine.read_bytes("relative", limit=1)) == "bad-request"
+    assert await code(machine.read_bytes("/tmp/a\0b", limit=1)) == "bad-name"
+
+
+async def test_a_big_file_passes_in_both_directions_while_others_work(machine: Machine) -> None:
+    async def content() -> AsyncIterator[bytes]:
+        for _ in range(400):
+            yield b"z" * 250_000
+
+    async def others() -> None:
+        for _ in range(20):
+            async with asyncio.timeout(2):
+                await machine.output("true")
+
+    written, _ = await asyncio.gather(machine.write(f"{HOME}/huge", content()), others())
+    assert written.size == 100_000_000
+    total = 0
+    async with machine.read(f"{HOME}/huge") as reader:
+        async for chunk in reader:
+            total += len(chunk)
+    assert total == 100_000_000

@@ -1,0 +1,97 @@
+"""Ports of a sandbox's own loopback, on every driver."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cubicle.sandbox.machine import Machine, MachineError
+from cubicle.sandbox.stream import Stream
+
+ECHO = """
+import socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+def serve(one):
+    while chunk := one.recv(65536):
+        one.sendall(chunk)
+    one.close()
+while True:
+    threading.Thread(target=serve, args=(server.accept()[0],)).start()
+"""
+
+
+async def test_nobody_listening_is_refused(machine: Machine) -> None:
+    with pytest.raises(MachineError) as no:
+        await machine.dial(1)
+    assert no.value.code == "refused"
+
+
+async def test_dialled_bytes_pass_both_ways_and_end(machine: Machine) -> None:
+    async with machine.run(["python3", "-c", ECHO]) as server:
+        port = int((await anext(server.output))[1])
+        stream = await machine.dial(port)
+
+        async def send() -> None:
+            for _ in range(100):
+                await stream.write(b"x" * 100_000)
+            stream.write_eof()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send())
+            total = 0
+            while chunk := await stream.read():
+                total += len(chunk)
+        assert total == 10_000_000
+        stream.close()
+
+
+async def test_many_dials_at_once(machine: Machine) -> None:
+    async with machine.run(["python3", "-c", ECHO]) as server:
+        port = int((await anext(server.output))[1])
+
+        async def talk(word: bytes) -> bytes:
+            stream = await machine.dial(port)
+            await stream.write(word)
+            heard = b""
+            while len(heard) < len(word):
+                heard += await stream.read()
+            stream.close()
+            return heard
+
+        words = [f"word {i}".encode() for i in range(50)]
+        assert await asyncio.gather(*map(talk, words)) == words
+
+
+async def test_listening_hands_callers_to_the_service(machine: Machine) -> None:
+    async def shout(stream: Stream) -> None:
+        heard = b""
+        while chunk := await stream.read():
+            heard += chunk
+        await stream.write(heard.upper())
+        stream.write_eof()
+
+    script = (
+        "import socket,sys; s=socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.sendall(b'hello');"
+        "s.shutdown(1); print(s.recv(100).decode())"
+    )
+    async with machine.listen(0, shout) as port:
+        _, output = await machine.output(["python3", "-c", script, str(port)], timeout=20)
+        assert output == b"HELLO\n"
+    exit, _ = await machine.output(["python3", "-c", script, str(port)], timeout=20)
+    assert exit.code != 0
+
+
+async def test_a_caller_that_goes_away_is_noticed(machine: Machine) -> None:
+    over = asyncio.Event()
+
+    async def wait(stream: Stream) -> None:
+        while await stream.read():
+            pass
+        over.set()
+
+    async with machine.listen(0, wait) as port:
+        await machine.output(f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo hi >&3", timeout=20)
+        async with asyncio.timeout(5):
+            await over.wait()
