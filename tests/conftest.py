@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from blockbuster import BlockBuster
@@ -33,6 +35,20 @@ QUICK = (
     "os.symlink",
     "os.unlink",
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each run a short folder of its own: runs side by side leave each other alone, and paths of sockets fit."""
+    if not hasattr(config, "workerinput") and config.option.basetemp is None:
+        config.option.basetemp = tempfile.mkdtemp(prefix="cubicle-tests-", dir="/tmp")
+        config.add_cleanup(lambda: _remove(config.option.basetemp))
+
+
+def _remove(folder: str) -> None:
+    # Through a mount that a test left behind, this would remove what is mounted.
+    if not any(line.split()[1].startswith(f"{folder}/") for line in Path("/proc/mounts").read_text().splitlines()):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,83 @@
+"""scripts/with-dockerd lends a Docker engine and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import absent
+
+pytestmark = pytest.mark.serial
+SCRIPT = Path(__file__).parent.parent / "scripts" / "with-dockerd"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Path]:
+    """A place of its own for the engine's data: the script keeps it beside itself."""
+    if os.geteuid() != 0:
+        absent("needs root: only it starts a Docker engine")
+    if not shutil.which("dockerd", path=os.environ["PATH"] + ":/usr/sbin"):
+        absent("needs dockerd: scripts/packages test")
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(SCRIPT, tmp_path / "scripts")
+    yield tmp_path
+    assert processes_of(tmp_path) == []
+    assert [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(tmp_path) in line] == []
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+def start(checkout: Path, *command: str) -> subprocess.Popen[str]:
+    # An engine that runs on this machine must not be found, or nothing of this is tried.
+    environment = os.environ | {"DOCKER_HOST": f"unix://{checkout}/none.sock"}
+    return subprocess.Popen(
+        [str(checkout / "scripts" / "with-dockerd"), *command], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def test_the_command_has_an_engine_and_its_exit_status_is_handed_on(checkout: Path) -> None:
+    with start(
+        checkout, "sh", "-c", "docker info --format 'root={{.DockerRootDir}}'; echo $DOCKER_HOST; exit 7"
+    ) as process:
+        output, _ = process.communicate(timeout=100)
+    assert process.returncode == 7
+    assert f"root={checkout}/.state/docker/data" in output
+    socket = Path(output.split("unix://")[1].strip())
+    assert not socket.parent.exists()
+    assert processes_of(socket.parent) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_command_and_the_engine(checkout: Path, number: signal.Signals) -> None:
+    with start(checkout, "sh", "-c", "echo pid=$$; exec sleep 1000") as process:
+        assert process.stdout
+        pid = next(match[1] for line in process.stdout if (match := re.match(r"pid=(\d+)", line)))
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 128 + number
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_an_engine_that_cannot_start_is_said_to(checkout: Path) -> None:
+    data = checkout / ".state" / "docker" / "data"
+    data.parent.mkdir(parents=True)
+    data.write_text("a file where a folder must be")
+    with start(checkout, "true") as process:
+        assert process.wait(timeout=100) == 1
