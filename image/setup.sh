@@ -50,11 +50,16 @@ install -d -o assistant -g assistant -m 0755 /mnt/user-data/outputs
 install -d -m 0700 /run/cubicle
 
 echo "cubicle: cleaning up"
-dpkg-query --show --showformat '${Package} ${Version}\n' >/usr/share/cubicle-packages
+{
+    dpkg-query --show --showformat '${Package} ${Version}\n'
+    python3 -m pip list --format freeze --path "$(echo /usr/local/lib/python3*/dist-packages)" | sed -n 's/^\(.*\)==/pypi:\1 /p'
+    [ ! -x /usr/local/bin/node ] || echo "node $(node --version | tr -d v)"
+} >/usr/share/cubicle-packages
 find / -xdev -perm /6000 ! -type l ! -type d -exec chmod ug-s {} +
 find / -xdev -perm -2000 -type d -exec chmod g-s {} +
 rm -rf /usr/share/doc-base /usr/share/man/* /usr/share/info/* /usr/share/lintian /usr/share/bug \
     /var/cache/apt/* /var/cache/debconf/*-old /var/cache/ldconfig /var/lib/dpkg/*-old /var/lib/apt/lists/* \
-    /var/log/*.log /var/log/apt /root/.cache /etc/apt/apt.conf.d/99mmdebstrap /etc/machine-id
+    /var/log/*.log /var/log/apt /root/.cache /etc/apt/apt.conf.d/99mmdebstrap /etc/machine-id \
+    /etc/passwd- /etc/shadow- /etc/group- /etc/gshadow- /etc/subuid- /etc/subgid-
 mkdir -p /var/lib/apt/lists/partial /var/cache/apt/archives/partial
 : >/etc/machine-id
