@@ -27,9 +27,11 @@ arm64) machine=aarch64 ;;
 amd64) machine=x86_64 ;;
 *) echo "no wheels are pinned for $architecture" >&2; exit 1 ;;
 esac
+# The new root brings a pip as a wheel, which runs where it lies: the host needs none.
+pip=$(echo "$root"/usr/share/python-wheels/pip-*.whl)/pip
 for wheels in "$@"; do
     echo "cubicle: fetching wheels/$wheels"
-    "${PYTHON:-python3}" -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
+    "${PYTHON:-python3}" "$pip" download --quiet --disable-pip-version-check --no-deps --require-hashes \
         --only-binary :all: --python-version 3.13 --implementation cp --abi cp313 --abi abi3 --abi none \
         --platform "manylinux_2_28_$machine" --platform "manylinux_2_24_$machine" \
         --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" --platform "manylinux1_$machine" \

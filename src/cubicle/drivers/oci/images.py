@@ -207,6 +207,8 @@ class ImageStore:
             folder = self._workspace(digest)
             try:
                 manifest = fill(folder)
+                if self.recipe.digest(variant) != digest:
+                    raise ImageError("The recipe changed while the image was built; build it again.")
                 (folder / "manifest.json").write_text(json.dumps(asdict(manifest), indent=1) + "\n")
                 self.bases.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o755)
