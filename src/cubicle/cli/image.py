@@ -28,16 +28,17 @@ def image() -> None:
 
 
 @image.command()
-@click.argument("variant", type=click.Choice([v.value for v in Variant]), default=Variant.STANDARD.value)
-def build(variant: str) -> None:
-    """Build the image of VARIANT (default: standard), unless it is built."""
-    store = _store()
+@click.argument("variant", required=False, type=click.Choice([v.value for v in Variant]))
+def build(variant: str | None) -> None:
+    """Build the image of VARIANT (default: the one that SANDBOX_IMAGE names), unless it is built."""
     begin = time.monotonic()
-    with _spoken_errors(), console.status(f"{variant}: starting") as status:
-        base = builder.build(store, Variant(variant), Steps(variant, status))
+    with _spoken_errors():
+        name = variant or settings.load().sandbox_image
+        with console.status(f"{name}: starting") as status:
+            base = _built(_store(), name, Steps(name, status))
     took = time.monotonic() - begin
-    said = f"built in {took:.0f} s" if took > 1 else "is already built"
-    console.print(f"[bold]{variant}[/bold] {said}: {base.digest[:12]}, {_size(base.manifest.size)}")
+    said = f"built in {took:.0f} s" if took > 2 else "is built"
+    console.print(f"[bold]{name}[/bold] {said}: {base.digest[:12]}, {_size(base.manifest.size)}")
 
 
 @image.command(name="list")
@@ -65,7 +66,7 @@ def list_() -> None:
 
 
 @image.command(name="export")
-@click.argument("name", default=Variant.STANDARD.value, metavar="IMAGE")
+@click.argument("name", metavar="IMAGE")
 @click.option(
     "-o",
     "--output",
@@ -77,9 +78,7 @@ def export_(name: str, output: Path | None) -> None:
     with _spoken_errors():
         base = _store().resolve(name)
         if output is None and sys.stdout.isatty():
-            raise ImageError(
-                "A tar does not belong on a terminal; give -o FILE, or pipe it into docker import."
-            )
+            raise ImageError("A tar does not belong on a terminal; give -o FILE, or pipe it into docker import.")
         with _output(output) as stream, console.status(f"{name}: exporting"):
             count = export.write_tar(base, stream)
     console.print(f"{count} entries of {base.digest[:12]} written")
@@ -111,6 +110,13 @@ class Steps:
             console.print(f"  {now - self.begin:6.1f} s  {self.present}")
         self.present, self.begin = step, now
         self.status.update(f"{self.title}: {step}")
+
+
+def _built(store: ImageStore, name: str, steps: Steps) -> Base:
+    """The image of this name: a variant can be built, what a hash names is there or is not."""
+    if name in tuple(Variant):
+        return builder.build(store, Variant(name), steps)
+    return store.resolve(name)
 
 
 def _store() -> ImageStore:

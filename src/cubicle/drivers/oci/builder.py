@@ -116,7 +116,7 @@ def _bootstrap(recipe: Recipe, variant: Variant, rootfs: Path, log: Path, on_ste
     hook = ["sh", str(recipe.folder / "hook.sh"), str(recipe.folder)]
     argv = [
         # When this process dies, so does everything that the build started, and its mounts go with it.
-        *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *("mmdebstrap", "--mode=root", "--variant=apt", "--format=directory"),
         f"--include={','.join(recipe.packages(variant))}",
         f"--dpkgopt={recipe.folder / 'root/etc/dpkg/dpkg.cfg.d/cubicle'}",
@@ -146,14 +146,8 @@ def _bootstrap(recipe: Recipe, variant: Variant, rootfs: Path, log: Path, on_ste
             limit.cancel()
     if process.returncode != 0:
         late = process.returncode < 0
-        why = (
-            f"took more than {BUILD_SECONDS} s or was killed"
-            if late
-            else f"failed (exit code {process.returncode})"
-        )
-        raise BuildFailed(
-            f"The build of the sandbox image {variant} {why}; its log is {log}", log, list(last)
-        )
+        why = f"took more than {BUILD_SECONDS} s or was killed" if late else f"failed (exit code {process.returncode})"
+        raise BuildFailed(f"The build of the sandbox image {variant} {why}; its log is {log}", log, list(last))
 
 
 def _started(argv: list[str]) -> subprocess.Popen[str]:

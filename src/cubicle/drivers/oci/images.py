@@ -173,9 +173,7 @@ class ImageStore:
         if name in tuple(Variant):
             if base := self._open(self.recipe.digest(Variant(name))):
                 return base
-            raise NotBuilt(
-                f"The sandbox image {name} is not built; build it with: cubicle image build {name}"
-            )
+            raise NotBuilt(f"The sandbox image {name} is not built; build it with: cubicle image build {name}")
         matches = [b for b in self.built() if len(name) >= 4 and b.digest.startswith(name)]
         if len(matches) == 1:
             return matches[0]
