@@ -1,0 +1,160 @@
+"""`cubicle image`: build, list and export sandbox images."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import click
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from cubicle import settings
+from cubicle.drivers.oci import builder, export
+from cubicle.drivers.oci.images import Base, BuildFailed, ImageError, ImageStore, Variant
+
+console = Console(stderr=True, highlight=False)
+
+
+@click.group()
+def image() -> None:
+    """Build, list and export the images that sandboxes start from."""
+
+
+@image.command()
+@click.argument("variant", required=False, type=click.Choice([v.value for v in Variant]))
+def build(variant: str | None) -> None:
+    """Build the image of VARIANT (default: the one that SANDBOX_IMAGE names), unless it is built."""
+    begin = time.monotonic()
+    with _spoken_errors():
+        name = variant or settings.load().sandbox_image
+        with console.status(f"{name}: starting") as status:
+            base = _built(_store(), name, Steps(name, status))
+    took = time.monotonic() - begin
+    said = f"built in {took:.0f} s" if took > 2 else "is built"
+    console.print(f"[bold]{name}[/bold] {said}: {base.digest[:12]}, {_size(base.manifest.size)}")
+
+
+@image.command(name="list")
+def list_() -> None:
+    """Show the built images."""
+    with _spoken_errors():
+        store = _store()
+        table = Table("image", "variant", "architecture", "built (UTC)", "size", "packages", "")
+        for base in store.built():
+            known = base.manifest
+            built_at = known.built_at[:16].replace("T", " ")
+            count = str(len(known.packages))
+            current = "current" if _is_current(store, base) else "old"
+            row = (
+                base.digest[:12],
+                known.variant,
+                known.architecture,
+                built_at,
+                _size(known.size),
+                count,
+                current,
+            )
+            table.add_row(*row)
+    Console(highlight=False).print(table)
+
+
+@image.command(name="export")
+@click.argument("name", metavar="IMAGE")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file, not to standard output.",
+)
+def export_(name: str, output: Path | None) -> None:
+    """Write IMAGE (a variant or a hash) as a tar for `docker import`."""
+    with _spoken_errors():
+        base = _store().resolve(name)
+        if output is None and sys.stdout.isatty():
+            raise ImageError("A tar does not belong on a terminal; give -o FILE, or pipe it into docker import.")
+        with _output(output) as stream, console.status(f"{name}: exporting"):
+            count = export.write_tar(base, stream)
+    console.print(f"{count} entries of {base.digest[:12]} written")
+    if output is not None:
+        command = [
+            "docker",
+            "import",
+            *export.docker_changes(base),
+            str(output),
+            f"cubicle-sandbox:{base.manifest.variant}",
+        ]
+        console.print(shlex.join(command), soft_wrap=True)
+
+
+class Steps:
+    """Shows a build: a line for each step that is done, with its time, and a spinner for the present one."""
+
+    def __init__(self, title: str, status: Status) -> None:
+        self.title = title
+        self.status = status
+        self.present = ""
+        self.begin = time.monotonic()
+
+    def __call__(self, step: str) -> None:
+        if step == self.present:
+            return
+        now = time.monotonic()
+        if self.present:
+            console.print(f"  {now - self.begin:6.1f} s  {self.present}")
+        self.present, self.begin = step, now
+        self.status.update(f"{self.title}: {step}")
+
+
+def _built(store: ImageStore, name: str, steps: Steps) -> Base:
+    """The image of this name: a variant can be built, what a hash names is there or is not."""
+    if name in tuple(Variant):
+        return builder.build(store, Variant(name), steps)
+    return store.resolve(name)
+
+
+def _store() -> ImageStore:
+    return ImageStore(settings.load().image_dir)
+
+
+def _is_current(store: ImageStore, base: Base) -> bool:
+    return base.digest == store.recipe.digest(Variant(base.manifest.variant))
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"
+
+
+@contextmanager
+def _output(path: Path | None) -> Iterator[IO[bytes]]:
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    # A file by this name is a whole export or the one that was there before.
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as stream:
+            yield stream
+        part.rename(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _spoken_errors() -> Iterator[None]:
+    try:
+        yield
+    except BuildFailed as error:
+        for line in error.last_lines:
+            console.print(line, style="dim", markup=False)
+        raise click.ClickException(str(error)) from None
+    except (ImageError, settings.BadSettings) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or 'The image folder'}: {error.strerror}.") from None

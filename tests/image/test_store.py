@@ -1,0 +1,222 @@
+"""The folder of built images: names, turns, and what is removed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cubicle.drivers.oci.images import (
+    ImageError,
+    ImageStore,
+    Manifest,
+    NotBuilt,
+    Recipe,
+    UnknownImage,
+    Variant,
+)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """A copy of the true recipe, free to be changed."""
+    shutil.copytree(Recipe.here().folder, tmp_path / "image")
+    return Recipe(tmp_path / "image", "arm64")
+
+
+@pytest.fixture
+def store(tmp_path: Path, recipe: Recipe) -> ImageStore:
+    return ImageStore(tmp_path / "images", recipe)
+
+
+def manifest(variant: Variant, built_at: str = "2026-01-01T00:00:00+00:00") -> Manifest:
+    return Manifest(variant, "arm64", built_at, seconds=1.0, size=5, packages={"bash": "5.2"})
+
+
+def fill(folder: Path) -> Manifest:
+    (folder / "rootfs/etc").mkdir(parents=True)
+    (folder / "rootfs/etc/environment").write_text("# the base\nLANG=C.UTF-8\nOPTIONS=a=b\n")
+    return manifest(Variant.SLIM)
+
+
+def put(store: ImageStore, digest: str, variant: Variant = Variant.SLIM) -> None:
+    folder = store.bases / digest
+    (folder / "rootfs").mkdir(parents=True)
+    known = manifest(variant)
+    fields = {name: getattr(known, name) for name in Manifest.__slots__}
+    (folder / "manifest.json").write_text(json.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("packages/slim.txt", {"slim", "standard", "full"}),
+        ("packages/full.txt", {"full"}),
+        ("wheels/standard.txt", {"standard", "full"}),
+        ("ttyd.pins", {"slim", "standard", "full"}),
+        ("setup.sh", {"slim", "standard", "full"}),
+        ("root/etc/pip.conf", {"slim", "standard", "full"}),
+        ("revision", {"slim", "standard", "full"}),
+    ],
+)
+def test_an_input_changes_the_hash_of_the_variants_that_use_it(recipe: Recipe, file: str, changed: set[str]) -> None:
+    before = {variant: recipe.digest(variant) for variant in Variant}
+    with (recipe.folder / file).open("a") as input_:
+        input_.write("# changed\n")
+    assert {variant for variant in Variant if recipe.digest(variant) != before[variant]} == changed
+
+
+def test_a_new_file_changes_the_hash(recipe: Recipe) -> None:
+    before = recipe.digest(Variant.SLIM)
+    (recipe.folder / "root/etc/motd").write_text("hello\n")
+    assert recipe.digest(Variant.SLIM) != before
+
+
+def test_variants_and_architectures_have_hashes_of_their_own(recipe: Recipe) -> None:
+    other = replace(recipe, architecture="amd64")
+    assert len({r.digest(variant) for r in (recipe, other) for variant in Variant}) == 6
+
+
+@pytest.mark.parametrize("variant", Variant)
+def test_the_script_for_docker_gives_the_same_lists(recipe: Recipe, variant: Variant) -> None:
+    def lines(kind: str) -> list[str]:
+        argv = ["sh", str(recipe.folder / "lists.sh"), kind, variant]
+        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=10).stdout.split()
+
+    assert lines("packages") == recipe.packages(variant)
+    assert lines("wheels") == recipe.wheels(variant)
+
+
+def test_every_wheel_is_pinned_by_hash(recipe: Recipe) -> None:
+    for name in recipe.wheels(Variant.FULL):
+        text = (recipe.folder / "wheels" / name).read_text().replace("\\\n", " ")
+        for line in text.splitlines():
+            assert line.startswith("#") or ("==" in line and "--hash=sha256:" in line), line
+
+
+def test_the_recipe_names_no_mirror(recipe: Recipe) -> None:
+    for file in recipe.folder.rglob("*"):
+        if file.is_file():
+            text = file.read_text()
+            assert ".debian.org" not in text, file
+            assert ".pypi.org" not in text, file
+
+
+def test_a_variant_that_is_not_built_says_how_to_build_it(store: ImageStore) -> None:
+    with pytest.raises(NotBuilt, match="cubicle image build slim"):
+        store.resolve("slim")
+
+
+def test_a_made_image_is_found_by_variant_by_hash_and_by_its_beginning(store: ImageStore) -> None:
+    base = store.make(Variant.SLIM, fill)
+    assert base.digest == store.recipe.digest(Variant.SLIM)
+    assert store.resolve("slim") == store.resolve(base.digest) == store.resolve(base.digest[:8]) == base
+    assert store.built() == [base]
+    assert base.rootfs.is_dir()
+    assert base.environment == {"LANG": "C.UTF-8", "OPTIONS": "a=b"}
+
+
+def test_a_changed_recipe_makes_the_variant_another_image(store: ImageStore) -> None:
+    old = store.make(Variant.SLIM, fill)
+    (store.recipe.folder / "revision").write_text("next\n")
+    with pytest.raises(NotBuilt):
+        store.resolve("slim")
+    assert store.resolve(old.digest) == old
+
+
+@pytest.mark.parametrize("name", ["", "abc", "nothing", "../bases", "full/../x", "zzzz"])
+def test_a_name_that_is_nothing_is_an_error(store: ImageStore, name: str) -> None:
+    put(store, "abcd" + "0" * 60)
+    with pytest.raises(UnknownImage):
+        store.resolve(name)
+
+
+def test_a_beginning_of_two_hashes_is_an_error(store: ImageStore) -> None:
+    put(store, "abcd" + "0" * 60)
+    put(store, "abcd" + "1" * 60)
+    with pytest.raises(UnknownImage, match="2 images"):
+        store.resolve("abcd")
+    assert store.resolve("abcd1").digest.endswith("1")
+
+
+def test_a_broken_manifest_says_what_to_do(store: ImageStore) -> None:
+    put(store, "abcd" + "0" * 60)
+    (store.bases / ("abcd" + "0" * 60) / "manifest.json").write_text("{")
+    with pytest.raises(ImageError, match="build it again"):
+        store.resolve("abcd0")
+
+
+def test_a_failed_build_leaves_nothing(store: ImageStore) -> None:
+    def fail(folder: Path) -> Manifest:
+        fill(folder)
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        store.make(Variant.SLIM, fail)
+    assert store.built() == []
+    assert list((store.folder / "building").iterdir()) == []
+
+
+def test_a_recipe_that_changes_during_the_build_gives_no_image(store: ImageStore) -> None:
+    def change(folder: Path) -> Manifest:
+        (store.recipe.folder / "revision").write_text("next\n")
+        return fill(folder)
+
+    with pytest.raises(ImageError, match="changed while"):
+        store.make(Variant.SLIM, change)
+    assert store.built() == []
+
+
+def test_what_a_crashed_build_left_is_removed_by_the_next(store: ImageStore) -> None:
+    digest = store.recipe.digest(Variant.SLIM)
+    (store.folder / "building" / f"{digest}.dead/rootfs").mkdir(parents=True)
+    store.make(Variant.SLIM, fill)
+    assert list((store.folder / "building").iterdir()) == []
+
+
+def test_an_image_is_out_of_sight_until_it_is_whole(store: ImageStore) -> None:
+    def look(folder: Path) -> Manifest:
+        assert store.built() == []
+        return fill(folder)
+
+    store.make(Variant.SLIM, look)
+    assert len(store.built()) == 1
+
+
+def test_two_builds_at_once_make_one(store: ImageStore) -> None:
+    entered, waited, release = threading.Event(), threading.Event(), threading.Event()
+    fills: list[Path] = []
+
+    def slow(folder: Path) -> Manifest:
+        fills.append(folder)
+        entered.set()
+        assert release.wait(10)
+        return fill(folder)
+
+    def second() -> None:
+        waited.set()
+        release.set()
+
+    first = threading.Thread(target=store.make, args=(Variant.SLIM, slow))
+    first.start()
+    assert entered.wait(10)
+    base = store.make(Variant.SLIM, slow, on_wait=second)
+    first.join(10)
+    assert waited.is_set()
+    assert len(fills) == 1
+    assert store.built() == [base]
+
+
+def test_an_old_image_is_collected_when_no_chat_uses_it(store: ImageStore) -> None:
+    current = store.make(Variant.SLIM, fill)
+    used, unused = "a" * 64, "b" * 64
+    put(store, used)
+    put(store, unused)
+    assert [base.digest for base in store.collect({used})] == [unused]
+    assert {base.digest for base in store.built()} == {used, current.digest}
+    assert list((store.folder / "building").iterdir()) == []
