@@ -28,7 +28,7 @@ class Base(Protocol):
     """A built image."""
 
     @property
-    def name(self) -> str: ...
+    def digest(self) -> str: ...
     @property
     def rootfs(self) -> Path: ...
     @property
@@ -39,7 +39,7 @@ class Bases(Protocol):
     """The built images of this machine."""
 
     def resolve(self, name: str) -> Base:
-        """By variant or by exact name. Raises an exception whose message says how to build it."""
+        """By variant or by digest. Raises an exception whose message says how to build it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Assembly:
         disk = self.disk(home, meta)
         if meta is None:
             disk.make(self.disk_mode, self.records.root / "templates")
-            meta = Meta(self.base.name, disk.size)
+            meta = Meta(self.base.digest, disk.size)
         disk.attach()
         base = self._base_of(meta)
         rootfs = self._stage(home) / "rootfs"
@@ -154,7 +154,7 @@ class Assembly:
 
     def _base_of(self, meta: Meta) -> Base:
         """The base that a sandbox was made from. If that is gone, today's: its files count more than their ground."""
-        if meta.image == self.base.name:
+        if meta.image == self.base.digest:
             return self.base
         try:
             return self.bases.resolve(meta.image)

@@ -198,7 +198,7 @@ _SYSTEM_MOUNTS = (
     _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec", "hidepid=2"),
     _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=64k"),
     _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
-    _mount("/dev/shm", "tmpfs", "shm", "nosuid", "nodev", "noexec", "mode=1777", "size=256m"),
+    _mount("/dev/shm", "tmpfs", "shm", "nosuid", "nodev", "noexec", "mode=1777", "size=256m"),  # noqa: S108
     _mount("/dev/mqueue", "mqueue", "mqueue", "nosuid", "nodev", "noexec"),
     _mount("/sys", "sysfs", "sysfs", "nosuid", "nodev", "noexec", "ro"),
     _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "nodev", "noexec", "relatime", "ro"),

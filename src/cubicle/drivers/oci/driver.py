@@ -189,7 +189,7 @@ class OciDriver:
             place=self._place,
             bases=self._bases,
             base=base,
-            guest=guests.ensure(self._records.root / "guest", base.name, base.rootfs),
+            guest=guests.ensure(self._records.root / "guest", base.digest, base.rootfs),
             limits=self._limits,
             disk_mode=disk.probe(self._records.root),
             facts=host.facts(),
@@ -223,8 +223,8 @@ class OciDriver:
             state, reason = State.FAILED, self._assembly.last_words(home)
         elif reason := home.failure():
             state = State.FAILED
-        image = meta.image if meta else self._assembly.base.name
-        current = image == self._assembly.base.name and (run is None or run.guest == self._assembly.guest.digest)
+        image = meta.image if meta else self._assembly.base.digest
+        current = image == self._assembly.base.digest and (run is None or run.guest == self._assembly.guest.digest)
         return Seen(home.name, home.owner(), state, reason, image, current)
 
     async def _watch_disks(self) -> None:

@@ -25,7 +25,7 @@ def mount(source: str, target: Path, kind: str, flags: int = 0, options: str = "
 
 
 def unmount(target: Path) -> None:
-    """Unmount everything at the target; nothing happens where nothing is mounted. A busy one goes away when it is free."""
+    """Unmount everything at the target, if there is anything. What is busy goes away when it is free."""
     while True:
         if _libc.umount2(os.fsencode(target), 0) != 0:
             code = ctypes.get_errno()

@@ -87,28 +87,39 @@ async def _spawn(argv: list[str], seconds: float, listener: int | None, output: 
     posix_spawn, not asyncio's subprocesses: the listener must become exactly descriptor 3, and a runtime is started
     from a big process in well under a millisecond. Everything else that Python opens closes itself on exec.
     """
-    actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
-    if output is None:
-        actions.append((os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0))
-    else:
-        actions.append((os.POSIX_SPAWN_DUP2, output, 1))
-    actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+    # Never a device of the host: runc gives the ownership of its standard streams to the container's root.
+    nothing = os.memfd_create("nothing")
+    actions: list[tuple[object, ...]] = [
+        (os.POSIX_SPAWN_DUP2, nothing, 0),
+        (os.POSIX_SPAWN_DUP2, nothing if output is None else output, 1),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
     if listener is not None:
         actions.append((os.POSIX_SPAWN_DUP2, listener, LISTEN_FD))
-    environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS": "1"}
-    pid = os.posix_spawn(argv[0], argv, environment, file_actions=actions, setsigdef=[signal.SIGPIPE])
+    environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    try:
+        pid = os.posix_spawn(  # noqa: ASYNC221 (returns at once, when the program is loaded)
+            argv[0], argv, environment, file_actions=actions, setsigdef=[signal.SIGPIPE]
+        )
+    finally:
+        os.close(nothing)
     pidfd = os.pidfd_open(pid)
     try:
         if not await ended(pidfd, seconds):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            _reap(pid)
             return None
     except asyncio.CancelledError:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        _reap(pid)
         raise
     finally:
         os.close(pidfd)
+    return _reap(pid)
+
+
+def _reap(pid: int) -> int:
+    """The exit code of a child that has ended, or is about to."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

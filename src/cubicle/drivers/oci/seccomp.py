@@ -19,7 +19,12 @@ FAMILIES = (1, 2, 10, 16)
 
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 
-ALLOWED = """
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ALLOWED = _names("""
     accept accept4 bind connect getpeername getsockname getsockopt listen recv recvfrom recvmmsg recvmsg send
     sendmmsg sendmsg sendto setsockopt shutdown socketpair
 
@@ -61,15 +66,15 @@ ALLOWED = """
 
     mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd semctl semget
     semop semtimedop shmat shmctl shmdt shmget
-""".split()
+""")
 
-REFUSED = """
+REFUSED = _names("""
     acct add_key bpf chroot clock_adjtime clock_settime delete_module fanotify_init fanotify_mark finit_module fsconfig
     fsmount fsopen fspick init_module ioperm iopl kexec_file_load kexec_load keyctl lookup_dcookie mount
     mount_setattr move_mount move_pages name_to_handle_at nfsservctl open_by_handle_at open_tree perf_event_open
     pivot_root quotactl quotactl_fd reboot request_key sethostname setdomainname setns settimeofday stime swapoff
     swapon syslog umount umount2 unshare userfaultfd vhangup adjtimex migrate_pages
-""".split()
+""")
 
 
 def profile(machine: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Unix sockets at paths of any length: the kernel's limit is 107 bytes, a path through /proc/self/fd is always short."""
+"""Unix sockets at paths of any length: the kernel takes 107 bytes, and a path through /proc/self/fd is always short."""
 
 from __future__ import annotations
 
