@@ -17,8 +17,9 @@ from cubicle.drivers.oci.config import Facts, Folders, Wanted, bundle_config, gu
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.guests import GuestFile
 from cubicle.drivers.oci.host import CGROUPS, Place
-from cubicle.drivers.oci.records import Home, Meta, Records
-from cubicle.sandbox.driver import Limits, SandboxError
+from cubicle.drivers.oci.process import ProcessId
+from cubicle.drivers.oci.records import Home, Meta, Records, Run
+from cubicle.sandbox.driver import Limits, SandboxError, StartFailed
 
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _LAST_WORDS = 300
@@ -92,6 +93,15 @@ class Assembly:
         home.socket.unlink(missing_ok=True)
         output = os.open(disk.target / "guest.log", _LOG_FLAGS, 0o600)
         return Ready(home.bundle, output, sockets.listen(home.socket) if self.hands_over else None)
+
+    def settle(self, home: Home, runtime: str) -> Run:
+        """Write down a sandbox that the runtime has started. Raises StartFailed if it is gone already."""
+        process = ProcessId.of(int((home.path / "pid").read_text()))
+        if process is None:
+            raise StartFailed(f"The sandbox ended as it started: {self.last_words(home)}.")
+        run = Run(process, runtime, self.guest.digest)
+        home.save_run(run)
+        return run
 
     def release(self, home: Home) -> None:
         """Undo `prepare`, whatever of it was done; the files stay."""

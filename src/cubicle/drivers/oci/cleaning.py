@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cubicle.drivers.oci import mounts
 from cubicle.drivers.oci.assembly import Assembly
-from cubicle.drivers.oci.host import CGROUPS
+from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS
 from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed
 
 
@@ -36,7 +36,7 @@ def _left_over(assembly: Assembly) -> set[str]:
         else:
             up.add(home.name)  # it died: its remains say why, until it is started or stopped
     stage = assembly.place.stage
-    staged = {entry for entry in os.listdir(stage) if entry != "state"}
+    staged = {entry for entry in os.listdir(stage) if entry not in OWN_FOLDERS}
     staged |= {entry for entry in os.listdir(stage / "state") if (stage / "state" / entry).is_dir()}
     return (known | staged) - up
 

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
+import re
 import socket
 import subprocess
 import time
@@ -16,9 +18,11 @@ from cubicle.drivers.oci import cleaning, disk, guests, host, sockets
 from cubicle.drivers.oci.assembly import Assembly, Bases
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.drivers.oci.records import Home, Records, Run
+from cubicle.drivers.oci.records import Home, Records
 from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed
 from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
+
+log = logging.getLogger(__name__)
 
 RUN_DIR = Path("/run/cubicle")
 _STARTS_AT_ONCE = 8
@@ -27,6 +31,7 @@ _CONNECT_SECONDS = 5.0
 _SOCKET_SECONDS = 20.0
 _WATCH_SECONDS = 15.0
 _DEFAULT_LIMITS = Limits()
+_HOST_PATH = re.compile(r"(?:/[^\s\"':/]+){2,}")
 
 
 class OciDriver:
@@ -70,7 +75,7 @@ class OciDriver:
         trials = self._records.root / "trials.json"
         self.runtime = await host.choose(self._wanted_runtime, self._place, trials)
         self._assembly = await asyncio.to_thread(self._assemble)
-        if self._take_charge():
+        if await asyncio.to_thread(self._take_charge):
             await cleaning.clean(self._assembly, self.runtime)
         if self.disk_mode is DiskMode.WATCHDOG:
             self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
@@ -85,8 +90,7 @@ class OciDriver:
 
     async def start(self, name: str, owner: str | None) -> None:
         home = self._records.home(name)
-        run = home.run()
-        if run is not None and run.process.alive:
+        if await asyncio.to_thread(_alive, home):
             if owner is not None:
                 self._records.bind(home, owner)
             return
@@ -100,7 +104,7 @@ class OciDriver:
     async def stop(self, name: str) -> None:
         home = self._records.home(name)
         if home.path.exists():
-            home.save_failure("")
+            await asyncio.to_thread(home.save_failure, "")
             await self._stop(home)
 
     async def delete(self, name: str) -> None:
@@ -121,7 +125,7 @@ class OciDriver:
             raise NotRunning("The sandbox is not up.") from None
 
     async def _start(self, home: Home, owner: str | None) -> None:
-        fresh = home.meta() is None
+        fresh = await asyncio.to_thread(home.meta) is None
         try:
             if not fresh:
                 await self._stop(home)
@@ -130,6 +134,7 @@ class OciDriver:
             # Also when cancelled: whatever came up goes down again before the caller hears of it.
             await asyncio.shield(self._take_down(home, fresh, _plain(error)))
             if isinstance(error, RuntimeFailed | OSError | subprocess.SubprocessError):
+                log.warning("sandbox %s could not be started: %s", home.name, error)
                 raise StartFailed(f"The sandbox could not be started: {_plain(error)}.") from error
             raise
 
@@ -142,23 +147,20 @@ class OciDriver:
             await self.runtime.run(home.name, ready.bundle, pid_file, listener, ready.output)
         finally:
             ready.close()
-        process = ProcessId.of(int(pid_file.read_text()))
-        if process is None:
-            raise StartFailed(f"The sandbox ended as it started: {self._assembly.last_words(home)}.")
-        home.save_run(Run(process, self.runtime.name, self._assembly.guest.digest))
+        run = await asyncio.to_thread(self._assembly.settle, home, self.runtime.name)
         if not self.runtime.hands_over:
-            await self._find_socket(home, process)
+            await self._find_socket(home, run.process)
 
     async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
         await self._stop(home)
         if fresh:
             await asyncio.to_thread(self._assembly.remove, home)
         else:
-            home.save_failure(reason)
+            await asyncio.to_thread(home.save_failure, reason)
 
     async def _stop(self, home: Home) -> None:
         """End everything of it: all its processes are in the pid namespace of the first and die with it."""
-        run = home.run()
+        run = await asyncio.to_thread(home.run)
         if run is not None and not await run.process.kill(_KILL_SECONDS):
             raise SandboxError("The sandbox's processes could not be ended.")
         try:
@@ -171,7 +173,7 @@ class OciDriver:
         """Wait for the socket that the guest makes itself, and put it where `connect` looks."""
         deadline = time.monotonic() + _SOCKET_SECONDS
         made = home.path / "host" / "guest.sock"
-        while process.alive and time.monotonic() < deadline:
+        while time.monotonic() < deadline and await asyncio.to_thread(lambda: process.alive):
             with contextlib.suppress(OSError):
                 (await sockets.connect(made, 1.0)).close()
                 os.link(made, home.socket, follow_symlinks=False)
@@ -232,17 +234,27 @@ class OciDriver:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             for home in await asyncio.to_thread(lambda: list(self._records.homes())):
-                meta, run = home.meta(), home.run()
-                tree = home.path / "tree"
-                if meta is None or run is None or not run.process.alive or not tree.exists():
-                    continue
-                if await asyncio.to_thread(disk.used_bytes, tree, meta.disk_bytes) > meta.disk_bytes:
+                if limit := await asyncio.to_thread(_over, home):
                     await self._stop(home)
-                    home.save_failure(f"it used more than its {meta.disk_bytes // 1024**2} MiB of disk")
+                    reason = f"it used more than its {limit // 1024**2} MiB of disk"
+                    await asyncio.to_thread(home.save_failure, reason)
+
+
+def _alive(home: Home) -> bool:
+    run = home.run()
+    return run is not None and run.process.alive
+
+
+def _over(home: Home) -> int:
+    """The limit that a running sandbox has passed; 0 if it has not."""
+    meta, tree = home.meta(), home.path / "tree"
+    if meta is None or not tree.exists() or not _alive(home):
+        return 0
+    return meta.disk_bytes if disk.used_bytes(tree, meta.disk_bytes) > meta.disk_bytes else 0
 
 
 def _plain(error: BaseException) -> str:
     """An error as words, without a path of the host."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
-    return str(error) or type(error).__name__
+    return _HOST_PATH.sub("…", str(error)) or type(error).__name__

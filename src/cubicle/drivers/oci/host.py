@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -19,6 +20,8 @@ from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed, find
 from cubicle.sandbox.driver import Limits, Unusable
 
 CGROUPS = Path("/sys/fs/cgroup")
+OWN_FOLDERS = ("logs", "state")
+"""Of the runtime, beside those of the sandboxes."""
 INSTALL = "apt-get install runc"
 _TRIAL_LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64)
 
@@ -36,7 +39,8 @@ class Place:
         self.stage.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         self.stage.mkdir(mode=0o710, exist_ok=True)
         os.chown(self.stage, 0, self.first_id)
-        (self.stage / "state").mkdir(mode=0o700, exist_ok=True)
+        for name in OWN_FOLDERS:
+            (self.stage / name).mkdir(mode=0o700, exist_ok=True)
 
 
 def facts() -> Facts:
@@ -109,7 +113,7 @@ def require() -> None:
 
 async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
     """The first runtime that really runs a container here; a success is remembered by its version and the kernel's."""
-    found = find(wanted, place.stage / "state")
+    found = await asyncio.to_thread(find, wanted, place.stage / "state")
     if not found:
         what = f"The OCI runtime {wanted} is" if wanted else "No OCI runtime (crun, runc or runsc) is"
         raise Unusable(f"{what} not installed: run `{INSTALL}`.")
@@ -125,7 +129,7 @@ async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
 async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> str:
     """Why a runtime does not work here, in its own words; empty if it does."""
     key = f"{runtime.path} · {runtime.version} · {platform.release()}"
-    seen = _remembered(memory)
+    seen = await asyncio.to_thread(_remembered, memory)
     if key in seen:
         return ""
     try:
@@ -133,31 +137,35 @@ async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> s
     except (RuntimeFailed, OSError) as error:
         return str(error)
     if memory is not None:
-        memory.write_text(json.dumps([*seen, key]))
+        await asyncio.to_thread(memory.write_text, json.dumps([*seen, key]))
     return ""
 
 
 async def trial(runtime: Runtime, place: Place) -> None:
     """Run `true` of the host in a sandbox like any other, but for its root: an empty folder with the host's /usr."""
     name = f"trial-{secrets.token_hex(6)}"
-    home = place.stage / name
-    root = home / "rootfs"
-    root.mkdir(parents=True, mode=0o755)
-    home.chmod(0o711)
+    bundle = place.stage / name
     try:
-        (root / "usr").mkdir()
-        for link in ("bin", "lib", "lib64", "sbin"):
-            (root / link).symlink_to(f"usr/{link}")
-        for path in (root, root / "usr"):
-            os.chown(path, place.first_id, place.first_id)
-        mount = read_only(Path("/usr"), "/usr")
-        wanted = Wanted(root, f"{place.cgroup}/{name}", place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,))
-        (home / "config.json").write_text(json.dumps(bundle_config(wanted, facts())))
-        await runtime.try_out(name, home)
+        await asyncio.to_thread(_make_trial, bundle, place)
+        await runtime.try_out(name, bundle)
     finally:
         with contextlib.suppress(RuntimeFailed):
             await runtime.delete(name)
-        shutil.rmtree(home, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, bundle, ignore_errors=True)
+
+
+def _make_trial(bundle: Path, place: Place) -> None:
+    root = bundle / "rootfs"
+    root.mkdir(parents=True)
+    (root / "usr").mkdir()
+    for link in ("bin", "lib", "lib64", "sbin"):
+        (root / link).symlink_to(f"usr/{link}")
+    for path in (root, root / "usr"):
+        os.chown(path, place.first_id, place.first_id)
+    mount = read_only(Path("/usr"), "/usr")
+    cgroup = f"{place.cgroup}/{bundle.name}"
+    wanted = Wanted(root, cgroup, place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,))
+    (bundle / "config.json").write_text(json.dumps(bundle_config(wanted, facts())))
 
 
 def _remembered(memory: Path | None) -> list[str]:

@@ -34,19 +34,29 @@ class ProcessId:
 
     async def kill(self, seconds: float) -> bool:
         """End it, and wait until it is gone; False when it is still there after so many seconds."""
+        fd = await asyncio.to_thread(self._send_kill)
+        if fd is None:
+            return True
+        try:
+            return await ended(fd, seconds)
+        finally:
+            os.close(fd)
+
+    def _send_kill(self) -> int | None:
+        """A pidfd of the process, which has the signal; None if it is gone."""
         try:
             fd = os.pidfd_open(self.pid)
         except ProcessLookupError:
-            return True
+            return None
         try:
-            if not self.alive:
-                return True
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
-            return await ended(fd, seconds)
+            # Looked at after the pidfd is open: it can no longer become another process.
+            if self.alive:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                return fd
         except ProcessLookupError:
-            return True
-        finally:
-            os.close(fd)
+            pass
+        os.close(fd)
+        return None
 
 
 async def ended(pidfd: int, seconds: float) -> bool:

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,16 +69,19 @@ class Runtime:
                 raise
 
     async def _call(self, args: list[str], seconds: float, listener: int | None, output: int | None) -> None:
-        with tempfile.TemporaryDirectory(prefix="cubicle-") as folder:
-            log = Path(folder, "log")
-            argv = [self.path, "--root", str(self.state), "--log", str(log), "--log-format", "json"]
-            if self.name == "runsc":
-                argv += ["--network", "none", "--host-uds=create", "--overlay2=none"]
+        log = self.state.with_name("logs") / f"{args[-1]}-{secrets.token_hex(4)}"
+        argv = [self.path, "--root", str(self.state), "--log", str(log), "--log-format", "json"]
+        if self.name == "runsc":
+            argv += ["--network", "none", "--host-uds=create", "--overlay2=none"]
+        try:
             status = await _spawn([*argv, *args], seconds, listener, output)
             if status is None:
                 raise RuntimeFailed(f"{self.name} did not answer within {seconds:g} seconds")
             if status != 0:
-                raise RuntimeFailed(_complaint(log) or f"{self.name} ended with code {status}")
+                said = await asyncio.to_thread(_complaint, log)
+                raise RuntimeFailed(said or f"{self.name} ended with code {status}")
+        finally:
+            log.unlink(missing_ok=True)
 
 
 async def _spawn(argv: list[str], seconds: float, listener: int | None, output: int | None) -> int | None:
