@@ -1,0 +1,172 @@
+"""Puts a sandbox together before its container starts, and takes it apart afterwards. Blocking; runs in threads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cubicle.drivers.oci import mounts, sockets
+from cubicle.drivers.oci.config import Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
+from cubicle.drivers.oci.disk import Disk, DiskMode
+from cubicle.drivers.oci.guests import GuestFile
+from cubicle.drivers.oci.host import CGROUPS, Place
+from cubicle.drivers.oci.process import ProcessId
+from cubicle.drivers.oci.records import Home, Meta, Records, Run
+from cubicle.sandbox.driver import Limits, SandboxError, StartFailed
+
+_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_LAST_WORDS = 300
+
+
+class Base(Protocol):
+    """A built image."""
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def rootfs(self) -> Path: ...
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+
+
+class Bases(Protocol):
+    """The built images of this machine."""
+
+    def resolve(self, name: str) -> Base:
+        """By variant or by digest. Raises an exception whose message says how to build it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What the runtime needs to start a prepared sandbox."""
+
+    bundle: Path
+    output: int
+    listener: socket.socket | None
+
+    def close(self) -> None:
+        os.close(self.output)
+        if self.listener is not None:
+            self.listener.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """How sandboxes are made here."""
+
+    records: Records
+    place: Place
+    bases: Bases
+    base: Base
+    """What a new sandbox is made from."""
+    guest: GuestFile
+    limits: Limits
+    disk_mode: DiskMode
+    facts: Facts
+    hands_over: bool
+
+    def prepare(self, home: Home, owner: str | None) -> Ready:
+        """Disk, overlay, socket and bundle of a sandbox that is down."""
+        home.path.mkdir(mode=0o700, exist_ok=True)
+        if owner is not None:
+            self.records.bind(home, owner)
+        meta = home.meta()
+        disk = self.disk(home, meta)
+        if meta is None:
+            disk.make(self.disk_mode, self.records.root / "templates")
+            meta = Meta(self.base.digest, disk.size)
+        disk.attach()
+        base = self._base_of(meta)
+        rootfs = self._stage(home) / "rootfs"
+        rootfs.mkdir(exist_ok=True)
+        mounts.overlay(base.rootfs, disk.target / "upper", disk.target / "work", rootfs)
+        self._write_bundle(home, self._folders(home, disk, rootfs), base)
+        home.save_failure("")
+        home.save_meta(meta)
+        home.socket.unlink(missing_ok=True)
+        output = os.open(disk.target / "guest.log", _LOG_FLAGS, 0o600)
+        return Ready(home.bundle, output, sockets.listen(home.socket) if self.hands_over else None)
+
+    def settle(self, home: Home, runtime: str) -> Run:
+        """Write down a sandbox that the runtime has started. Raises StartFailed if it is gone already."""
+        process = ProcessId.of(int((home.path / "pid").read_text()))
+        if process is None:
+            raise StartFailed(f"The sandbox ended as it started: {self.last_words(home)}.")
+        run = Run(process, runtime, self.guest.digest)
+        home.save_run(run)
+        return run
+
+    def release(self, home: Home) -> None:
+        """Undo `prepare`, whatever of it was done; the files stay."""
+        stage = self._stage(home)
+        mounts.unmount(stage / "rootfs")
+        self.disk(home, None).detach()
+        shutil.rmtree(stage, ignore_errors=True)
+        home.forget_run()
+
+    def remove(self, home: Home) -> None:
+        """Remove a released sandbox with all its files."""
+        self.disk(home, None).remove()
+        self.records.remove(home)
+
+    def disk(self, home: Home, meta: Meta | None) -> Disk:
+        size = meta.disk_bytes if meta else self.limits.disk_bytes
+        return Disk(home.path, self._stage(home) / "disk", size, self.place.first_id)
+
+    def last_words(self, home: Home) -> str:
+        """Why a sandbox died, as far as can be seen: from its memory counters, or what its guest said last."""
+        name = f"{self.place.cgroup.lstrip('/')}/{home.name}"
+        for counters in (CGROUPS / name / "memory.events", CGROUPS / "memory" / name / "memory.oom_control"):
+            with contextlib.suppress(OSError, ValueError):
+                numbers = dict(line.split() for line in counters.read_text().splitlines())
+                if int(numbers.get("oom_kill", 0)):
+                    return "its first process was killed after it ran out of memory"
+        with contextlib.suppress(OSError):
+            fd = os.open(self._stage(home) / "disk/guest.log", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(fd, "rb") as log:
+                log.seek(max(0, os.fstat(fd).st_size - _LAST_WORDS))
+                lines = log.read(_LAST_WORDS).decode(errors="replace").strip().splitlines()
+            if lines:
+                said = "".join(c for c in lines[-1] if c.isprintable())
+                return f"its first process ended; it said: {said}"
+        return "its first process was killed"
+
+    def _stage(self, home: Home) -> Path:
+        return self.place.stage / home.name
+
+    def _folders(self, home: Home, disk: Disk, rootfs: Path) -> Folders:
+        socket_dir = None
+        if not self.hands_over:
+            socket_dir = home.path / "host"
+            socket_dir.mkdir(mode=0o700, exist_ok=True)
+            os.chown(socket_dir, self.place.first_id, self.place.first_id)
+        at = disk.target
+        return Folders(rootfs, at / "uploads", at / "outputs", at / "skills", self.guest.path, socket_dir)
+
+    def _write_bundle(self, home: Home, folders: Folders, base: Base) -> None:
+        wanted = Wanted(
+            rootfs=folders.rootfs,
+            cgroup=f"{self.place.cgroup}/{home.name}",
+            first_id=self.place.first_id,
+            limits=self.limits,
+            args=guest_args(folders, base.environment),
+            mounts=guest_mounts(folders),
+        )
+        home.bundle.mkdir(exist_ok=True)
+        (home.bundle / "config.json").write_text(json.dumps(bundle_config(wanted, self.facts)))
+
+    def _base_of(self, meta: Meta) -> Base:
+        """The base that a sandbox was made from. If that is gone, today's: its files count more than their ground."""
+        if meta.image == self.base.digest:
+            return self.base
+        try:
+            return self.bases.resolve(meta.image)
+        except SandboxError:
+            return self.base

@@ -1,0 +1,68 @@
+"""After a crash: finds what is half-made or left over, and removes it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from cubicle.drivers.oci import mounts
+from cubicle.drivers.oci.assembly import Assembly
+from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS
+from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed
+
+
+async def clean(assembly: Assembly, runtime: Runtime) -> None:
+    """Leave only sandboxes that are whole: up, or down with nothing of them mounted."""
+    names = await asyncio.to_thread(_left_over, assembly)
+    for name in names:
+        with contextlib.suppress(RuntimeFailed):
+            await runtime.delete(name)
+    await asyncio.to_thread(_sweep, assembly, names)
+
+
+def _left_over(assembly: Assembly) -> set[str]:
+    """Names of which something is there, but no sandbox that is up."""
+    up = set()
+    known = set()
+    for home in assembly.records.homes():
+        run = home.run()
+        if home.meta() is not None and run is not None and run.process.alive:
+            up.add(home.name)
+        elif home.meta() is None or run is None or not run.process.this_boot:
+            known.add(home.name)
+        else:
+            up.add(home.name)  # it died: its remains say why, until it is started or stopped
+    stage = assembly.place.stage
+    staged = {entry for entry in os.listdir(stage) if entry not in OWN_FOLDERS}
+    staged |= {entry for entry in os.listdir(stage / "state") if (stage / "state" / entry).is_dir()}
+    return (known | staged) - up
+
+
+def _sweep(assembly: Assembly, names: set[str]) -> None:
+    for name in sorted(names):
+        for target in mounts.below(assembly.place.stage / name):
+            mounts.unmount(target)
+        shutil.rmtree(assembly.place.stage / name, ignore_errors=True)
+        shutil.rmtree(assembly.place.stage / "state" / name, ignore_errors=True)
+        for cgroup in _cgroups(assembly.place.cgroup, name):
+            with contextlib.suppress(OSError):
+                cgroup.rmdir()
+    for home in assembly.records.homes():
+        if home.name not in names:
+            continue
+        if home.meta() is None:
+            assembly.remove(home)
+        else:
+            home.forget_run()
+    for link in assembly.records.owners.iterdir():
+        if not (assembly.records.sandboxes / os.readlink(link)).exists():
+            link.unlink()
+
+
+def _cgroups(parent: str, name: str) -> list[Path]:
+    tail = f"{parent.lstrip('/')}/{name}"
+    trees = [CGROUPS, *(entry for entry in CGROUPS.iterdir() if entry.is_dir())]
+    return [tree / tail for tree in trees if (tree / tail).is_dir()]

@@ -1,0 +1,205 @@
+"""The `config.json` of a sandbox's bundle: one pure function of what is wanted and of what the host has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cubicle.drivers.oci import seccomp
+from cubicle.sandbox.driver import Limits
+
+GUEST = "/run/cubicle/guest.pyz"
+LISTEN_FD = 3
+IDS = 65536
+"""Size of the range of user and group ids that a sandbox sees."""
+
+CAPABILITIES = (
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SYS_PTRACE",
+)
+"""What the guest needs to act for its commands and to stay out of their reach; all of it counts only inside its user
+namespace, and its commands have none."""
+
+MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+)
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+WRITABLE = {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"}
+"""Folders that commands may only read, and where the guest writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a bundle has to know about the host."""
+
+    machine: str
+    nofile: int = 20_000
+    """The hard limit of open files: without CAP_SYS_RESOURCE a process cannot raise its own."""
+    swap_accounting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Host paths that a sandbox is put together from."""
+
+    rootfs: Path
+    uploads: Path
+    outputs: Path
+    skills: Path
+    guest: Path
+    socket_dir: Path | None = None
+    """Where the guest makes its own socket, for a runtime that hands over no descriptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One sandbox, as its bundle describes it."""
+
+    rootfs: Path
+    cgroup: str
+    first_id: int
+    """The host's id of the sandbox's id 0."""
+    limits: Limits
+    args: tuple[str, ...]
+    mounts: tuple[dict[str, Any], ...] = ()
+
+
+def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """How PID 1 is started, and what it is told; the environment is that of its commands."""
+    where: dict[str, Any] = (
+        {"listen_fd": LISTEN_FD} if folders.socket_dir is None else {"socket": "/run/cubicle/host/guest.sock"}
+    )
+    told = {
+        **where,
+        "uid": 1000,
+        "gid": 1000,
+        "home": "/home/assistant",
+        "env": dict(environment),
+        "aliases": WRITABLE,
+    }
+    return ("/usr/bin/python3", "-I", "-S", GUEST, json.dumps(told, separators=(",", ":")))
+
+
+def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
+    """The chat's folders and the guest's own: what commands may only read is a second time, writable, behind a door
+    (/run/cubicle, mode 0700) that only the guest passes."""
+    private = [
+        _mount("/run/cubicle", "tmpfs", "tmpfs", "nosuid", "nodev", "noexec", "mode=0700", "size=1m"),
+        _bind(folders.guest, GUEST, "ro"),
+        _bind(folders.uploads, WRITABLE["/mnt/user-data/uploads"], "rw"),
+        _bind(folders.skills, WRITABLE["/mnt/skills"], "rw"),
+    ]
+    if folders.socket_dir is not None:
+        private.append(_bind(folders.socket_dir, "/run/cubicle/host", "rw"))
+    return (
+        *private,
+        _bind(folders.uploads, "/mnt/user-data/uploads", "ro"),
+        _bind(folders.outputs, "/mnt/user-data/outputs", "rw"),
+        _bind(folders.skills, "/mnt/skills", "ro"),
+    )
+
+
+def bundle_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
+    """The whole `config.json`."""
+    ids = [{"containerID": 0, "hostID": wanted.first_id, "size": IDS}]
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": "cubicle",
+        "root": {"path": str(wanted.rootfs), "readonly": False},
+        "process": _process(wanted, facts),
+        "mounts": [*_SYSTEM_MOUNTS, *wanted.mounts],
+        "linux": {
+            "namespaces": [{"type": t} for t in ("user", "pid", "mount", "ipc", "uts", "network", "cgroup")],
+            "uidMappings": ids,
+            "gidMappings": ids,
+            "cgroupsPath": wanted.cgroup,
+            "resources": _resources(wanted.limits, facts),
+            "seccomp": seccomp.profile(facts.machine),
+            "maskedPaths": list(MASKED),
+            "readonlyPaths": list(READ_ONLY),
+            # Servers in a sandbox may take port 80: nothing but the sandbox itself is on its network.
+            "sysctl": {"net.ipv4.ip_unprivileged_port_start": "0"},
+        },
+    }
+
+
+def _process(wanted: Wanted, facts: Facts) -> dict[str, Any]:
+    capabilities = list(CAPABILITIES)
+    return {
+        "terminal": False,
+        "user": {"uid": 0, "gid": 0},
+        "args": list(wanted.args),
+        "env": [f"PATH={PATH}"],
+        "cwd": "/",
+        "capabilities": {
+            "bounding": capabilities,
+            "effective": capabilities,
+            "permitted": capabilities,
+            "inheritable": [],
+            "ambient": [],
+        },
+        "rlimits": [
+            # A core dump would be piped to whatever the host's core_pattern names.
+            {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
+            {"type": "RLIMIT_NOFILE", "hard": facts.nofile, "soft": min(facts.nofile, 65_536)},
+        ],
+        "noNewPrivileges": True,
+        "oomScoreAdj": 0,
+    }
+
+
+def _resources(limits: Limits, facts: Facts) -> dict[str, Any]:
+    memory: dict[str, int] = {"limit": limits.memory_bytes}
+    if facts.swap_accounting:
+        memory["swap"] = limits.memory_bytes  # memory and swap together: no swap on top
+    return {
+        "devices": [{"allow": False, "access": "rwm"}],
+        "memory": memory,
+        "cpu": {"period": 100_000, "quota": max(1_000, int(limits.cpus * 100_000))},
+        "pids": {"limit": limits.pids},
+    }
+
+
+def _mount(target: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+    return {"destination": target, "type": kind, "source": source, "options": list(options)}
+
+
+def _bind(source: Path, target: str, mode: str) -> dict[str, Any]:
+    return _mount(target, "bind", str(source), "bind", mode, "nosuid", "nodev", "private")
+
+
+def read_only(source: Path, target: str) -> dict[str, Any]:
+    """A host folder that a sandbox may look into."""
+    return _bind(source, target, "ro")
+
+
+_SYSTEM_MOUNTS = (
+    # hidepid: commands see their own processes, not the guest and what it was told.
+    _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec", "hidepid=2"),
+    _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=64k"),
+    _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
+    _mount("/dev/shm", "tmpfs", "shm", "nosuid", "nodev", "noexec", "mode=1777", "size=256m"),  # noqa: S108
+    _mount("/dev/mqueue", "mqueue", "mqueue", "nosuid", "nodev", "noexec"),
+    _mount("/sys", "sysfs", "sysfs", "nosuid", "nodev", "noexec", "ro"),
+    _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "nodev", "noexec", "relatime", "ro"),
+)

@@ -1,0 +1,260 @@
+"""The embedded driver: each sandbox is a disk, an overlay on a shared base, and one container with the guest in it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from cubicle.drivers.oci import cleaning, disk, guests, host, sockets
+from cubicle.drivers.oci.assembly import Assembly, Bases
+from cubicle.drivers.oci.disk import DiskMode
+from cubicle.drivers.oci.process import ProcessId
+from cubicle.drivers.oci.records import Home, Records
+from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed
+from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
+
+log = logging.getLogger(__name__)
+
+RUN_DIR = Path("/run/cubicle")
+_STARTS_AT_ONCE = 8
+_KILL_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
+_SOCKET_SECONDS = 20.0
+_WATCH_SECONDS = 15.0
+_DEFAULT_LIMITS = Limits()
+_HOST_PATH = re.compile(r"(?:/[^\s\"':/]+){2,}")
+
+
+class OciDriver:
+    """The Driver protocol on OCI bundles."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        bases: Bases,
+        image: str,
+        first_id: int,
+        *,
+        limits: Limits = _DEFAULT_LIMITS,
+        runtime: str = "",
+        run_dir: Path = RUN_DIR,
+    ) -> None:
+        root = Path(os.path.realpath(data_dir))
+        instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+        self._records = Records(root)
+        self._place = host.Place(run_dir / instance, f"/cubicle/{instance}", first_id)
+        self._bases = bases
+        self._image = image
+        self._limits = limits
+        self._wanted_runtime = runtime
+        self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
+        self._starting: set[str] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._lock: int | None = None
+        self.runtime: Runtime
+        self._assembly: Assembly
+
+    @property
+    def disk_mode(self) -> DiskMode:
+        """How disks are limited here."""
+        return self._assembly.disk_mode
+
+    async def open(self) -> None:
+        await asyncio.to_thread(host.require)
+        await asyncio.to_thread(self._records.make_folders)
+        await asyncio.to_thread(self._place.make)
+        trials = self._records.root / "trials.json"
+        self.runtime = await host.choose(self._wanted_runtime, self._place, trials)
+        self._assembly = await asyncio.to_thread(self._assemble)
+        if await asyncio.to_thread(self._take_charge):
+            await cleaning.clean(self._assembly, self.runtime)
+        if self.disk_mode is DiskMode.WATCHDOG:
+            self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    async def start(self, name: str, owner: str | None) -> None:
+        home = self._records.home(name)
+        if await asyncio.to_thread(_alive, home):
+            if owner is not None:
+                self._records.bind(home, owner)
+            return
+        self._starting.add(name)
+        try:
+            async with self._starts:
+                await self._start(home, owner)
+        finally:
+            self._starting.discard(name)
+
+    async def stop(self, name: str) -> None:
+        home = self._records.home(name)
+        if home.path.exists():
+            await asyncio.to_thread(home.save_failure, "")
+            await self._stop(home)
+
+    async def delete(self, name: str) -> None:
+        home = self._records.home(name)
+        if home.path.exists():
+            await self._stop(home)
+            await asyncio.to_thread(self._assembly.remove, home)
+
+    async def running(self) -> list[Seen]:
+        return await asyncio.to_thread(self._see_all)
+
+    async def connect(self, name: str) -> socket.socket:
+        try:
+            return await sockets.connect(self._records.home(name).socket, _CONNECT_SECONDS)
+        except BlockingIOError:
+            raise NotRunning("The sandbox is up but accepts no connection.") from None
+        except OSError:
+            raise NotRunning("The sandbox is not up.") from None
+
+    async def _start(self, home: Home, owner: str | None) -> None:
+        fresh = await asyncio.to_thread(home.meta) is None
+        try:
+            if not fresh:
+                await self._stop(home)
+            await self._bring_up(home, owner)
+        except BaseException as error:
+            # Also when cancelled: whatever came up goes down again before the caller hears of it.
+            await asyncio.shield(self._take_down(home, fresh, _plain(error)))
+            if isinstance(error, RuntimeFailed | OSError | subprocess.SubprocessError):
+                log.warning("sandbox %s could not be started: %s", home.name, error)
+                raise StartFailed(f"The sandbox could not be started: {_plain(error)}.") from error
+            raise
+
+    async def _bring_up(self, home: Home, owner: str | None) -> None:
+        ready = await asyncio.to_thread(self._assembly.prepare, home, owner)
+        pid_file = home.path / "pid"
+        try:
+            pid_file.unlink(missing_ok=True)
+            listener = ready.listener.fileno() if ready.listener is not None else None
+            await self.runtime.run(home.name, ready.bundle, pid_file, listener, ready.output)
+        finally:
+            ready.close()
+        run = await asyncio.to_thread(self._assembly.settle, home, self.runtime.name)
+        if not self.runtime.hands_over:
+            await self._find_socket(home, run.process)
+
+    async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
+        await self._stop(home)
+        if fresh:
+            await asyncio.to_thread(self._assembly.remove, home)
+        else:
+            await asyncio.to_thread(home.save_failure, reason)
+
+    async def _stop(self, home: Home) -> None:
+        """End everything of it: all its processes are in the pid namespace of the first and die with it."""
+        run = await asyncio.to_thread(home.run)
+        if run is not None and not await run.process.kill(_KILL_SECONDS):
+            raise SandboxError("The sandbox's processes could not be ended.")
+        try:
+            await self.runtime.delete(home.name)
+        except RuntimeFailed as error:
+            raise SandboxError(f"The sandbox could not be cleared away: {error}.") from error
+        await asyncio.to_thread(self._assembly.release, home)
+
+    async def _find_socket(self, home: Home, process: ProcessId) -> None:
+        """Wait for the socket that the guest makes itself, and put it where `connect` looks."""
+        deadline = time.monotonic() + _SOCKET_SECONDS
+        made = home.path / "host" / "guest.sock"
+        while time.monotonic() < deadline and await asyncio.to_thread(lambda: process.alive):
+            with contextlib.suppress(OSError):
+                (await sockets.connect(made, 1.0)).close()
+                os.link(made, home.socket, follow_symlinks=False)
+                return
+            await asyncio.sleep(0.01)
+        raise StartFailed(f"The sandbox's guest did not come up: {self._assembly.last_words(home)}.")
+
+    def _assemble(self) -> Assembly:
+        try:
+            base = self._bases.resolve(self._image)
+        except SandboxError as error:
+            raise Unusable(str(error)) from error
+        return Assembly(
+            records=self._records,
+            place=self._place,
+            bases=self._bases,
+            base=base,
+            guest=guests.ensure(self._records.root / "guest", base.digest, base.rootfs),
+            limits=self._limits,
+            disk_mode=disk.probe(self._records.root),
+            facts=host.facts(),
+            hands_over=self.runtime.hands_over,
+        )
+
+    def _take_charge(self) -> bool:
+        """Whether this is the only driver over its DATA_DIR: a second one looks, and leaves cleaning to the first."""
+        lock = os.open(self._records.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        self._lock = lock
+        return True
+
+    def _see_all(self) -> list[Seen]:
+        return [seen for home in self._records.homes() if (seen := self._see(home)) is not None]
+
+    def _see(self, home: Home) -> Seen | None:
+        meta, run = home.meta(), home.run()
+        state, reason = State.STOPPED, ""
+        if home.name in self._starting:
+            state = State.STARTING
+        elif meta is None:
+            return None
+        elif run is not None and run.process.alive:
+            state = State.RUNNING
+        elif run is not None and run.process.this_boot:
+            state, reason = State.FAILED, self._assembly.last_words(home)
+        elif reason := home.failure():
+            state = State.FAILED
+        image = meta.image if meta else self._assembly.base.digest
+        current = image == self._assembly.base.digest and (run is None or run.guest == self._assembly.guest.digest)
+        return Seen(home.name, home.owner(), state, reason, image, current)
+
+    async def _watch_disks(self) -> None:
+        """Stop what is over its limit, where the file system cannot refuse the write itself."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            for home in await asyncio.to_thread(lambda: list(self._records.homes())):
+                if limit := await asyncio.to_thread(_over, home):
+                    await self._stop(home)
+                    reason = f"it used more than its {limit // 1024**2} MiB of disk"
+                    await asyncio.to_thread(home.save_failure, reason)
+
+
+def _alive(home: Home) -> bool:
+    run = home.run()
+    return run is not None and run.process.alive
+
+
+def _over(home: Home) -> int:
+    """The limit that a running sandbox has passed; 0 if it has not."""
+    meta, tree = home.meta(), home.path / "tree"
+    if meta is None or not tree.exists() or not _alive(home):
+        return 0
+    return meta.disk_bytes if disk.used_bytes(tree, meta.disk_bytes) > meta.disk_bytes else 0
+
+
+def _plain(error: BaseException) -> str:
+    """An error as words, without a path of the host."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return _HOST_PATH.sub("…", str(error)) or type(error).__name__

@@ -1,0 +1,178 @@
+"""What this host has of what the embedded driver needs: seen by trying, not by reading version numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import resource
+import secrets
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from cubicle.drivers.oci import mounts
+from cubicle.drivers.oci.config import Facts, Wanted, bundle_config, read_only
+from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed, find
+from cubicle.sandbox.driver import Limits, Unusable
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_FOLDERS = ("logs", "state")
+"""Of the runtime, beside those of the sandboxes."""
+INSTALL = "apt-get install runc"
+_TRIAL_LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the driver works on this host."""
+
+    stage: Path
+    """Mount points and the runtime's state, of this boot only. The sandboxes' root user may pass through it."""
+    cgroup: str
+    first_id: int
+
+    def make(self) -> None:
+        self.stage.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self.stage.mkdir(mode=0o710, exist_ok=True)
+        os.chown(self.stage, 0, self.first_id)
+        for name in OWN_FOLDERS:
+            (self.stage / name).mkdir(mode=0o700, exist_ok=True)
+
+
+def facts() -> Facts:
+    """What a bundle has to know about this host."""
+    return Facts(
+        machine=platform.machine(),
+        nofile=min(1_048_576, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        swap_accounting=cgroup_version() == 2 or (CGROUPS / "memory/memory.memsw.limit_in_bytes").exists(),
+    )
+
+
+def cgroup_version() -> int:
+    """2 for the one tree, 1 for the old trees (also beside a new one), 0 for none."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return 2
+    return 1 if (CGROUPS / "memory/memory.limit_in_bytes").exists() else 0
+
+
+def missing_controllers() -> list[str]:
+    """The cgroup controllers that limits need and that are not to be had."""
+    needed = ("memory", "cpu", "pids")
+    if cgroup_version() == 2:
+        there = (CGROUPS / "cgroup.controllers").read_text().split()
+        return [name for name in needed if name not in there]
+    return [name for name in needed if not (CGROUPS / name).is_dir()]
+
+
+def has_user_namespaces() -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/sys/user/max_user_namespaces").read_text()) > 0
+    return False
+
+
+def has_seccomp() -> bool:
+    return Path("/proc/sys/kernel/seccomp/actions_avail").exists()
+
+
+def overlay_complaint() -> str:
+    """Why a writable overlay cannot be mounted here; empty if it can."""
+    with tempfile.TemporaryDirectory(prefix="cubicle-") as folder:
+        parts = [Path(folder, name) for name in ("lower", "upper", "work", "merged")]
+        for part in parts:
+            part.mkdir()
+        try:
+            # An overlay cannot lie on an overlay: try it where it will be used, on a disk of its own.
+            mounts.mount("tmpfs", Path(folder), "tmpfs")
+            try:
+                for part in parts:
+                    part.mkdir()
+                mounts.overlay(*parts)
+                mounts.unmount(parts[-1])
+            finally:
+                mounts.unmount(Path(folder))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+def require() -> None:
+    """Raise Unusable, in one sentence, for the first thing that is missing."""
+    if os.geteuid() != 0:
+        raise Unusable("The embedded driver needs root: run `sudo cubicle serve`, or set DRIVER=docker.")
+    if not has_user_namespaces():
+        raise Unusable("User namespaces are switched off: run `sysctl -w user.max_user_namespaces=65536`.")
+    if complaint := overlay_complaint():
+        raise Unusable(f"Overlay file systems do not work here ({complaint}): run `modprobe overlay`.")
+    if absent := missing_controllers():
+        raise Unusable(f"The cgroup controllers {', '.join(absent)} are missing: mount them, or enable them at boot.")
+
+
+async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
+    """The first runtime that really runs a container here; a success is remembered by its version and the kernel's."""
+    found = await asyncio.to_thread(find, wanted, place.stage / "state")
+    if not found:
+        what = f"The OCI runtime {wanted} is" if wanted else "No OCI runtime (crun, runc or runsc) is"
+        raise Unusable(f"{what} not installed: run `{INSTALL}`.")
+    complaints = []
+    for runtime in found:
+        complaint = await complaint_of(runtime, place, memory)
+        if not complaint:
+            return runtime
+        complaints.append(f"{runtime.name}: {complaint}")
+    raise Unusable(f"No OCI runtime works on this host ({'; '.join(complaints)}): run `cubicle doctor`.")
+
+
+async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> str:
+    """Why a runtime does not work here, in its own words; empty if it does."""
+    key = f"{runtime.path} · {runtime.version} · {platform.release()}"
+    seen = await asyncio.to_thread(_remembered, memory)
+    if key in seen:
+        return ""
+    try:
+        await trial(runtime, place)
+    except (RuntimeFailed, OSError) as error:
+        return str(error)
+    if memory is not None:
+        await asyncio.to_thread(memory.write_text, json.dumps([*seen, key]))
+    return ""
+
+
+async def trial(runtime: Runtime, place: Place) -> None:
+    """Run `true` of the host in a sandbox like any other, but for its root: an empty folder with the host's /usr."""
+    name = f"trial-{secrets.token_hex(6)}"
+    bundle = place.stage / name
+    try:
+        await asyncio.to_thread(_make_trial, bundle, place)
+        await runtime.try_out(name, bundle)
+    finally:
+        with contextlib.suppress(RuntimeFailed):
+            await runtime.delete(name)
+        await asyncio.to_thread(shutil.rmtree, bundle, ignore_errors=True)
+
+
+def _make_trial(bundle: Path, place: Place) -> None:
+    root = bundle / "rootfs"
+    root.mkdir(parents=True)
+    (root / "usr").mkdir()
+    for link in ("bin", "lib", "lib64", "sbin"):
+        (root / link).symlink_to(f"usr/{link}")
+    for path in (root, root / "usr"):
+        os.chown(path, place.first_id, place.first_id)
+    mount = read_only(Path("/usr"), "/usr")
+    cgroup = f"{place.cgroup}/{bundle.name}"
+    wanted = Wanted(root, cgroup, place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,))
+    (bundle / "config.json").write_text(json.dumps(bundle_config(wanted, facts())))
+
+
+def _remembered(memory: Path | None) -> list[str]:
+    if memory is None:
+        return []
+    try:
+        found = json.loads(memory.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [str(key) for key in found] if isinstance(found, list) else []

@@ -1,0 +1,121 @@
+"""A driver over a folder of the test's own, and the built image that its sandboxes stand on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import absent
+
+from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
+from cubicle.drivers.oci.process import ProcessId
+from cubicle.sandbox.driver import Limits, Unusable
+from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.pool import connect
+from cubicle.settings import load
+
+SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
+
+
+@pytest.fixture(scope="session")
+def store() -> ImageStore:
+    return ImageStore(load().image_dir)
+
+
+@pytest.fixture(scope="session")
+def base(store: ImageStore) -> Base:
+    for variant in ("slim", "standard", "full"):
+        try:
+            return store.resolve(variant)
+        except Unusable:
+            continue
+    built = store.built()
+    if not built:
+        absent("needs a sandbox image: make image")
+    return built[0]
+
+
+Make = Callable[..., AbstractAsyncContextManager[OciDriver]]
+
+
+@pytest.fixture
+def make_driver(tmp_path: Path, store: ImageStore, base: Base) -> Make:
+    """Opens drivers over one folder; all sandboxes are gone when the block ends."""
+
+    @asynccontextmanager
+    async def make(keep: bool = False, **options: Any) -> AsyncIterator[OciDriver]:
+        options.setdefault("limits", SMALL)
+        driver = OciDriver(tmp_path / "data", store, base.digest, SUBUID_START, **options)
+        await driver.open()
+        try:
+            yield driver
+        finally:
+            if not keep:
+                for seen in await driver.running():
+                    await driver.delete(seen.name)
+            await driver.close()
+
+    return make
+
+
+@pytest.fixture
+async def driver(make_driver: Make) -> AsyncIterator[OciDriver]:
+    async with make_driver() as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def machine_of(driver: OciDriver, name: str) -> AsyncIterator[Machine]:
+    machine = await connect(driver, name)
+    try:
+        yield machine
+    finally:
+        machine.close()
+
+
+async def said(driver: OciDriver, name: str, command: str, **options: Any) -> str:
+    """What a command prints in a sandbox."""
+    async with machine_of(driver, name) as machine:
+        _, output = await machine.output(command, **options)
+        return output.decode(errors="replace").strip()
+
+
+async def first_process(driver: OciDriver, name: str) -> ProcessId:
+    run = await asyncio.to_thread(driver._records.home(name).run)
+    assert run is not None
+    return run.process
+
+
+def mounted(driver: OciDriver) -> list[str]:
+    stage = str(driver._place.stage) + "/"
+    with open("/proc/self/mounts") as table:
+        return [line.split()[1] for line in table if line.split()[1].startswith(stage)]
+
+
+def loop_devices(folder: Path) -> list[str]:
+    """Images under a folder that a loop device still holds."""
+    found = []
+    for device in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            backing = device.read_text().strip()
+        except OSError:
+            continue
+        if backing.startswith(str(folder)):
+            found.append(backing)
+    return found
+
+
+def cgroups(driver: OciDriver) -> list[str]:
+    parent = driver._place.cgroup.lstrip("/")
+    roots = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
+    return [str(path) for root in roots for path in (root / parent).glob("*/") if path.is_dir()]
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,154 @@
+"""The bundle is a pure function: what it says is checked without a host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubicle.drivers.oci import seccomp
+from cubicle.drivers.oci.config import CAPABILITIES, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
+from cubicle.sandbox.driver import Limits
+
+FOLDERS = Folders(Path("/r"), Path("/u"), Path("/o"), Path("/s"), Path("/g.pyz"))
+
+
+def config(limits: Limits | None = None, facts: Facts | None = None) -> dict[str, Any]:
+    wanted = Wanted(
+        Path("/r"),
+        "/cubicle/x/y",
+        1_000_000,
+        limits or Limits(),
+        guest_args(FOLDERS, {"LANG": "C"}),
+        guest_mounts(FOLDERS),
+    )
+    return bundle_config(wanted, facts or Facts("x86_64"))
+
+
+def mounts_at(target: str) -> list[dict[str, Any]]:
+    return [m for m in config()["mounts"] if m["destination"] == target]
+
+
+def test_every_namespace_is_its_own():
+    kinds = {n["type"] for n in config()["linux"]["namespaces"]}
+    assert kinds == {"user", "pid", "mount", "ipc", "uts", "network", "cgroup"}
+    assert not any("path" in n for n in config()["linux"]["namespaces"])
+
+
+def test_root_of_the_sandbox_is_nobody_of_the_host():
+    (mapping,) = config()["linux"]["uidMappings"]
+    assert mapping == {"containerID": 0, "hostID": 1_000_000, "size": 65536}
+    assert config()["linux"]["gidMappings"] == [mapping]
+
+
+def test_the_guest_has_its_capabilities_and_no_more():
+    sets = config()["process"]["capabilities"]
+    assert sets["bounding"] == sets["effective"] == sets["permitted"] == list(CAPABILITIES)
+    assert sets["inheritable"] == sets["ambient"] == []
+    assert "CAP_SYS_ADMIN" not in CAPABILITIES
+    assert config()["process"]["noNewPrivileges"] is True
+
+
+def test_limits_are_in_the_bundle_and_swap_adds_nothing():
+    resources = config(Limits(memory_bytes=100 << 20, cpus=1.5, pids=7))["linux"]["resources"]
+    assert resources["memory"] == {"limit": 100 << 20, "swap": 100 << 20}
+    assert resources["cpu"] == {"period": 100_000, "quota": 150_000}
+    assert resources["pids"] == {"limit": 7}
+
+
+def test_a_host_that_does_not_count_swap_is_not_asked_to():
+    assert "swap" not in config(facts=Facts("x86_64", swap_accounting=False))["linux"]["resources"]["memory"]
+
+
+@pytest.mark.parametrize("target", ["/mnt/user-data/uploads", "/mnt/skills", "/run/cubicle/guest.pyz"])
+def test_what_commands_only_read_is_mounted_read_only(target):
+    (mount,) = mounts_at(target)
+    assert "ro" in mount["options"]
+
+
+@pytest.mark.parametrize("target", ["/mnt/user-data/outputs", "/run/cubicle/uploads", "/run/cubicle/skills"])
+def test_what_is_written_is_mounted_writable_without_devices(target):
+    (mount,) = mounts_at(target)
+    assert {"rw", "nosuid", "nodev"} <= set(mount["options"])
+
+
+def test_the_guests_folder_is_closed_to_commands():
+    (mount,) = mounts_at("/run/cubicle")
+    assert "mode=0700" in mount["options"]
+
+
+def test_tmp_is_part_of_the_limited_disk():
+    assert not mounts_at("/tmp")
+
+
+def test_shared_memory_is_large_enough_for_a_browser():
+    (mount,) = mounts_at("/dev/shm")
+    assert "size=256m" in mount["options"]
+
+
+def test_the_guest_is_told_its_socket_and_its_commands_environment():
+    told = json.loads(guest_args(FOLDERS, {"LANG": "C"})[-1])
+    assert told["listen_fd"] == 3
+    assert told["env"] == {"LANG": "C"}
+    bound = Folders(Path("/r"), Path("/u"), Path("/o"), Path("/s"), Path("/g"), socket_dir=Path("/h"))
+    told = json.loads(guest_args(bound, {})[-1])
+    assert "listen_fd" not in told
+    assert told["socket"].startswith("/run/cubicle/")
+
+
+def test_open_files_stay_under_the_hosts_hard_limit():
+    (limit,) = [r for r in config(facts=Facts("x86_64", nofile=1000))["process"]["rlimits"] if "NOFILE" in r["type"]]
+    assert limit == {"type": "RLIMIT_NOFILE", "hard": 1000, "soft": 1000}
+
+
+def test_no_core_dump_reaches_the_hosts_handler():
+    (limit,) = [r for r in config()["process"]["rlimits"] if r["type"] == "RLIMIT_CORE"]
+    assert limit["hard"] == limit["soft"] == 0
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_unknown_system_calls_do_not_exist(machine):
+    profile = seccomp.profile(machine)
+    assert (profile["defaultAction"], profile["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", 38)
+    assert profile["architectures"] == [seccomp.ARCHITECTURES[machine]]
+    named = {name for rule in profile["syscalls"] for name in rule["names"]}
+    assert "clone3" not in named
+    assert "io_uring_setup" not in named
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mount",
+        "umount2",
+        "unshare",
+        "setns",
+        "bpf",
+        "keyctl",
+        "add_key",
+        "userfaultfd",
+        "perf_event_open",
+        "open_by_handle_at",
+        "kexec_load",
+        "init_module",
+        "pivot_root",
+        "move_mount",
+        "fsopen",
+        "swapon",
+        "reboot",
+    ],
+)
+def test_dangerous_system_calls_are_refused(name):
+    assert name in seccomp.REFUSED
+    assert name not in seccomp.ALLOWED
+
+
+def test_a_clone_with_a_new_namespace_is_not_allowed():
+    (rule,) = [r for r in seccomp.profile("x86_64")["syscalls"] if r["names"] == ["clone"]]
+    (argument,) = rule["args"]
+    assert argument["op"] == "SCMP_CMP_MASKED_EQ"
+    assert argument["valueTwo"] == 0
+    for flag in (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
+        assert argument["value"] & flag

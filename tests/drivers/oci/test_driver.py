@@ -1,0 +1,280 @@
+"""What the embedded driver does beyond the contract that all drivers share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+
+import pytest
+from tests.drivers.oci.conftest import (
+    SMALL,
+    cgroups,
+    first_process,
+    loop_devices,
+    machine_of,
+    mounted,
+    open_files,
+    said,
+)
+
+from cubicle.drivers.oci.assembly import Assembly
+from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.images import SUBUID_START
+from cubicle.sandbox.driver import NotRunning, SandboxError, StartFailed, State, Unusable
+
+pytestmark = [pytest.mark.anyio, pytest.mark.oci]
+ROUNDS = 1000 if os.environ.get("CUBICLE_LONG") else 30
+
+
+async def eventually(question, seconds=10.0):
+    """Wait for the kernel to finish tearing namespaces down."""
+    async with asyncio.timeout(seconds):
+        while answer := question():
+            await asyncio.sleep(0.02)
+    return answer
+
+
+async def state_of(driver, name):
+    (seen,) = [s for s in await driver.running() if s.name == name]
+    return seen
+
+
+async def test_files_outlive_a_stop(driver):
+    await driver.start("one", None)
+    await said(driver, "one", "echo kept > ~/note; echo also > /tmp/note; echo out > /mnt/user-data/outputs/note")
+    await driver.stop("one")
+    assert (await state_of(driver, "one")).state is State.STOPPED
+    assert mounted(driver) == []
+    await driver.start("one", None)
+    assert await said(driver, "one", "cat ~/note /tmp/note /mnt/user-data/outputs/note") == "kept\nalso\nout"
+
+
+async def test_a_new_driver_adopts_what_runs(make_driver):
+    async with make_driver(keep=True) as first:
+        await first.start("one", "owner")
+        process = await first_process(first, "one")
+    async with make_driver() as second:
+        seen = await state_of(second, "one")
+        assert (seen.state, seen.owner, seen.current) == (State.RUNNING, "owner", True)
+        await second.start("one", "owner")
+        assert await first_process(second, "one") == process
+        assert await said(second, "one", "echo here") == "here"
+
+
+async def test_an_owner_has_one_sandbox_and_a_sandbox_one_owner(driver):
+    await driver.start("one", "a")
+    with pytest.raises(StartFailed, match="already has another"):
+        await driver.start("two", "a")
+    with pytest.raises(StartFailed, match="another chat"):
+        await driver.start("one", "b")
+    assert [s.name for s in await driver.running()] == ["one"]
+    await driver.delete("one")
+    await driver.start("two", "a")
+    assert (await state_of(driver, "two")).owner == "a"
+
+
+async def test_a_killed_first_process_is_a_failure_in_words(driver):
+    await driver.start("one", None)
+    assert await (await first_process(driver, "one")).kill(10)
+    seen = await state_of(driver, "one")
+    assert seen.state is State.FAILED
+    assert "killed" in seen.reason
+    with pytest.raises(NotRunning):
+        await driver.connect("one")
+    await driver.start("one", None)
+    assert await said(driver, "one", "echo again") == "again"
+
+
+async def test_a_runtime_that_fails_leaves_nothing_and_says_why(driver, monkeypatch):
+    monkeypatch.setattr(Assembly, "_write_bundle", lambda *ignored: None)
+    with pytest.raises(StartFailed, match=r"runc run failed: .* no such file or directory") as failed:
+        await driver.start("one", "owner")
+    assert "/data/" not in str(failed.value)
+    assert await driver.running() == []
+    assert mounted(driver) == []
+    assert list(driver._records.owners.iterdir()) == []
+
+
+async def test_what_a_crash_left_half_made_is_gone_after_open(make_driver, tmp_path):
+    async with make_driver(keep=True) as first:
+        await first.start("whole", None)
+        await first.start("unfinished", None)
+        await first.start("unrecorded", None)
+        (tmp_path / "data/sandboxes/unfinished/meta.json").unlink()
+        (tmp_path / "data/sandboxes/unrecorded/run.json").unlink()
+        (tmp_path / "data/owners/stale").symlink_to("nobody")
+    async with make_driver() as second:
+        states = {s.name: s.state for s in await second.running()}
+        assert states == {"whole": State.RUNNING, "unrecorded": State.STOPPED}
+        assert all("/whole/" in target for target in mounted(second))
+        assert await eventually(lambda: [c for c in cgroups(second) if not c.endswith("/whole")]) == []
+        assert list((tmp_path / "data/owners").iterdir()) == []
+        assert await said(second, "whole", "echo here") == "here"
+
+
+async def test_a_second_driver_beside_the_first_cleans_nothing(make_driver):
+    async with make_driver() as first:
+        await first.start("one", None)
+        (first._records.home("one").path / "run.json").rename(first._records.root / "aside")
+        async with make_driver(keep=True):
+            assert mounted(first)
+        (first._records.root / "aside").rename(first._records.home("one").path / "run.json")
+
+
+async def test_the_disk_limit_holds_for_everything_a_sandbox_writes(driver):
+    await driver.start("one", None)
+    for folder in ("/tmp", "/home/assistant", "/mnt/user-data/outputs"):
+        answer = await said(
+            driver, "one", f"dd if=/dev/zero of={folder}/filler bs=1M count=100 2>&1; rm {folder}/filler"
+        )
+        assert "No space left on device" in answer
+
+
+async def test_freed_space_goes_back_to_the_host(driver):
+    await driver.start("one", None)
+    image = driver._records.home("one").path / "disk.img"
+    if not image.exists():
+        pytest.skip("disks are limited by quota here")
+    await said(driver, "one", "dd if=/dev/urandom of=/tmp/filler bs=1M count=40; sync")
+    full = image.stat().st_blocks
+    await said(driver, "one", "rm /tmp/filler; sync")
+    await eventually(lambda: image.stat().st_blocks > full - 20 * 2048)
+
+
+async def test_a_memory_hog_dies_and_the_sandbox_lives(driver):
+    await driver.start("one", None)
+    async with machine_of(driver, "one") as machine:
+        exit, _ = await machine.output("tail /dev/zero", timeout=60)
+        assert exit.out_of_memory
+        assert (await machine.output("echo alive"))[1] == b"alive\n"
+
+
+async def test_processes_are_limited(driver):
+    await driver.start("one", None)
+    count = """
+import subprocess
+children = []
+try:
+    while len(children) < 500:
+        children.append(subprocess.Popen(["sleep", "60"]))
+except BlockingIOError:
+    print(len(children))
+"""
+    async with machine_of(driver, "one") as machine:
+        _, output = await machine.output(["python3", "-c", count])
+        assert SMALL.pids - 10 < int(output) < SMALL.pids
+
+
+async def test_commands_have_no_capabilities_and_no_network_but_loopback(driver):
+    await driver.start("one", None)
+    status = await said(driver, "one", "grep -E '^(CapEff|CapPrm|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status")
+    fields = dict(line.split() for line in status.replace(":", "").splitlines())
+    assert {fields[k] for k in ("CapEff", "CapPrm", "CapAmb")} == {"0" * 16}
+    assert (fields["NoNewPrivs"], fields["Seccomp"]) == ("1", "2")
+    assert (await said(driver, "one", "tail -n +3 /proc/net/dev | cut -d: -f1")).split() == ["lo"]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "answer"),
+    [
+        ("touch /mnt/skills/x", "Read-only file system"),
+        ("touch /mnt/user-data/uploads/x", "Read-only file system"),
+        ("ls /run/cubicle", "Permission denied"),
+        ("cat /proc/1/environ", "No such file"),
+        ("unshare -U true", "not permitted"),
+        ("echo 1 > /proc/sys/kernel/core_pattern", "Read-only file system"),
+        ("mkdir /sys/fs/cgroup/memory/x || mkdir /sys/fs/cgroup/x", "Read-only file system"),
+        ("mknod /tmp/disk b 7 0", "not permitted"),
+    ],
+)
+async def test_a_wall_holds(driver, attempt, answer):
+    await driver.start("one", None)
+    assert answer in await said(driver, "one", f"({attempt}) 2>&1")
+
+
+async def test_commands_cannot_end_the_guest(driver):
+    await driver.start("one", None)
+    process = await first_process(driver, "one")
+    await said(driver, "one", "for signal in $(seq 64); do kill -$signal 1; done; kill -9 -1")
+    assert await said(driver, "one", "echo alive") == "alive"
+    assert await first_process(driver, "one") == process
+
+
+async def test_device_nodes_of_the_host_keep_their_owner(driver):
+    await driver.start("one", None)
+    await driver.stop("one")
+    for device in ("null", "zero", "random", "urandom", "full", "tty"):
+        about = os.stat(f"/dev/{device}")
+        assert stat.S_ISCHR(about.st_mode)
+        assert about.st_uid == 0
+
+
+async def test_a_very_long_data_dir_works(tmp_path, store, base):
+    deep = tmp_path / ("d" * 120) / ("e,:\\ " + "f" * 100)
+    driver = OciDriver(deep, store, base.digest, SUBUID_START, limits=SMALL)
+    await driver.open()
+    try:
+        await driver.start("one", None)
+        assert await said(driver, "one", "echo here") == "here"
+    finally:
+        await driver.delete("one")
+        await driver.close()
+
+
+async def test_rounds_of_start_and_stop_leak_nothing(driver, tmp_path):
+    async def one_round(name):
+        await driver.start(name, name)
+        (await driver.connect(name)).close()
+        await driver.stop(name)
+        await driver.start(name, None)
+        await driver.delete(name)
+
+    await one_round("warm")
+    files, stage = open_files(), sorted(os.listdir(driver._place.stage))
+    for number in range(ROUNDS):
+        await one_round(f"s{number}")
+    assert mounted(driver) == []
+    assert await eventually(lambda: loop_devices(tmp_path)) == []
+    assert await eventually(lambda: cgroups(driver)) == []
+    assert open_files() == files
+    assert sorted(os.listdir(driver._place.stage)) == stage
+    for folder in (driver._records.sandboxes, driver._records.owners, *(driver._place.stage / n for n in stage)):
+        assert os.listdir(folder) == []
+
+
+async def test_many_at_once_are_all_different(driver):
+    names = [f"s{n}" for n in range(16)]
+    await asyncio.gather(*(driver.start(name, name) for name in names))
+    for name in names:
+        await said(driver, name, f"echo {name} > ~/me")
+    answers = await asyncio.gather(*(said(driver, name, "cat ~/me") for name in names))
+    assert answers == names
+
+
+async def test_a_missing_runtime_is_one_sentence(make_driver):
+    with pytest.raises(Unusable, match=r"nosuchruntime is not installed: run `apt-get install"):
+        async with make_driver(runtime="nosuchruntime"):
+            pass
+
+
+async def test_without_root_it_says_so(monkeypatch, make_driver):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(Unusable, match="needs root"):
+        async with make_driver():
+            pass
+
+
+async def test_a_name_that_is_a_path_is_refused(driver):
+    with pytest.raises(SandboxError):
+        await driver.start("../../etc", None)
+
+
+async def test_a_cancelled_start_leaves_nothing(driver):
+    task = asyncio.create_task(driver.start("one", None))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await driver.running() == []
+    assert mounted(driver) == []
