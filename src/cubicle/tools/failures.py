@@ -14,13 +14,14 @@ _SENTENCES = {
     "permission": "This user may not touch {path}. Use a path under /home/assistant, /mnt/user-data/outputs or /tmp.",
     "outside": "{path} is outside the allowed folders. Use a path under {roots}.",
     "too-big": "{path} is too big for this tool. Use bash_tool on it (head, tail, sed, split).",
+    "bad-name": "{path} is not a name that a file can have: at most 255 bytes, without NUL. Choose another name.",
     "exists": "{path} exists already. Choose another name, or remove it first.",
     "no-space": "The sandbox's disk is full. Remove files that are no longer needed, then try again.",
     "bad-cwd": "The working directory {path} cannot be entered. Create it first, or leave `cwd` out.",
 }
 
 
-def sentence(error: MachineError, path: str, roots: Sequence[str]) -> str:
+def sentence(error: MachineError, path: str, roots: Sequence[str] = ()) -> str:
     """The failure in words."""
     known = _SENTENCES.get(error.code)
     if known:
