@@ -53,7 +53,9 @@ class Uploads:
             async with self._fleet.lease(chat, create=False) as machine:
                 return [
                     Upload(entry.path, entry.size, entry.mtime)
-                    async for entry in machine.list(FOLDER, depth=_DEEPEST, hidden=True, limit=_MOST_LISTED, roots=(FOLDER,))
+                    async for entry in machine.list(
+                        FOLDER, depth=_DEEPEST, hidden=True, limit=_MOST_LISTED, roots=(FOLDER,)
+                    )
                     if entry.kind == "file"
                 ]
         except (NoSandbox, MachineError):

@@ -64,17 +64,17 @@ def chat_id(headers: Headers) -> str | None:
 
 
 def email(headers: Headers) -> str | None:
-    return _plain(headers.first(EMAIL_HEADERS))
+    return plain(headers.first(EMAIL_HEADERS))
 
 
 def display_name(headers: Headers) -> str | None:
     value = headers.first(NAME_HEADERS)
-    return _plain(unquote(value, errors="replace")) if value else None
+    return plain(unquote(value, errors="replace")) if value else None
 
 
 def mcp_servers(headers: Headers) -> tuple[str, ...]:
     value = headers.first(SERVERS_HEADERS) or ""
-    names = (_plain(part) for part in value.split(","))
+    names = (plain(part) for part in value.split(","))
     return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -84,7 +84,7 @@ def identify(headers: Headers, mode: Isolation, tenant: str = DEFAULT_TENANT) ->
     return Caller(Chat(sent, tenant), shared, email(headers), display_name(headers), mcp_servers(headers))
 
 
-def _plain(text: str | None) -> str | None:
+def plain(text: str | None) -> str | None:
     """One printable line of bounded length: header values end up in prompts and logs."""
     if text is None:
         return None

@@ -35,7 +35,9 @@ def judge(command: str, code: int, printed: bool) -> Verdict:
         if name in ANSWERS:
             return Verdict(error=False, note=f"[exit code 1: {name} says {ANSWERS[name]}; this is not an error]")
         if name == "find" and printed:
-            return Verdict(error=False, note="[exit code 1: find could not look everywhere; the results above are what it found]")
+            return Verdict(
+                error=False, note="[exit code 1: find could not look everywhere; the results above are what it found]"
+            )
     return Verdict(error=True, note=f"[exit code {code}]")
 
 

@@ -63,5 +63,7 @@ def _read(text: str) -> dict[str, str]:
         if len(key) < 8 or not key.isascii() or not key.isprintable() or " " in key:
             raise BadKeys("API_KEYS_FILE: a key is at least 8 printable characters without blanks.")
         if not isinstance(tenant, str) or not _TENANT.fullmatch(tenant):
-            raise BadKeys("API_KEYS_FILE: a tenant is 1 to 64 characters of A-Z a-z 0-9 . _ -, and starts with a letter or digit.")
+            raise BadKeys(
+                "API_KEYS_FILE: a tenant is 1 to 64 characters of A-Z a-z 0-9 . _ -, and starts with a letter or digit."
+            )
     return dict(tenants)

@@ -60,7 +60,9 @@ class BashTool:
             ):
                 exit = await _follow(process, output, call)
         except MachineError as error:
-            return fail(sentence(error, cwd or HOME) if error.code == "bad-cwd" else f"The command was not run. {error}")
+            return fail(
+                sentence(error, cwd or HOME) if error.code == "bad-cwd" else f"The command was not run. {error}"
+            )
         verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
         return Answer((Text(_compose(output.text(), verdict)),), error=verdict.error)
 

@@ -69,7 +69,9 @@ class StrReplace:
         path = arguments.path("path")
         old, new = arguments.text("old_str"), arguments.text("new_str")
         if not old:
-            return fail("`old_str` is empty, so there is nothing to find. Give the text to replace, or use create_file.")
+            return fail(
+                "`old_str` is empty, so there is nothing to find. Give the text to replace, or use create_file."
+            )
         if old == new:
             return fail("`old_str` and `new_str` are the same, so nothing would change. Give the new text.")
         try:

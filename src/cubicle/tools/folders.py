@@ -20,7 +20,9 @@ async def show_folder(machine: Machine, path: str) -> str:
     if not entries:
         shown.feed("  (nothing here but what starts with a dot, if that)\n")
     if entries >= _MOST_ENTRIES:
-        shown.feed(f"[only the first {_MOST_ENTRIES:,} entries are shown; use bash_tool with find or ls for the rest]\n")
+        shown.feed(
+            f"[only the first {_MOST_ENTRIES:,} entries are shown; use bash_tool with find or ls for the rest]\n"
+        )
     return shown.text().rstrip("\n")
 
 

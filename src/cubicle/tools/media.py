@@ -36,7 +36,13 @@ async def document_text(machine: Machine, path: str) -> AsyncIterator[bytes]:
     if path.lower().endswith(_OFFICE):
         command = ["python3", "-I", "-c", _program("office_text"), path]
     else:
-        command = ["/bin/sh", "-c", 'command -v pdftotext >/dev/null || exit 127; exec pdftotext -layout "$1" -', "sh", path]
+        command = [
+            "/bin/sh",
+            "-c",
+            'command -v pdftotext >/dev/null || exit 127; exec pdftotext -layout "$1" -',
+            "sh",
+            path,
+        ]
     errors = b""
     async with machine.run(command, timeout=_LIMIT, merge=False) as process:
         async for stream, chunk in process.output:
@@ -49,7 +55,9 @@ async def document_text(machine: Machine, path: str) -> AsyncIterator[bytes]:
 
 def _check(exit: Exit, errors: bytes, path: str) -> None:
     if exit.timed_out:
-        raise Unreadable(f"Extracting the text of {path} took more than {_LIMIT:g} s. Work on it in parts with bash_tool.")
+        raise Unreadable(
+            f"Extracting the text of {path} took more than {_LIMIT:g} s. Work on it in parts with bash_tool."
+        )
     if exit.code == 127:
         raise Unreadable(f"This sandbox has no tool to extract text from {path}. Try a Python library with bash_tool.")
     if exit.code != 0:
@@ -81,7 +89,9 @@ async def show_image(machine: Machine, path: str, size: int, header: ImageHeader
     line = f"{path}: {header.kind.upper()} image, {pixels}{human_size(size)}"
     picture = await _picture(machine, path, size, header)
     if picture is None:
-        return Answer((Text(f"{line}. This sandbox could not make a small picture of it; use bash_tool to work with it."),))
+        return Answer(
+            (Text(f"{line}. This sandbox could not make a small picture of it; use bash_tool to work with it."),)
+        )
     data, kind = picture
     shown: Block
     if style is ViewImages.BLOCKS:
@@ -97,11 +107,16 @@ async def _picture(machine: Machine, path: str, size: int, header: ImageHeader) 
     if fits and header.kind in ("png", "jpeg"):
         return await _slice(machine, path, 0, MOST_THUMBNAIL), header.media_type
     command = ["python3", "-I", "-c", _program("thumbnail"), path, str(LONGEST_SIDE), str(MOST_THUMBNAIL)]
-    exit, data = await machine.output(command, limit=MOST_THUMBNAIL + 1, timeout=_LIMIT, merge=False)
-    made = read_header(data)
+    data = bytearray()
+    async with machine.run(command, timeout=_LIMIT, merge=False) as process:
+        async for stream, chunk in process.output:
+            if stream == 1 and len(data) <= MOST_THUMBNAIL:
+                data += chunk
+        exit = await process.wait()
+    made = read_header(bytes(data))
     if exit.code != 0 or made is None or made.kind not in ("png", "jpeg") or len(data) > MOST_THUMBNAIL:
         return None
-    return data, made.media_type
+    return bytes(data), made.media_type
 
 
 @cache

@@ -64,7 +64,9 @@ def slides(archive):
 def sheets(archive):
     strings = []
     if "xl/sharedStrings.xml" in archive.namelist():
-        strings = ["".join(t.text or "" for t in item.iter(SHEET + "t")) for item in part(archive, "xl/sharedStrings.xml")]
+        strings = [
+            "".join(t.text or "" for t in item.iter(SHEET + "t")) for item in part(archive, "xl/sharedStrings.xml")
+        ]
     targets = {
         link.get("Id"): posixpath.normpath(posixpath.join("xl", link.get("Target", ""))).lstrip("/")
         for link in part(archive, "xl/_rels/workbook.xml.rels")
