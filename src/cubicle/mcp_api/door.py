@@ -39,11 +39,11 @@ class McpDoor:
         in_flight = InFlight()
         async with anyio.create_task_group() as tasks:
             protocol = Protocol(self._registry, self._uploads, self._instructions, in_flight, tasks)
-            manager = StreamableHTTPSessionManager(
-                protocol.server(__version__), stateless=True, max_request_body_size=MOST_BODY
-            )
+            server = protocol.server(__version__)
+            manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MOST_BODY)
             async with manager.run():
                 self._gate = Gate(
+                    server,
                     manager.handle_request,
                     self._ring,
                     self._settings.single_user_mode,

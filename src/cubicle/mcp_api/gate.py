@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
 from cubicle.log import bound
 from cubicle.mcp_api.cancels import InFlight, RequestKey
+from cubicle.mcp_api.exchange import answer
 from cubicle.mcp_api.server import CALLER, SESSION
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
@@ -56,7 +58,9 @@ class Disconnected(Exception):
 class Gate:
     """One ASGI application for every MCP path."""
 
-    protocol: App
+    server: Server[Any]
+    modern: App
+    """The SDK's own handling of the era without handshake."""
     ring: KeyRing
     mode: Isolation
     allowed_hosts: tuple[str, ...]
@@ -128,10 +132,12 @@ class Gate:
         except ValueError:
             await _send_error(send, messages.PARSE_ERROR, "The body is not JSON.")
             return
-        if handshake:
-            session = self._handshake(message, caller, session)
-        scope = {**scope, CALLER: caller, SESSION: session, "headers": _normal(scope["headers"])}
-        await self.protocol(scope, _replay(body, receive), _with_session(send, session))
+        scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
+        if not handshake:
+            await self.modern(scope, _replay(body, receive), send)
+            return
+        session = scope[SESSION] = self._handshake(message, caller, session)
+        await answer(self.server, message, version, scope, receive, _with_session(send, session))
 
     def _handshake(self, message: Message, caller: Caller, session: str | None) -> str | None:
         """The session of this message; a cancellation takes effect here."""

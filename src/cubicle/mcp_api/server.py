@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from cubicle.chat.uploads import Uploads
 from cubicle.mcp_api.cancels import InFlight, RequestKey
+from cubicle.mcp_api.exchange import COMMENT
 from cubicle.mcp_api.following import Following
 from cubicle.rules import messages
 from cubicle.rules.callers import Caller
@@ -64,17 +65,17 @@ class Protocol:
         server.middleware[:] = [self._around]
         return server
 
-    async def _around(self, context: Context, call_next: CallNext) -> HandlerResult:
+    async def _around(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Around every method: no exception text leaves, and the instructions are those of the caller's chat."""
         try:
-            result = await call_next(context)
-            if context.method in ("initialize", "server/discover") and isinstance(result, dict):
-                result["instructions"] = await self.instructions(_caller(context))
+            result = await call_next(ctx)
+            if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
+                result["instructions"] = await self.instructions(_caller(ctx))
             return result
         except (MCPError, ValidationError):
             raise
         except Exception:
-            log.exception("a method failed", extra={"method": context.method})
+            log.exception("a method failed", extra={"method": ctx.method})
             raise MCPError(messages.INTERNAL_ERROR, "The service failed; its log has the reason.") from None
 
     def _input_schema(self, name: str) -> Any:
@@ -178,13 +179,18 @@ async def _set_level(_context: Context, _params: types.SetLevelRequestParams) ->
     return types.EmptyResult()
 
 
+def _scope(context: Context) -> dict[str, Any]:
+    scope: dict[str, Any] = context.request.scope if context.request is not None else {}
+    return scope
+
+
 def _caller(context: Context) -> Caller:
-    caller: Caller = context.request.scope[CALLER]
+    caller: Caller = _scope(context)[CALLER]
     return caller
 
 
 def _key(context: Context, caller: Caller) -> RequestKey:
-    return RequestKey(context.request.scope.get(SESSION), caller.chat, str(context.request_id))
+    return RequestKey(_scope(context).get(SESSION), caller.chat, str(context.request_id))
 
 
 def _is_modern(context: Context) -> bool:
@@ -192,23 +198,30 @@ def _is_modern(context: Context) -> bool:
 
 
 def _following(context: Context) -> Following:
-    """How this caller follows a tool: by progress when it gave a token, by log messages in the handshake era."""
+    """How this caller follows a tool: by progress when it gave a token, else by log messages in the handshake era.
+
+    A sign of life is a progress notification where there is a token, and always a comment line on the stream (which
+    the SDK sends by itself in the newer era).
+    """
     token = (context.meta or {}).get("progress_token")
+    scope = _scope(context)
 
     async def progress(text: str, seconds: float) -> None:
-        params = types.ProgressNotificationParams(progress_token=token, progress=round(seconds, 3), message=text)
+        params = types.ProgressNotificationParams(progress_token=token or 0, progress=round(seconds, 3), message=text)
         await context.session.send_notification(types.ProgressNotification(params=params), context.request_id)
 
     async def message(text: str, _seconds: float) -> None:
-        params = types.LoggingMessageNotificationParams(level="info", logger="output", data=text)
-        await context.session.send_notification(types.LoggingMessageNotification(params=params), context.request_id)
+        if not _is_modern(context):
+            params = types.LoggingMessageNotificationParams(level="info", logger="output", data=text)
+            await context.session.send_notification(types.LoggingMessageNotification(params=params), context.request_id)
 
-    async def nothing(_text: str, _seconds: float) -> None:
-        return None
+    async def beat(text: str, seconds: float) -> None:
+        if COMMENT in scope:
+            await scope[COMMENT]()
+        if token is not None:
+            await progress(text, seconds)
 
-    if token is not None:
-        return Following(progress, heartbeat=True, flush=True)
-    return Following(nothing if _is_modern(context) else message, heartbeat=False, flush=False)
+    return Following(message if token is None else progress, beat, flush=token is not None)
 
 
 def _block(block: Block) -> types.TextContent | types.ImageContent:

@@ -57,5 +57,5 @@ def timed_out(seconds: float) -> Verdict:
 def out_of_memory(limit_mb: int) -> Verdict:
     return Verdict(
         error=True,
-        note=f"[killed: out of memory (limit {limit_mb:,} MB); use less memory, for example by working in smaller pieces]",
+        note=f"[killed: out of memory (limit {limit_mb:,} MB); use less of it, for example work in smaller pieces]",
     )

@@ -26,10 +26,7 @@ class Message:
     method: str | None
     id: int | str | None
     params: dict[str, Any]
-
-    @property
-    def is_request(self) -> bool:
-        return self.method is not None and self.id is not None
+    has_params: bool = True
 
 
 def parse(decoded: Any) -> Message:
@@ -47,7 +44,7 @@ def parse(decoded: Any) -> Message:
         raise BadMessage("The field `method` is missing.")
     if method is not None and not isinstance(method, str):
         raise BadMessage("The field `method` must be a string.")
-    return Message(method, identity, params or {})
+    return Message(method, identity, params or {}, params is not None)
 
 
 def is_request_id(value: Any) -> bool:

@@ -27,8 +27,8 @@ class LineRange:
         """From the two numbers of view_range, where an end of -1 is the end of the file."""
         if start < 1 or (end != -1 and end < start):
             raise BadRange(
-                f"`view_range` [{start}, {end}] is not a range: lines count from 1, and the end is not before the start "
-                "(-1 is the end of the file)."
+                f"`view_range` [{start}, {end}] is not a range: lines count from 1, and the end (-1: the end of the "
+                "file) is not before the start."
             )
         return cls(start, None if end == -1 else end)
 

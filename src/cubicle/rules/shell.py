@@ -13,7 +13,9 @@ _BLANKS = " \t\r"
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|&>>|&>|[;&|\n()]")
 _REDIRECTION = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})?(?:<<<|<<-?|<>|<&|>>|>\||>&|[<>])")
 _PREFIXES = frozenset({"command", "builtin", "exec", "time"})
-_COMPOUND = frozenset(["if", "then", "else", "elif", "fi", "while", "until", "for", "select", "do", "done", "case", "esac", "function", "coproc"])
+_COMPOUND = frozenset(
+    "if then else elif fi while until for select do done case esac function coproc".split()  # noqa: SIM905
+)
 _DEEPEST = 50
 
 

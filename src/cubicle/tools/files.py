@@ -14,10 +14,10 @@ class CreateFile:
 
     name = "create_file"
     description = (
-        "Write a whole file in the sandbox; folders that are missing are made, and a file that exists is overwritten. "
-        "Use it for new files and complete rewrites: the content arrives exactly as given, with no quoting to get wrong. "
-        "For a small change to a file that exists use str_replace. Drafts belong under /home/assistant, results for the "
-        "user under /mnt/user-data/outputs."
+        "Write a whole file in the sandbox; folders that are missing are made, and a file that exists is "
+        "overwritten. Use it for new files and complete rewrites: the content arrives exactly as given, with no "
+        "quoting to get wrong. For a small change to a file that exists use str_replace. Drafts belong under "
+        "/home/assistant, results for the user under /mnt/user-data/outputs."
     )
     outlives_caller = False
     schema = schema(
@@ -47,10 +47,10 @@ class StrReplace:
 
     name = "str_replace"
     description = (
-        "Change one place of a text file in the sandbox: `old_str` is replaced by `new_str`. `old_str` must match the "
-        "file exactly, blanks and line ends included, and must occur once; take a line or two around the change to make "
-        "it unique. View the file first, and leave out the line numbers that view puts in front. An empty `new_str` "
-        "deletes the text. For changes in many places use bash_tool with sed or a script."
+        "Change one place of a text file in the sandbox: `old_str` is replaced by `new_str`. `old_str` must match "
+        "the file exactly, blanks and line ends included, and must occur once; take a line or two around the change "
+        "to make it unique. View the file first, and leave out the line numbers that view puts in front. An empty "
+        "`new_str` deletes the text. For changes in many places use bash_tool with sed or a script."
     )
     outlives_caller = False
     schema = schema(

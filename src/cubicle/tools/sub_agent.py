@@ -33,12 +33,12 @@ class SubAgentTool:
 
     name = "sub_agent"
     description = (
-        "Hand a larger piece of work to a coding agent that works on its own in this same sandbox, with the same files, "
-        "and reports back when it is done. Use it for tasks of many steps that you need not follow closely: write and "
-        "test a program, refactor a project, research a code base. It knows nothing of this conversation, so put all it "
-        "needs in `prompt`: the goal, the paths, the constraints, and what to report. It can take many minutes. The "
-        "answer ends with a session id; give it as `resume_session_id` to go on with the same agent. For single commands "
-        "and small edits use the other tools."
+        "Hand a larger piece of work to a coding agent that works on its own in this same sandbox, with the same "
+        "files, and reports back when it is done. Use it for tasks of many steps that you need not follow closely: "
+        "write and test a program, refactor a project, research a code base. It knows nothing of this conversation, "
+        "so put all it needs in `prompt`: the goal, the paths, the constraints, and what to report. It can take many "
+        "minutes. The answer ends with a session id; give it as `resume_session_id` to go on with the same agent. "
+        "For single commands and small edits use the other tools."
     )
     outlives_caller = True
     schema = schema(
@@ -64,7 +64,8 @@ class SubAgentTool:
         )
         if self._agent is None:
             return fail(
-                "sub_agent is not set up on this service: its operator must configure a coding agent (SUB_AGENT_CLI and "
-                "ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN). Do the task yourself with bash_tool and the file tools."
+                "sub_agent is not set up on this service: its operator must configure a coding agent (SUB_AGENT_CLI "
+                "and ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN). Do the task yourself with bash_tool and the file "
+                "tools."
             )
         return await self._agent.run(call, task)

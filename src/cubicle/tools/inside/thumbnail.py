@@ -1,16 +1,21 @@
 """Write a small JPEG or PNG of an image to standard output. Runs in the sandbox: thumbnail.py PATH SIDE BYTES."""
 
+from __future__ import annotations
+
 import io
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
 
 PATH, SIDE, MOST = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 QUALITIES = (85, 70, 55, 40, 25)
 
 
-def by_pillow():
-    from PIL import Image, ImageOps
+def by_pillow() -> Iterator[bytes]:
+    Image, ImageOps = import_module("PIL.Image"), import_module("PIL.ImageOps")
 
     with Image.open(PATH) as source:
         source.draft("RGB", (SIDE, SIDE))
@@ -27,23 +32,23 @@ def by_pillow():
         yield encoded(flat, "JPEG", quality=40)
 
 
-def encoded(picture, kind, **options):
+def encoded(picture: Any, kind: str, **options: Any) -> bytes:
     out = io.BytesIO()
     picture.save(out, kind, **options)
     return out.getvalue()
 
 
-def by_magick(program):
+def by_magick(program: str) -> Iterator[bytes]:
     for quality in QUALITIES:
         side = SIDE if quality > 25 else SIDE // 2
         command = [program, PATH + "[0]", "-auto-orient", "-background", "white", "-flatten"]
-        command += ["-resize", "%dx%d>" % (side, side), "-quality", str(quality), "jpeg:-"]
+        command += ["-resize", f"{side}x{side}>", "-quality", str(quality), "jpeg:-"]
         yield subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout
 
 
-def attempts():
+def attempts() -> Iterator[bytes]:
     try:
-        import PIL  # noqa: F401
+        import_module("PIL")
     except ImportError:
         program = shutil.which("magick") or shutil.which("convert")
         if program is None:
