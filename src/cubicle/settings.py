@@ -96,6 +96,7 @@ class Settings(BaseSettings):
     mcp_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         ("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas."
     )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field((), description="Host names that the service answers to, separated by commas; empty: any.")
     single_user_mode: Isolation = Field(
         Isolation.LENIENT,
         description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.",
@@ -132,6 +133,12 @@ class Settings(BaseSettings):
         if not paths or not all(p.startswith("/") for p in paths):
             raise ValueError("must be paths that start with /, separated by commas")
         return paths
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _hosts(cls, value: Any) -> tuple[str, ...]:
+        parts = value.split(",") if isinstance(value, str) else list(value)
+        return tuple(p.strip() for p in parts if p.strip())
 
     @field_validator("api_keys_file", mode="before")
     @classmethod

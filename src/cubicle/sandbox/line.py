@@ -11,7 +11,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from cubicle.guest import wire
 from cubicle.sandbox.driver import SandboxError
@@ -245,9 +245,8 @@ class Line(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=1024 * 1024)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of another family, with the same methods
+        self._transport.set_write_buffer_limits(high=1024 * 1024)
 
     def pause_writing(self) -> None:
         self.writable = False

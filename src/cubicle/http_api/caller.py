@@ -1,0 +1,31 @@
+"""Who makes a plain HTTP request: the key it shows, and the chat and person it names."""
+
+from __future__ import annotations
+
+from starlette.requests import HTTPConnection
+
+from cubicle.http_api.problems import Refusal
+from cubicle.rules import callers, problems
+from cubicle.rules.callers import Caller, Headers
+from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
+from cubicle.rules.isolation import Isolation
+from cubicle.rules.keys import KeyRing
+
+
+def tenant(connection: HTTPConnection, ring: KeyRing) -> str:
+    """The tenant whose bearer key the request shows. Raises Refusal (401)."""
+    opened = ring.tenant(Headers(connection.scope["headers"]).get("Authorization"))
+    if opened is None:
+        raise Refusal(problems.UNAUTHORIZED)
+    return opened
+
+
+def from_query(connection: HTTPConnection, ring: KeyRing, mode: Isolation) -> Caller:
+    """The caller of /system-prompt and the like: a header wins, then the query, then the default chat."""
+    headers = Headers(connection.scope["headers"])
+    owner = tenant(connection, ring)
+    chat_id = callers.chat_id(headers) or connection.query_params.get("chat_id", "").strip() or DEFAULT_CHAT_ID
+    if mode is Isolation.SINGLE:
+        chat_id = DEFAULT_CHAT_ID
+    email = callers.email(headers) or callers.plain(connection.query_params.get("user_email"))
+    return Caller(Chat(chat_id, owner), email=email, name=callers.display_name(headers))

@@ -1,0 +1,65 @@
+"""The one place where errors become HTTP answers."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cubicle.rules import problems
+from cubicle.rules.chats import BadChatId
+from cubicle.rules.isolation import ChatIdMissing
+from cubicle.rules.problems import Problem
+from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fleet import NoSandbox
+
+log = logging.getLogger(__name__)
+
+
+class Refusal(Exception):
+    """A route gives this problem as its answer."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def refuse(status: int, detail: str) -> Refusal:
+    return Refusal(Problem(status, detail))
+
+
+def response(problem: Problem) -> Response:
+    return Response(problem.body(), problem.status, dict(problem.headers), problems.MEDIA_TYPE)
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem that an error is, for the client."""
+    match error:
+        case Refusal():
+            return error.problem
+        case BadChatId() | ChatIdMissing():
+            return problems.bad_request(str(error))
+        case NoSandbox():
+            return Problem(404, "This chat has no sandbox.")
+        case SandboxError():
+            return Problem(503, "The sandbox of this chat is not available now. Try again.")
+        case HTTPException(status_code=405):
+            return Problem(405, "This address does not answer to that method.", dict(error.headers or {}))
+        case HTTPException():
+            return Problem(error.status_code, error.detail, dict(error.headers or {}))
+        case _:
+            return problems.SERVER_ERROR
+
+
+async def answer(_request: Request, error: Exception) -> Response:
+    """The exception handler of the whole application."""
+    problem = problem_of(error)
+    if problem.status >= 500:
+        log.error("a request failed", exc_info=error)
+    return response(problem)
+
+
+HANDLERS = dict.fromkeys((Refusal, BadChatId, ChatIdMissing, SandboxError, HTTPException, Exception), answer)
+"""For Starlette's `exception_handlers`."""

@@ -1,0 +1,61 @@
+"""Around every request: an id in the answer and in every line of the log, and one line when it is done."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from cubicle.log import bound
+from cubicle.rules.callers import Headers
+
+log = logging.getLogger(__name__)
+
+HEADER = "X-Request-Id"
+_WELLFORMED = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_QUIET = frozenset({"/health"})
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class RequestLog:
+    """ASGI middleware. The path goes into the log without its query, which may hold a signature."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        sent = Headers(scope["headers"]).get(HEADER)
+        request = sent if sent and _WELLFORMED.fullmatch(sent) else uuid.uuid4().hex
+        status, started = 0, time.monotonic()
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], (HEADER.lower().encode(), request.encode())]}
+            await send(message)
+
+        with bound(request=request):
+            try:
+                await self._app(scope, receive, sending)
+            finally:
+                if scope["path"] not in _QUIET:
+                    seconds = round(time.monotonic() - started, 3)
+                    extra = {
+                        "method": scope.get("method", "WS"),
+                        "path": scope["path"],
+                        "status": status,
+                        "seconds": seconds,
+                    }
+                    log.info("request", extra=extra)

@@ -1,0 +1,75 @@
+"""The MCP door as the application sees it: one object, entered once, that answers on every MCP path."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.routing import Route
+
+from cubicle import __version__
+from cubicle.chat.uploads import Uploads
+from cubicle.mcp_api.cancels import InFlight
+from cubicle.mcp_api.gate import MOST_BODY, Gate, Receive, Scope, Send
+from cubicle.mcp_api.server import Instructions, Protocol
+from cubicle.mcp_api.sessions import McpSessions
+from cubicle.rules.keys import KeyRing
+from cubicle.settings import Settings
+from cubicle.tools.registry import Registry
+
+
+class McpDoor:
+    """Both protocol eras on one address. Answers only inside `running()`."""
+
+    def __init__(
+        self, registry: Registry, uploads: Uploads, instructions: Instructions, settings: Settings, ring: KeyRing
+    ) -> None:
+        self._registry = registry
+        self._uploads = uploads
+        self._instructions = instructions
+        self._settings = settings
+        self._ring = ring
+        self._gate: Gate | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        in_flight = InFlight()
+        async with anyio.create_task_group() as tasks:
+            protocol = Protocol(self._registry, self._uploads, self._instructions, in_flight, tasks)
+            server = protocol.server(__version__)
+            manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MOST_BODY)
+            async with manager.run():
+                self._gate = Gate(
+                    server,
+                    manager.handle_request,
+                    self._ring,
+                    self._settings.single_user_mode,
+                    self._settings.allowed_hosts,
+                    McpSessions(),
+                    in_flight,
+                )
+                yield
+                self._gate = None
+            tasks.cancel_scope.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._gate is None:
+            raise RuntimeError("the MCP door is not open")
+        await self._gate(scope, receive, send)
+
+    def routes(self) -> list[Route]:
+        """One route per path of MCP_PATHS; every method comes here, so that the refusals keep their order."""
+        return [Route(path, endpoint=_Endpoint(self)) for path in self._settings.mcp_paths]
+
+
+class _Endpoint:
+    """An ASGI application by type: Starlette takes a plain function for a request handler."""
+
+    def __init__(self, door: McpDoor) -> None:
+        self._door = door
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await self._door(scope, receive, send)

@@ -1,0 +1,223 @@
+"""The gate before the SDK: what this service decides differently about a request, before the protocol sees it.
+
+Order of refusals: host, 401 key, 400 chat id, then for POST 415 Accept, 415 Content-Type, 413 size, 400 not a message.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.lowlevel import Server
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic_core import from_json
+
+from cubicle.log import bound
+from cubicle.mcp_api.cancels import InFlight, RequestKey
+from cubicle.mcp_api.exchange import answer
+from cubicle.mcp_api.server import CALLER, SESSION
+from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
+from cubicle.mcp_api.sessions import McpSessions, is_wellformed
+from cubicle.rules import messages, problems
+from cubicle.rules.accepts import accepts_mcp, is_json
+from cubicle.rules.callers import Caller, Headers, identify
+from cubicle.rules.chats import BadChatId
+from cubicle.rules.hosts import host_is_known, origin_is_known
+from cubicle.rules.isolation import ChatIdMissing, Isolation
+from cubicle.rules.keys import KeyRing
+from cubicle.rules.messages import BadMessage, Message
+from cubicle.rules.problems import Problem
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MOST_BODY = 64 * 1024**2
+_ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
+
+
+class Refused(Exception):
+    """The request goes no further."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+class Disconnected(Exception):
+    """The client left before its request was whole."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One ASGI application for every MCP path."""
+
+    server: Server[Any]
+    modern: App
+    """The SDK's own handling of the era without handshake."""
+    ring: KeyRing
+    mode: Isolation
+    allowed_hosts: tuple[str, ...]
+    sessions: McpSessions
+    in_flight: InFlight
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope["headers"])
+        started = False
+
+        async def tell(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            caller = self._caller(headers)
+            with bound(chat=caller.chat.id):
+                await self._answer(scope, headers, caller, receive, tell)
+        except Refused as refusal:
+            await _send_problem(tell, refusal.problem)
+        except Disconnected:
+            return
+        except Exception:
+            log.exception("an MCP request failed")
+            if not started:
+                await _send_problem(tell, problems.SERVER_ERROR)
+
+    def _caller(self, headers: Headers) -> Caller:
+        if not host_is_known(self.allowed_hosts, headers.get("Host")):
+            raise Refused(Problem(403, "This Host is not one of the service's own names (ALLOWED_HOSTS)."))
+        if not origin_is_known(self.allowed_hosts, headers.get("Origin")):
+            raise Refused(Problem(403, "This Origin is not one of the service's own names (ALLOWED_HOSTS)."))
+        tenant = self.ring.tenant(headers.get("Authorization"))
+        if tenant is None:
+            raise Refused(problems.UNAUTHORIZED)
+        try:
+            return identify(headers, self.mode, tenant)
+        except (BadChatId, ChatIdMissing) as error:
+            raise Refused(problems.bad_request(str(error))) from None
+
+    async def _answer(self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        match scope["method"]:
+            case "POST":
+                await self._post(scope, headers, caller, receive, send)
+            case "DELETE":
+                session = self._session(headers, caller)
+                if session is None:
+                    raise Refused(problems.bad_request(f"Name the MCP session to end in the header {SESSION_HEADER}."))
+                self.sessions.end(caller.chat.tenant, session)
+                await _send(send, 204, {}, b"")
+            case _:
+                raise Refused(problems.not_allowed("POST", "DELETE"))
+
+    async def _post(self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        if not accepts_mcp(headers.all("Accept")):
+            raise Refused(problems.NOT_ACCEPTED)
+        if not is_json(headers.get("Content-Type")):
+            raise Refused(problems.NOT_JSON)
+        version = headers.get("MCP-Protocol-Version")
+        handshake = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+        session = self._session(headers, caller) if handshake else None
+        body = await _read(headers, receive)
+        try:
+            message = messages.parse(from_json(body, cache_strings="keys"))
+        except BadMessage as error:
+            await _send_error(send, messages.INVALID_REQUEST, str(error))
+            return
+        except ValueError:
+            await _send_error(send, messages.PARSE_ERROR, "The body is not JSON.")
+            return
+        scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
+        if not handshake:
+            await self.modern(scope, _replay(body, receive), send)
+            return
+        session = scope[SESSION] = self._handshake(message, caller, session)
+        await answer(self.server, message, version, scope, receive, _with_session(send, session))
+
+    def _handshake(self, message: Message, caller: Caller, session: str | None) -> str | None:
+        """The session of this message; a cancellation takes effect here."""
+        if message.method == "initialize":
+            return self.sessions.mint()
+        request = message.params.get("requestId")
+        if message.method == "notifications/cancelled" and messages.is_request_id(request):
+            self.in_flight.cancel(RequestKey(session, caller.chat, str(request)))
+        return session
+
+    def _session(self, headers: Headers, caller: Caller) -> str | None:
+        session = headers.get(SESSION_HEADER)
+        if session is None:
+            return None
+        if not is_wellformed(session):
+            raise Refused(problems.bad_request(f"The header {SESSION_HEADER} does not hold a session id."))
+        if self.sessions.is_ended(caller.chat.tenant, session):
+            raise Refused(_ENDED)
+        return session
+
+
+async def _read(headers: Headers, receive: Receive) -> bytes:
+    """The body, never more of it than the limit."""
+    declared = headers.get("Content-Length") or ""
+    if declared.isdigit() and int(declared) > MOST_BODY:
+        raise Refused(problems.too_large(MOST_BODY))
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Disconnected
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MOST_BODY:
+            raise Refused(problems.too_large(MOST_BODY))
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _normal(raw: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers with trimmed values: the server leaves trailing blanks on them."""
+    return [(name, value.strip()) for name, value in raw]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body once more in one piece, then whatever comes (a disconnect)."""
+    pending: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> MutableMapping[str, Any]:
+        return pending.pop() if pending else await receive()
+
+    return replayed
+
+
+def _with_session(send: Send, session: str | None) -> Send:
+    if session is None:
+        return send
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (SESSION_HEADER.lower().encode(), session.encode())]}
+        await send(message)
+
+    return sending
+
+
+async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    if status != 204:
+        raw.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_problem(send: Send, problem: Problem) -> None:
+    await _send(send, problem.status, {"Content-Type": problems.MEDIA_TYPE, **problem.headers}, problem.body())
+
+
+async def _send_error(send: Send, code: int, text: str) -> None:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
+    await _send(send, 400, {"Content-Type": "application/json"}, json.dumps(error).encode())

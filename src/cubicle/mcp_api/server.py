@@ -1,0 +1,230 @@
+"""The protocol side, by the official SDK. No type of the SDK leaves this folder."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.abc
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from cubicle.chat.uploads import Uploads
+from cubicle.mcp_api.cancels import InFlight, RequestKey
+from cubicle.mcp_api.exchange import COMMENT
+from cubicle.mcp_api.following import Following
+from cubicle.rules import messages
+from cubicle.rules.callers import Caller
+from cubicle.rules.resources import NoSuchResource, UploadUri
+from cubicle.tools.answers import Answer, Block, Call, Image, Tool
+from cubicle.tools.registry import Registry, UnknownTool
+
+log = logging.getLogger(__name__)
+
+NAME = "cubicle"
+CALLER, SESSION = "cubicle.caller", "cubicle.mcp_session"
+"""Where the gate leaves, in the ASGI scope, who calls and in which MCP session."""
+
+Context = ServerRequestContext[Any, Any]
+Instructions = Callable[[Caller], Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Answers the methods of MCP for the caller that the gate has identified."""
+
+    registry: Registry
+    uploads: Uploads
+    instructions: Instructions
+    in_flight: InFlight
+    tasks: anyio.abc.TaskGroup
+
+    def server(self, version: str) -> Server[Any]:
+        server: Server[Any] = Server(
+            NAME,
+            version=version,
+            title="Cubicle",
+            description="A computer of its own for every chat.",
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+        )
+        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
+        server.middleware[:] = [self._around]
+        return server
+
+    async def _around(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Around every method: no exception text leaves, and the instructions are those of the caller's chat."""
+        try:
+            result = await call_next(ctx)
+            if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
+                result["instructions"] = await self.instructions(_caller(ctx))
+            return result
+        except (MCPError, ValidationError):
+            raise
+        except Exception:
+            log.exception("a method failed", extra={"method": ctx.method})
+            raise MCPError(messages.INTERNAL_ERROR, "The service failed; its log has the reason.") from None
+
+    def _input_schema(self, name: str) -> Any:
+        try:
+            return self.registry.find(name).schema
+        except UnknownTool:
+            return None
+
+    async def _list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.schema))
+                for tool in self.registry.tools
+            ]
+        )
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            tool = self.registry.find(params.name)
+        except UnknownTool:
+            raise MCPError(messages.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}") from None
+        caller, arguments = _caller(context), params.arguments or {}
+        started = time.monotonic()
+        if tool.outlives_caller:
+            answer = await self._run_on(context, tool, caller, arguments)
+        else:
+            answer = await self._run(context, tool, caller, arguments)
+        log.info(
+            "tool call",
+            extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
+        )
+        return types.CallToolResult(content=[_block(block) for block in answer.blocks], is_error=answer.error)
+
+    async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
+        following = _following(context)
+        with self.in_flight.cancellable(_key(context, caller)):
+            async with following.running():
+                return await self.registry.run(tool, Call(caller, following.report), arguments)
+        raise MCPError(messages.REQUEST_CANCELLED, "Request cancelled")
+
+    async def _run_on(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
+        """Like `_run`, in a task that does not end with the request."""
+        following = _following(context)
+        outcome: list[Answer] = []
+        done = anyio.Event()
+
+        async def work() -> None:
+            try:
+                with self.in_flight.cancellable(_key(context, caller)):
+                    outcome.append(await self.registry.run(tool, Call(caller, following.report), arguments))
+            except Exception:
+                log.exception("a tool failed", extra={"tool": tool.name, "chat": caller.chat.id})
+            finally:
+                done.set()
+
+        self.tasks.start_soon(work)
+        async with following.running():
+            await done.wait()
+        if not outcome:
+            raise MCPError(messages.REQUEST_CANCELLED, "Request cancelled")
+        return outcome[0]
+
+    async def _list_resources(self, context: Context, _params: Any) -> types.ListResourcesResult:
+        chat = _caller(context).chat
+        files = await self.uploads.list(chat)
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=str(UploadUri(chat.id, file.path)), name=file.name, mime_type=file.media_type, size=file.size
+                )
+                for file in files
+            ]
+        )
+
+    async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[])
+
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        chat = _caller(context).chat
+        try:
+            uri = UploadUri.parse(str(params.uri))
+            if uri.chat_id != chat.id:
+                raise NoSuchResource
+            file = await self.uploads.read(chat, uri.path)
+        except NoSuchResource:
+            code = messages.INVALID_PARAMS if _is_modern(context) else messages.RESOURCE_NOT_FOUND
+            raise MCPError(code, "Resource not found", {"uri": str(params.uri)[:1000]}) from None
+        contents: types.TextResourceContents | types.BlobResourceContents
+        if file.text is not None:
+            contents = types.TextResourceContents(uri=params.uri, mime_type=file.media_type, text=file.text)
+        else:
+            blob = base64.b64encode(file.data).decode()
+            contents = types.BlobResourceContents(uri=params.uri, mime_type=file.media_type, blob=blob)
+        return types.ReadResourceResult(contents=[contents])
+
+
+async def _set_level(_context: Context, _params: types.SetLevelRequestParams) -> types.EmptyResult:
+    """Accepted and forgotten: no state hangs on an MCP session."""
+    return types.EmptyResult()
+
+
+def _scope(context: Context) -> dict[str, Any]:
+    scope: dict[str, Any] = context.request.scope if context.request is not None else {}
+    return scope
+
+
+def _caller(context: Context) -> Caller:
+    caller: Caller = _scope(context)[CALLER]
+    return caller
+
+
+def _key(context: Context, caller: Caller) -> RequestKey:
+    return RequestKey(_scope(context).get(SESSION), caller.chat, str(context.request_id))
+
+
+def _is_modern(context: Context) -> bool:
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _following(context: Context) -> Following:
+    """How this caller follows a tool: by progress when it gave a token, else by log messages in the handshake era.
+
+    A sign of life is a progress notification where there is a token, and always a comment line on the stream (which
+    the SDK sends by itself in the newer era).
+    """
+    token = (context.meta or {}).get("progress_token")
+    scope = _scope(context)
+
+    async def progress(text: str, seconds: float) -> None:
+        params = types.ProgressNotificationParams(progress_token=token or 0, progress=round(seconds, 3), message=text)
+        await context.session.send_notification(types.ProgressNotification(params=params), context.request_id)
+
+    async def message(text: str, _seconds: float) -> None:
+        if not _is_modern(context):
+            params = types.LoggingMessageNotificationParams(level="info", logger="output", data=text)
+            await context.session.send_notification(types.LoggingMessageNotification(params=params), context.request_id)
+
+    async def beat(text: str, seconds: float) -> None:
+        if COMMENT in scope:
+            await scope[COMMENT]()
+        if token is not None:
+            await progress(text, seconds)
+
+    return Following(message if token is None else progress, beat, flush=token is not None)
+
+
+def _block(block: Block) -> types.TextContent | types.ImageContent:
+    if isinstance(block, Image):
+        return types.ImageContent(data=base64.b64encode(block.data).decode(), mime_type=block.media_type)
+    return types.TextContent(text=block.text)

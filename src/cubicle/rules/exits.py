@@ -1,0 +1,61 @@
+"""Exit codes that are answers: grep that finds nothing has not failed."""
+
+from __future__ import annotations
+
+import signal as signals
+from dataclasses import dataclass
+
+from cubicle.rules.shell import last_command
+
+_NO_MATCH = "no match"
+_DIFFERENT = "the inputs differ"
+_FALSE = "the condition is false"
+
+ANSWERS = {
+    **dict.fromkeys(("grep", "egrep", "fgrep", "rg", "ag"), _NO_MATCH),
+    **dict.fromkeys(("diff", "cmp"), _DIFFERENT),
+    **dict.fromkeys(("test", "[", "[["), _FALSE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a command failed, and the line that says so."""
+
+    error: bool
+    note: str = ""
+
+
+def judge(command: str, code: int, printed: bool) -> Verdict:
+    """The verdict on a command that ended by itself; `printed`: it wrote something."""
+    if code == 0:
+        return Verdict(error=False)
+    if code == 1:
+        name = last_command(command)
+        if name in ANSWERS:
+            return Verdict(error=False, note=f"[exit code 1: {name} says {ANSWERS[name]}; this is not an error]")
+        if name == "find" and printed:
+            return Verdict(
+                error=False, note="[exit code 1: find could not look everywhere; the results above are what it found]"
+            )
+    return Verdict(error=True, note=f"[exit code {code}]")
+
+
+def killed(number: int) -> Verdict:
+    """The verdict on a command that a signal ended."""
+    try:
+        name = signals.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return Verdict(error=True, note=f"[killed by {name}]")
+
+
+def timed_out(seconds: float) -> Verdict:
+    return Verdict(error=True, note=f"[timed out after {seconds:g} s]")
+
+
+def out_of_memory(limit_mb: int) -> Verdict:
+    return Verdict(
+        error=True,
+        note=f"[killed: out of memory (limit {limit_mb:,} MB); use less of it, for example work in smaller pieces]",
+    )

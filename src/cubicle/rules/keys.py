@@ -1,0 +1,69 @@
+"""Bearer keys: which tenant a key opens. Compared in constant time."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from collections.abc import Mapping
+
+from cubicle.rules.chats import DEFAULT_TENANT
+
+_BEARER = re.compile(r"bearer[ \t]+(\S+)", re.IGNORECASE)
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class BadKeys(ValueError):
+    """The keys cannot be used; the message says why and never shows a key."""
+
+
+class KeyRing:
+    """Every key of the service and the tenant behind each. An empty ring asks for no key."""
+
+    def __init__(self, tenants: Mapping[str, str]) -> None:
+        self._tenants = {key.encode(): tenant for key, tenant in tenants.items()}
+
+    @classmethod
+    def parse(cls, single_key: str = "", file_text: str = "") -> KeyRing:
+        """From MCP_API_KEY, and from the text of API_KEYS_FILE: one JSON object of key to tenant."""
+        tenants = _read(file_text) if file_text.strip() else {}
+        if single_key:
+            if tenants.get(single_key, DEFAULT_TENANT) != DEFAULT_TENANT:
+                raise BadKeys("MCP_API_KEY is also in API_KEYS_FILE, for a tenant: give each tenant its own key.")
+            tenants[single_key] = DEFAULT_TENANT
+        return cls(tenants)
+
+    def __bool__(self) -> bool:
+        return bool(self._tenants)
+
+    def tenant(self, authorization: str | None) -> str | None:
+        """The tenant that this Authorization header opens; None when it opens nothing."""
+        if not self._tenants:
+            return DEFAULT_TENANT
+        match = _BEARER.fullmatch(authorization.strip()) if authorization else None
+        return self.opens(match.group(1)) if match else None
+
+    def opens(self, key: str) -> str | None:
+        """The tenant of a key. Looks at every key, whichever is the right one."""
+        sent, found = key.encode("utf-8", "surrogateescape"), None
+        for known, tenant in self._tenants.items():
+            if hmac.compare_digest(sent, known):
+                found = tenant
+        return found
+
+
+def _read(text: str) -> dict[str, str]:
+    try:
+        tenants = json.loads(text)
+    except ValueError:
+        raise BadKeys("API_KEYS_FILE does not hold JSON: write one object of key to tenant.") from None
+    if not isinstance(tenants, dict):
+        raise BadKeys("API_KEYS_FILE must hold one JSON object of key to tenant.")
+    for key, tenant in tenants.items():
+        if len(key) < 8 or not key.isascii() or not key.isprintable() or " " in key:
+            raise BadKeys("API_KEYS_FILE: a key is at least 8 printable characters without blanks.")
+        if not isinstance(tenant, str) or not _TENANT.fullmatch(tenant):
+            raise BadKeys(
+                "API_KEYS_FILE: a tenant is 1 to 64 characters of A-Z a-z 0-9 . _ -, and starts with a letter or digit."
+            )
+    return dict(tenants)

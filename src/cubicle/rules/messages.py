@@ -1,0 +1,60 @@
+"""JSON-RPC 2.0 messages: whether a decoded body is one, before anything looks deeper into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+RESOURCE_NOT_FOUND = -32002
+REQUEST_CANCELLED = -32800
+
+_LARGEST_ID = 2**63 - 1
+
+
+class BadMessage(ValueError):
+    """The body is not one JSON-RPC message; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The outside of a message; no method means that it answers a request."""
+
+    method: str | None
+    id: int | str | None
+    params: dict[str, Any]
+    has_params: bool = True
+
+
+def parse(decoded: Any) -> Message:
+    """The message that a decoded body is. Raises BadMessage."""
+    if not isinstance(decoded, dict):
+        raise BadMessage("The body must be one JSON-RPC message: an object. Send messages one by one, not as a batch.")
+    if decoded.get("jsonrpc") != "2.0":
+        raise BadMessage('The field `jsonrpc` must be "2.0".')
+    method, identity, params = decoded.get("method"), decoded.get("id"), decoded.get("params")
+    if "id" in decoded and not is_request_id(identity):
+        raise BadMessage("The field `id` must be a string or an integer.")
+    if params is not None and not isinstance(params, dict):
+        raise BadMessage("The field `params` must be an object.")
+    if method is None and ("id" not in decoded or not _is_outcome(decoded)):
+        raise BadMessage("The field `method` is missing.")
+    if method is not None and not isinstance(method, str):
+        raise BadMessage("The field `method` must be a string.")
+    return Message(method, identity, params or {}, params is not None)
+
+
+def is_request_id(value: Any) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return -_LARGEST_ID <= value <= _LARGEST_ID
+    return isinstance(value, str)
+
+
+def _is_outcome(decoded: dict[str, Any]) -> bool:
+    error = decoded.get("error")
+    if isinstance(error, dict):
+        return isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
+    return isinstance(decoded.get("result"), dict)

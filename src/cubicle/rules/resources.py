@@ -1,0 +1,37 @@
+"""Section 2.3: the URIs of a chat's uploaded files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+_SCHEME = "file://uploads/"
+
+
+class NoSuchResource(LookupError):
+    """The URI names nothing that this caller can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadUri:
+    """One uploaded file: the chat's id, and the path under its uploads folder."""
+
+    chat_id: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{quote(self.chat_id, safe=':@')}/{quote(self.path, safe='')}"
+
+    @classmethod
+    def parse(cls, text: str) -> UploadUri:
+        """Raises NoSuchResource for anything but such a URI of a file beneath the folder."""
+        chat_id, slash, encoded = text.removeprefix(_SCHEME).partition("/")
+        if not text.startswith(_SCHEME) or not slash or "/" in encoded:
+            raise NoSuchResource
+        try:
+            path = unquote(encoded, errors="strict")
+        except UnicodeDecodeError:
+            raise NoSuchResource from None
+        if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+            raise NoSuchResource
+        return cls(unquote(chat_id), path)

@@ -1,0 +1,69 @@
+"""What a tool is given and what it gives back. Knows no MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cubicle.rules.arguments import Arguments
+from cubicle.rules.callers import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    data: bytes
+    media_type: str
+
+
+Block = Text | Image
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a call; `error` means that the model should look at it and do something else."""
+
+    blocks: tuple[Block, ...]
+    error: bool = False
+
+
+def say(text: str) -> Answer:
+    return Answer((Text(text),))
+
+
+def fail(sentence: str) -> Answer:
+    """A failure, as a sentence that tells the model what to do next."""
+    return Answer((Text(sentence),), error=True)
+
+
+def _nowhere(_text: str) -> None:
+    """Output that nobody follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: who makes it, and where its output goes while it runs. `report` never waits."""
+
+    caller: Caller
+    report: Callable[[str], None] = _nowhere
+
+
+class Tool(Protocol):
+    """One tool, as a model sees it and as it runs."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    outlives_caller: bool
+    """A run goes on when the caller's connection drops; it ends only when it is cancelled."""
+
+    async def __call__(self, call: Call, arguments: Arguments) -> Answer: ...
+
+
+def schema(properties: Mapping[str, Mapping[str, Any]], required: tuple[str, ...]) -> Mapping[str, Any]:
+    return {"type": "object", "properties": dict(properties), "required": list(required)}

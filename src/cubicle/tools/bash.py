@@ -1,0 +1,95 @@
+"""bash_tool: runs a shell command in the chat's sandbox."""
+
+from __future__ import annotations
+
+from cubicle.rules import exits
+from cubicle.rules.arguments import Arguments
+from cubicle.rules.capping import Cap, Decoder
+from cubicle.rules.exits import Verdict
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.machine import HOME, Exit, MachineError, Process
+from cubicle.tools.answers import Answer, Call, Text, fail, schema
+from cubicle.tools.failures import sentence
+
+_DESCRIPTION = """\
+Run a shell command (bash) in this chat's own Linux computer and get what it prints, standard output and errors in the \
+order written. Use it for everything that a terminal does: run programs and tests, install packages, search (grep, rg, \
+find), move files, git, downloads, data work with Python or Node. Files and installed packages stay between calls; the \
+working directory and shell variables do not, so give `cwd` or start with `cd`.
+- Each call ends when the shell ends; there is no terminal to answer questions on, so pass flags such as -y.
+- Start a server in the background and send its output to a file: `node app.js > /tmp/app.log 2>&1 &`.
+- A command that takes long needs a larger `timeout`. What is printed past 30,000 characters is cut in the middle: \
+narrow it with grep, head or tail, or write it to a file and view the part you need.
+- To read, create or edit one file, view, create_file and str_replace are safer than cat, echo and sed.
+- Put results for the user in /mnt/user-data/outputs; the user's uploads are in /mnt/user-data/uploads (read-only)."""
+
+
+class BashTool:
+    """See the description: it is what the model reads."""
+
+    name = "bash_tool"
+    description = _DESCRIPTION
+    outlives_caller = False
+    schema = schema(
+        {
+            "command": {"type": "string", "description": "Shell command"},
+            "description": {"type": "string", "description": "One line that says what the command is for"},
+            "cwd": {"type": "string", "description": "Working directory inside the sandbox (default /home/assistant)"},
+            "timeout": {"type": "number", "description": "Seconds after which the command is ended"},
+        },
+        required=("command", "description"),
+    )
+
+    def __init__(self, fleet: Fleet, *, timeout: float, memory_mb: int) -> None:
+        self._fleet = fleet
+        self._timeout = timeout
+        self._memory_mb = memory_mb
+
+    async def __call__(self, call: Call, arguments: Arguments) -> Answer:
+        command = arguments.text("command")
+        arguments.text("description")
+        cwd = arguments.optional_text("cwd", "working_directory")
+        timeout = arguments.optional_number("timeout", 1, 86_400) or self._timeout
+        if "\0" in command:
+            return fail("The argument `command` must not hold NUL characters. Write the bytes with printf instead.")
+        output = Cap()
+        try:
+            async with (
+                self._fleet.lease(call.caller.chat) as machine,
+                machine.run(command, cwd=cwd, timeout=timeout) as process,
+            ):
+                exit = await _follow(process, output, call)
+        except MachineError as error:
+            return fail(
+                sentence(error, cwd or HOME) if error.code == "bad-cwd" else f"The command was not run. {error}"
+            )
+        verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
+        return Answer((Text(_compose(output.text(), verdict)),), error=verdict.error)
+
+    def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> Verdict:
+        if exit.timed_out:
+            return exits.timed_out(timeout)
+        if exit.out_of_memory:
+            return exits.out_of_memory(self._memory_mb)
+        if exit.code is None:
+            return exits.killed(exit.signal or 9)
+        return exits.judge(command, exit.code, printed)
+
+
+async def _follow(process: Process, output: Cap, call: Call) -> Exit:
+    """Take the output as it comes: into the capped answer, and to whoever watches."""
+    decoder = Decoder()
+    async for _, chunk in process.output:
+        text = decoder.feed(chunk)
+        output.feed(text)
+        call.report(text)
+    output.feed(decoder.finish())
+    return await process.wait()
+
+
+def _compose(printed: str, verdict: Verdict) -> str:
+    """The output, and after it the line that says how the command ended."""
+    if not verdict.note:
+        return printed or "(no output)"
+    gap = "" if not printed or printed.endswith("\n") else "\n"
+    return printed + gap + verdict.note

@@ -1,0 +1,102 @@
+"""create_file and str_replace: the tools that write."""
+
+from __future__ import annotations
+
+from cubicle.rules.arguments import Arguments
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.machine import WRITABLE_ROOTS, MachineError
+from cubicle.tools.answers import Answer, Call, fail, say, schema
+from cubicle.tools.failures import sentence
+
+
+class CreateFile:
+    """Writes a whole file, atomically; what was there before is replaced."""
+
+    name = "create_file"
+    description = (
+        "Write a whole file in the sandbox; folders that are missing are made, and a file that exists is "
+        "overwritten. Use it for new files and complete rewrites: the content arrives exactly as given, with no "
+        "quoting to get wrong. For a small change to a file that exists use str_replace. Drafts belong under "
+        "/home/assistant, results for the user under /mnt/user-data/outputs."
+    )
+    outlives_caller = False
+    schema = schema(
+        {
+            "path": {"type": "string", "description": "Absolute path to create"},
+            "content": {"type": "string", "description": "File contents"},
+        },
+        required=("path", "content"),
+    )
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def __call__(self, call: Call, arguments: Arguments) -> Answer:
+        path = arguments.path("path")
+        content = arguments.text("content", "file_text").encode("utf-8", "replace")
+        try:
+            async with self._fleet.lease(call.caller.chat) as machine:
+                written = await machine.write(path, content, roots=WRITABLE_ROOTS)
+        except MachineError as error:
+            return fail(sentence(error, path, WRITABLE_ROOTS))
+        return say(f"{'Created' if written.created else 'Overwrote'} {path} ({written.size:,} bytes).")
+
+
+class StrReplace:
+    """Replaces the one place where a text stands."""
+
+    name = "str_replace"
+    description = (
+        "Change one place of a text file in the sandbox: `old_str` is replaced by `new_str`. `old_str` must match "
+        "the file exactly, blanks and line ends included, and must occur once; take a line or two around the change "
+        "to make it unique. View the file first, and leave out the line numbers that view puts in front. An empty "
+        "`new_str` deletes the text. For changes in many places use bash_tool with sed or a script."
+    )
+    outlives_caller = False
+    schema = schema(
+        {
+            "path": {"type": "string", "description": "File to edit"},
+            "old_str": {"type": "string", "description": "Exact text to find; must be unique"},
+            "new_str": {"type": "string", "description": "Replacement text"},
+        },
+        required=("path", "old_str", "new_str"),
+    )
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def __call__(self, call: Call, arguments: Arguments) -> Answer:
+        path = arguments.path("path")
+        old, new = arguments.text("old_str"), arguments.text("new_str")
+        if not old:
+            return fail(
+                "`old_str` is empty, so there is nothing to find. Give the text to replace, or use create_file."
+            )
+        if old == new:
+            return fail("`old_str` and `new_str` are the same, so nothing would change. Give the new text.")
+        try:
+            async with self._fleet.lease(call.caller.chat) as machine:
+                edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS)
+        except MachineError as error:
+            return fail(_unmatched(error, path) or sentence(error, path, WRITABLE_ROOTS))
+        return say(f"Replaced the text at line {edited.line:,} of {path} (now {edited.size:,} bytes).")
+
+
+def _unmatched(error: MachineError, path: str) -> str | None:
+    match error.code:
+        case "no-match":
+            ends = " The file has Windows line ends (CR LF)." if error.details.get("carriage_returns") else ""
+            return (
+                f"`old_str` does not occur in {path}; nothing was changed.{ends} View the file and copy the text "
+                "exactly, with its blanks and without the line numbers."
+            )
+        case "many-matches":
+            lines = error.details.get("lines")
+            places = lines if isinstance(lines, list) else []
+            return (
+                f"`old_str` occurs {len(places) or 'several'} times in {path} (at lines "
+                f"{', '.join(str(line) for line in places)}); nothing was changed. Add lines around the one you mean, "
+                "so that it is unique."
+            )
+        case _:
+            return None

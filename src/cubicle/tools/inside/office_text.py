@@ -1,0 +1,126 @@
+"""Print the text of a docx, xlsx or pptx file. Runs in the sandbox: office_text.py PATH."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+import xml.etree.ElementTree as ET
+import zipfile
+from collections.abc import Iterator
+
+MOST_PART = 64 * 1024 * 1024
+WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+DRAW = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+
+
+def part(archive: zipfile.ZipFile, name: str) -> ET.Element:
+    if archive.getinfo(name).file_size > MOST_PART:
+        sys.exit("a part of the document is too big: " + name)
+    return ET.fromstring(archive.read(name))  # noqa: S314  (what it breaks is the sandbox, which is the file's own)
+
+
+def numbered(archive: zipfile.ZipFile, pattern: str) -> list[str]:
+    names = [name for name in archive.namelist() if re.fullmatch(pattern, name)]
+    return sorted(names, key=lambda name: int(re.findall(r"\d+", name)[-1]))
+
+
+def paragraph(element: ET.Element, space: str) -> str:
+    pieces = []
+    for node in element.iter():
+        if node.tag == space + "t":
+            pieces.append(node.text or "")
+        elif node.tag in (space + "br", space + "cr"):
+            pieces.append("\n")
+        elif node.tag == space + "tab":
+            pieces.append("\t")
+    return "".join(pieces)
+
+
+def word(archive: zipfile.ZipFile) -> Iterator[str]:
+    body = part(archive, "word/document.xml").find(WORD + "body")
+    for block in body if body is not None else ():
+        if block.tag == WORD + "tbl":
+            for row in block.iter(WORD + "tr"):
+                cells = [" ".join(paragraph(p, WORD) for p in cell.iter(WORD + "p")) for cell in row.iter(WORD + "tc")]
+                yield "\t".join(cells)
+        else:
+            yield paragraph(block, WORD)
+
+
+def slides(archive: zipfile.ZipFile) -> Iterator[str]:
+    for number, name in enumerate(numbered(archive, r"ppt/slides/slide\d+\.xml"), 1):
+        yield f"--- slide {number} ---"
+        for block in part(archive, name).iter(DRAW + "p"):
+            text = paragraph(block, DRAW)
+            if text:
+                yield text
+        notes = f"ppt/notesSlides/notesSlide{number}.xml"
+        if notes in archive.namelist():
+            text = " ".join(paragraph(p, DRAW) for p in part(archive, notes).iter(DRAW + "p")).strip()
+            if text:
+                yield "(notes) " + text
+
+
+def sheets(archive: zipfile.ZipFile) -> Iterator[str]:
+    strings = []
+    if "xl/sharedStrings.xml" in archive.namelist():
+        strings = [
+            "".join(t.text or "" for t in item.iter(SHEET + "t")) for item in part(archive, "xl/sharedStrings.xml")
+        ]
+    targets = {
+        link.get("Id", ""): posixpath.normpath(posixpath.join("xl", link.get("Target", ""))).lstrip("/")
+        for link in part(archive, "xl/_rels/workbook.xml.rels")
+    }
+    for sheet in part(archive, "xl/workbook.xml").iter(SHEET + "sheet"):
+        yield f"--- sheet {sheet.get('name')} ---"
+        name = targets.get(sheet.get(LINK, ""), "")
+        if name.startswith("xl/xl/"):
+            name = name[3:]
+        if name in archive.namelist():
+            yield from rows(part(archive, name), strings)
+
+
+def rows(sheet: ET.Element, strings: list[str]) -> Iterator[str]:
+    for row in sheet.iter(SHEET + "row"):
+        cells: list[str] = []
+        for cell in row.iter(SHEET + "c"):
+            column = 0
+            for letter in re.sub(r"[^A-Z]", "", cell.get("r", "")):
+                column = column * 26 + ord(letter) - 64
+            cells.extend([""] * (min(column, 16384) - 1 - len(cells)))
+            cells.append(value(cell, strings))
+        yield "\t".join(cells)
+
+
+def value(cell: ET.Element, strings: list[str]) -> str:
+    kind, found = cell.get("t"), cell.find(SHEET + "v")
+    text = found.text or "" if found is not None else ""
+    if kind == "s":
+        return strings[int(text)] if text.isdigit() and int(text) < len(strings) else ""
+    if kind == "inlineStr":
+        return "".join(t.text or "" for t in cell.iter(SHEET + "t"))
+    return {"0": "FALSE", "1": "TRUE"}.get(text, text) if kind == "b" else text
+
+
+def main() -> None:
+    try:
+        with zipfile.ZipFile(sys.argv[1]) as archive:
+            names = set(archive.namelist())
+            if "word/document.xml" in names:
+                lines = word(archive)
+            elif "xl/workbook.xml" in names:
+                lines = sheets(archive)
+            elif "ppt/presentation.xml" in names:
+                lines = slides(archive)
+            else:
+                sys.exit("it is not a docx, xlsx or pptx file")
+            for line in lines:
+                sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
+    except (zipfile.BadZipFile, ET.ParseError, KeyError, OSError) as error:
+        sys.exit(f"the file is damaged: {error}")
+
+
+main()

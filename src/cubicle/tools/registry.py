@@ -1,0 +1,64 @@
+"""The five tools, in the specification's order, and the one place that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cubicle.rules.arguments import Arguments, BadArgument
+from cubicle.rules.callers import CHAT_HEADERS
+from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fleet import Fleet
+from cubicle.settings import Settings
+from cubicle.tools.answers import Answer, Call, Text, Tool, fail
+from cubicle.tools.bash import BashTool
+from cubicle.tools.files import CreateFile, StrReplace
+from cubicle.tools.sub_agent import SubAgent, SubAgentTool
+from cubicle.tools.view import View
+
+SHARED_WARNING = Text(
+    f"Warning: this request carried no chat id, so it ran in the sandbox `default`, which everybody without a chat id "
+    f"shares. Set the header {CHAT_HEADERS[0]} in the client to give each chat its own sandbox."
+)
+
+
+class UnknownTool(LookupError):
+    """There is no tool of that name."""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All tools of the service."""
+
+    tools: Sequence[Tool]
+
+    @classmethod
+    def build(cls, fleet: Fleet, settings: Settings, sub_agent: SubAgent | None = None) -> Registry:
+        return cls(
+            (
+                BashTool(fleet, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb),
+                View(fleet, settings.view_images),
+                CreateFile(fleet),
+                StrReplace(fleet),
+                SubAgentTool(sub_agent),
+            )
+        )
+
+    def find(self, name: str) -> Tool:
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        raise UnknownTool(name)
+
+    async def run(self, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
+        """The tool's answer; failures of the caller and of the sandbox are answers too."""
+        try:
+            answer = await tool(call, Arguments(arguments))
+        except BadArgument as error:
+            answer = fail(str(error))
+        except SandboxError as error:
+            answer = fail(f"The sandbox could not do this: {error} Try again; if it goes on, tell the user.")
+        if call.caller.shared:
+            answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
+        return answer
