@@ -1,8 +1,9 @@
 """Signatures that let a person open what belongs to one chat, and nothing else.
 
-A key is `<expiry>.<tenant>.<mac>`: seconds since 1970, the tenant, and an HMAC-SHA256 over both and the chat id. It
-names the tenant because a clicked link carries no API key that could. A capability is the same with the chat inside,
-for addresses under /raw/, which must not depend on cookies or queries; the two never pass for each other.
+A key is `<expiry>.<tenant>.<mac>`: seconds since 1970, the tenant, and an HMAC-SHA256 over both and the
+chat id. It names the tenant because a clicked link carries no API key that could. A capability is the same
+with the chat inside, for addresses under /raw/, which must not depend on cookies or queries. Neither passes
+for the other.
 """
 
 from __future__ import annotations
@@ -52,13 +53,21 @@ def opened_capability(secret: bytes, text: str, now: float) -> Chat | None:
     if len(parts) != 4:
         return None
     chat_id = _decode(parts[2])
-    return None if chat_id is None else _checked(secret, "raw", chat_id, _decode(parts[1]), parts[0], parts[3], now)
+    return (
+        None
+        if chat_id is None
+        else _checked(secret, "raw", chat_id, _decode(parts[1]), parts[0], parts[3], now)
+    )
 
 
 def _checked(
     secret: bytes, use: str, chat_id: str, tenant: str | None, expires: str, mac: str, now: float
 ) -> Chat | None:
-    if tenant is None or not (expires.isascii() and expires.isdigit() and len(expires) <= 12) or not mac.isascii():
+    if (
+        tenant is None
+        or not (expires.isascii() and expires.isdigit() and len(expires) <= 12)
+        or not mac.isascii()
+    ):
         return None
     try:
         chat = Chat(chat_id, tenant)

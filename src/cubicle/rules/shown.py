@@ -6,7 +6,7 @@ import json
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The text without control, format or line-breaking characters, blanks joined, at most `limit` characters."""
+    """The text without control or line-breaking characters, blanks joined, at most `limit` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
