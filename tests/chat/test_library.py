@@ -58,9 +58,7 @@ async def test_the_settings_service_adds_and_wins_and_its_absence_changes_nothin
         httpx.AsyncClient(transport=httpx.MockTransport(lambda r: httpx.Response(200, json=answer))),
         "http://s",
     )
-    down = SettingsService(
-        httpx.AsyncClient(transport=httpx.MockTransport(lambda r: httpx.Response(503))), "http://s"
-    )
+    down = SettingsService(httpx.AsyncClient(transport=httpx.MockTransport(lambda r: httpx.Response(503))), "http://s")
     shelf = await Library(*folders, up).of("ann@x.org")
     assert {s.name: s.source for s in shelf.skills}["four"] is Source.SETTINGS
     shelf = await Library(*folders, down).of("ann@x.org")

@@ -10,9 +10,7 @@ from cubicle.chat.settings_service import NOTHING, BadAnswer, SettingsService, r
 
 MANIFEST = "---\nname: mine\ndescription: My own.\n---\n"
 ANSWER = {
-    "skills": [
-        {"name": "mine", "files": {"SKILL.md": MANIFEST, "a/b.bin": {"base64": "AAE=", "executable": True}}}
-    ],
+    "skills": [{"name": "mine", "files": {"SKILL.md": MANIFEST, "a/b.bin": {"base64": "AAE=", "executable": True}}}],
     "tokens": [{"name": "forge", "host": "Forge.example", "value": "Bearer s3cret"}],
 }
 

@@ -69,10 +69,7 @@ class Prompt:
         base, chat_id = self._links.base_url, quote(chat.id, safe="")
         return self._template.render(
             base_url=base,
-            files=f"{base}/files/{chat_id}",
             preview=f"{base}/preview/{chat_id}",
-            browser=f"{base}/browser/{chat_id}",
-            terminal=f"{base}/terminal/{chat_id}",
             query=self._links.query(chat),
             skills=listed,
             more=max(0, len(shelf.skills) - MAX_SHOWN_SKILLS),

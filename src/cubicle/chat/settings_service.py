@@ -182,11 +182,7 @@ def _skill(item: dict[str, Any]) -> Skill:
 
 def _file(path: str, value: Any) -> SkillFile:
     parts = path.split("/")
-    if (
-        not path.isprintable()
-        or len(path) > 512
-        or any(p in ("", ".", "..") or len(p.encode()) > 255 for p in parts)
-    ):
+    if not path.isprintable() or len(path) > 512 or any(p in ("", ".", "..") or len(p.encode()) > 255 for p in parts):
         raise BadSkill("a file path must be relative, without empty parts, dots or control characters")
     fields = {"text": value} if isinstance(value, str) else value
     match fields:

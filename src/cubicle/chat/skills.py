@@ -183,9 +183,7 @@ def read_folder(folder: Path, source: Source) -> list[Skill]:
     """Every good skill of a folder of skills, by name; each broken one is a line in the log."""
     try:
         with os.scandir(folder) as entries:
-            names = sorted(
-                e.name for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
-            )
+            names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith("."))
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -17,6 +17,7 @@ from cubicle.rules.chats import BadChatId, Chat
 
 DAY = 86_400
 _LONGEST = 1024
+_MAC_BYTES = 16  # 128 bits cannot be guessed, and six links stand in every prompt
 
 
 def effective_secret(kept: bytes, api_key: str) -> bytes:
@@ -79,7 +80,7 @@ def _checked(
 
 def _mac(secret: bytes, use: str, chat: Chat, expires: int) -> str:
     text = "\0".join((use, chat.tenant, chat.id, str(expires)))
-    return _base64(hmac.new(secret, text.encode(), hashlib.sha256).digest())
+    return _base64(hmac.new(secret, text.encode(), hashlib.sha256).digest()[:_MAC_BYTES])
 
 
 def _base64(data: bytes) -> str:
