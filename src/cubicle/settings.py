@@ -96,7 +96,9 @@ class Settings(BaseSettings):
     mcp_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         ("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas."
     )
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field((), description="Host names that the service answers to, separated by commas; empty: any.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Host names that the service answers to, separated by commas; empty: any."
+    )
     single_user_mode: Isolation = Field(
         Isolation.LENIENT,
         description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.",
@@ -112,6 +114,14 @@ class Settings(BaseSettings):
         30, gt=0, description="Days after the last use at which everything of a chat is removed."
     )
     max_upload_mb: int = Field(512, ge=1, description="Largest upload, MiB.")
+    skills_dir: Path | None = Field(None, description="Folder of more skills, offered to every user.")
+    user_skills_dir: Path | None = Field(
+        None, description="Folder of users' own skills: one folder per user, named by the SHA-256 of the e-mail."
+    )
+    settings_url: str = Field(
+        "", description="Address of a service that knows users' skills and tokens (docs/settings-service.md)."
+    )
+    settings_token: str = Field("", description="Bearer secret that the settings service wants.")
     view_images: ViewImages = Field(
         ViewImages.TEXT,
         description="How view answers for an image: text (a data: URI) or blocks (a real MCP image block).",
@@ -141,6 +151,7 @@ class Settings(BaseSettings):
         return tuple(p.strip() for p in parts if p.strip())
 
     @field_validator("api_keys_file", mode="before")
+    @field_validator("api_keys_file", "skills_dir", "user_skills_dir", mode="before")
     @classmethod
     def _empty_is_none(cls, value: Any) -> Any:
         return value or None

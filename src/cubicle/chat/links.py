@@ -1,0 +1,90 @@
+"""Addresses that a person can click: the service's own, with the chat's signature."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from cubicle.rules import links as rules
+from cubicle.rules.chats import Chat
+
+SECRET_FILE = "link-secret"  # noqa: S105 - the name of a file
+
+
+def kept_secret(data_dir: Path) -> bytes:
+    """The secret of this service: made once, readable by its owner only."""
+    path = data_dir / SECRET_FILE
+    with contextlib.suppress(FileNotFoundError):
+        return _read(path)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{SECRET_FILE}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):  # another process was first: its secret stands
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    secret = path.read_bytes()
+    if len(secret) < 32:
+        raise ValueError(f"{SECRET_FILE} in the data folder is damaged; remove it to make a new one.")
+    return secret
+
+
+class Links:
+    """Makes and opens links. With no API key nothing needs a signature, and links carry none."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        base_url: str,
+        *,
+        signed: bool,
+        days: float = 30,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._secret = secret
+        self._signed = signed
+        self._days = days
+        self._clock = clock
+
+    def query(self, chat: Chat) -> str:
+        """`?key=…`, or nothing where nothing needs it."""
+        return f"?key={self.key(chat)}" if self._signed else ""
+
+    def key(self, chat: Chat) -> str:
+        return rules.sign(self._secret, chat, rules.expiry(self._clock(), self._days))
+
+    def opened(self, chat_id: str, key: str) -> Chat | None:
+        """The chat of this id that the key opens, or None."""
+        return rules.opened(self._secret, chat_id, key, self._clock())
+
+    def capability(self, chat: Chat) -> str:
+        """The path segment under /raw/ that stands for this chat's files for a day or two."""
+        return rules.capability(self._secret, chat, rules.expiry(self._clock(), 1))
+
+    def opened_capability(self, text: str) -> Chat | None:
+        return rules.opened_capability(self._secret, text, self._clock())
+
+    def file(self, chat: Chat, path: str) -> str:
+        return f"{self._of('files', chat)}/{quote(path)}{self.query(chat)}"
+
+    def raw_base(self, chat: Chat) -> str:
+        """The address that relative links of an untrusted page resolve against; ends in a slash."""
+        return f"{self.base_url}/raw/{self.capability(chat)}/"
+
+    def _of(self, door: str, chat: Chat) -> str:
+        return f"{self.base_url}/{door}/{quote(chat.id, safe='')}"

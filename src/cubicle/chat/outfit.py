@@ -1,0 +1,121 @@
+"""What the service lays into a sandbox before it is used: the user's skills, and the prompt as README.md."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import anyio
+
+from cubicle.chat.library import Library, Shelf
+from cubicle.chat.prompt import Prompt
+from cubicle.chat.skills import MOUNT, BadSkill, Skill, SkillFile
+from cubicle.sandbox.line import MachineError
+from cubicle.sandbox.machine import HOME, Machine
+
+if TYPE_CHECKING:
+    from cubicle.rules.callers import Caller
+
+log = logging.getLogger(__name__)
+
+MARKER = f"{MOUNT}/.laid-out"
+README = f"{HOME}/README.md"
+_MAX_MARKER = 256 * 1024
+_LIMIT = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """What this service knows to be in a sandbox that it is connected to."""
+
+    laid_out: dict[str, str] | None = None
+    shelf: Shelf | None = None
+    readme: str = ""
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Outfitter:
+    """Keeps skills and README.md of sandboxes current; does nothing, quickly, when they are."""
+
+    def __init__(self, library: Library, prompt: Prompt) -> None:
+        self._library = library
+        self._prompt = prompt
+        self._known: WeakKeyDictionary[Machine, _Known] = WeakKeyDictionary()
+
+    async def prepare(self, machine: Machine, caller: Caller) -> None:
+        """Call before a use of the sandbox. A failure is logged: a tool works without skills too."""
+        known = self._known.setdefault(machine, _Known())
+        shelf = await self._library.of(caller.email, caller.chat.tenant)
+        text = await self._prompt.text(caller.chat, caller.email, caller.name)
+        if known.shelf is shelf and known.readme == text:
+            return
+        async with known.lock:
+            try:
+                # A caller that goes away in the middle must not leave half a skill behind.
+                with anyio.fail_after(_LIMIT, shield=True):
+                    if known.shelf is not shelf:
+                        await self._lay_out(machine, known, shelf, own=bool(caller.email))
+                    if known.readme != text:
+                        await machine.write(README, text.encode(), roots=(HOME,))
+            except (MachineError, BadSkill, OSError) as error:
+                log.warning("skills or README.md not laid out: %s", error, extra={"chat": caller.chat.id})
+            # Also after a failure: what the sandbox refuses now it refuses at the next call too.
+            known.shelf, known.readme = shelf, text
+
+    async def _lay_out(self, machine: Machine, known: _Known, shelf: Shelf, *, own: bool) -> None:
+        """Make /mnt/skills what the shelf says. A caller without an e-mail leaves the user's own as they are."""
+        if known.laid_out is None:
+            known.laid_out = await _read_marker(machine)
+        there = known.laid_out
+        wanted = {s.folder: s for s in shelf.skills if own or s.source.group == "public"}
+        kept = {} if own else {f: d for f, d in there.items() if f.startswith("user/")}
+        target = {folder: skill.digest for folder, skill in wanted.items()} | kept
+        if target == there:
+            return
+        for folder in there.keys() - target.keys():
+            await _remove(machine, folder)
+        for folder, skill in wanted.items():
+            if there.get(folder) != skill.digest:
+                if folder in there:
+                    await _remove(machine, folder)
+                await _write(machine, skill)
+        await machine.write(MARKER, json.dumps(target).encode(), as_root=True, roots=(MOUNT,))
+        known.laid_out = target
+
+
+async def _read_marker(machine: Machine) -> dict[str, str]:
+    """Folder to digest, as the last lay-out left it; the sandbox's commands cannot write there."""
+    try:
+        marker = json.loads(await machine.read_bytes(MARKER, limit=_MAX_MARKER, roots=(MOUNT,)))
+    except (MachineError, ValueError, RecursionError):
+        return {}
+    if not isinstance(marker, dict):
+        return {}
+    return {str(k): str(v) for k, v in marker.items() if _is_folder(str(k))}
+
+
+def _is_folder(text: str) -> bool:
+    group, _, name = text.partition("/")
+    return group in ("public", "user") and bool(name) and "/" not in name and name not in (".", "..")
+
+
+async def _remove(machine: Machine, folder: str) -> None:
+    try:
+        await machine.remove(f"{MOUNT}/{folder}", recursive=True, as_root=True, roots=(MOUNT,))
+    except MachineError as error:
+        if error.code != "not-found":
+            raise
+
+
+async def _write(machine: Machine, skill: Skill) -> None:
+    for file, content in await anyio.to_thread.run_sync(_contents, skill):
+        mode = 0o755 if file.executable else 0o644
+        path = f"{skill.target}/{file.path}"
+        await machine.write(path, content, mode=mode, as_root=True, roots=(MOUNT,))
+
+
+def _contents(skill: Skill) -> list[tuple[SkillFile, bytes]]:
+    return [(file, file.read()) for file in skill.files]

@@ -1,0 +1,81 @@
+"""The system prompt of a chat: one template, rendered for a chat and a user, kept for a minute."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cubicle.chat.library import Library
+from cubicle.chat.links import Links
+from cubicle.rules.chats import Chat
+from cubicle.rules.shown import one_line, quoted
+
+FRESH_SECONDS = 60.0
+MAX_KEPT = 2000
+MAX_SHOWN_SKILLS = 40
+MAX_SHOWN_DESCRIPTION = 240
+
+_templates = Environment(
+    loader=PackageLoader("cubicle.chat", "."),
+    undefined=StrictUndefined,
+    keep_trailing_newline=True,
+    autoescape=False,  # noqa: S701 - the text is Markdown for a model; values from outside are quoted below
+)
+
+
+class Prompt:
+    """Renders the prompt. Within a minute, the same chat and e-mail get the same text."""
+
+    def __init__(
+        self,
+        library: Library,
+        links: Links,
+        *,
+        command_timeout: float = 120,
+        network: str = "open",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._library = library
+        self._links = links
+        self._command_timeout = command_timeout
+        self._network = network
+        self._clock = clock
+        self._kept: OrderedDict[tuple[Chat, str], tuple[float, str]] = OrderedDict()
+        self._template = _templates.get_template("prompt.md.j2")
+
+    async def text(self, chat: Chat, email: str | None = None, name: str | None = None) -> str:
+        """The prompt for this chat and user; the name only adorns it, and does not make a second text."""
+        key = (chat, (email or "").strip().lower())
+        made_at, text = self._kept.get(key, (float("-inf"), ""))
+        if self._clock() - made_at < FRESH_SECONDS:
+            return text
+        text = await self._render(chat, email, name)
+        self._kept[key] = (self._clock(), text)
+        self._kept.move_to_end(key)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return text
+
+    async def _render(self, chat: Chat, email: str | None, name: str | None) -> str:
+        shelf = await self._library.of(email, chat.tenant)
+        listed = [
+            {"location": s.location, "description": one_line(s.description, MAX_SHOWN_DESCRIPTION)}
+            for s in shelf.skills[:MAX_SHOWN_SKILLS]
+        ]
+        base, chat_id = self._links.base_url, quote(chat.id, safe="")
+        return self._template.render(
+            base_url=base,
+            preview=f"{base}/preview/{chat_id}",
+            query=self._links.query(chat),
+            skills=listed,
+            more=max(0, len(shelf.skills) - MAX_SHOWN_SKILLS),
+            chat_id=quoted(chat.id),
+            email=quoted(email) if email and one_line(email) else "",
+            name=quoted(name, 100) if name and one_line(name) else "",
+            command_timeout=f"{self._command_timeout:g}",
+            network=self._network,
+        )

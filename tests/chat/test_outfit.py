@@ -1,0 +1,148 @@
+import hashlib
+from dataclasses import dataclass
+
+import pytest
+
+from cubicle.chat.library import Library
+from cubicle.chat.links import Links
+from cubicle.chat.outfit import Outfitter
+from cubicle.chat.prompt import Prompt
+from cubicle.rules.chats import Chat
+
+CHAT = Chat("room")
+
+
+@dataclass(frozen=True)
+class Caller:
+    chat: Chat
+    email: str | None = None
+    name: str | None = None
+
+
+def put(folder, name, **files):
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: does {name}\n---\n")
+    for file, text in files.items():
+        (folder / name / file).write_text(text)
+
+
+class Setup:
+    def __init__(self, tmp_path):
+        self.now = 0.0
+        self.public, self.users = tmp_path / "public", tmp_path / "users"
+        self.own = self.users / hashlib.sha256(b"ann@x.org").hexdigest()
+        put(self.public, "one", tool="1")
+        put(self.public, "two")
+        put(self.own, "mine")
+        (self.public / "one" / "tool").chmod(0o755)
+        library = Library(self.public, None, self.users, clock=lambda: self.now)
+        prompt = Prompt(library, Links(b"s" * 32, "http://x", signed=True), clock=lambda: self.now)
+        self.outfitter = Outfitter(library, prompt)
+
+
+@pytest.fixture
+def setup(tmp_path):
+    return Setup(tmp_path / "host")
+
+
+async def shell(machine, command):
+    end, output = await machine.output(command)
+    return end.code, output.decode()
+
+
+async def test_skills_and_readme_are_there_before_the_first_command_and_read_only(fleet, setup):
+    async with fleet.lease(CHAT) as machine:
+        await setup.outfitter.prepare(machine, Caller(CHAT, "ann@x.org", "Ann"))
+        code, listed = await shell(machine, "cd /mnt/skills && find . -type f -not -name '.*' | sort")
+        assert listed.split() == [
+            "./public/one/SKILL.md",
+            "./public/one/tool",
+            "./public/two/SKILL.md",
+            "./user/mine/SKILL.md",
+        ]
+        assert await shell(machine, "cat /mnt/skills/public/one/tool; test -x /mnt/skills/public/one/tool") == (0, "1")
+        for attempt in (
+            "touch /mnt/skills/x",
+            "rm -r /mnt/skills/public/one",
+            "echo >> /mnt/skills/user/mine/SKILL.md",
+        ):
+            code, output = await shell(machine, attempt)
+            assert code != 0, output
+        code, readme = await shell(machine, "cat /home/assistant/README.md")
+        assert readme.startswith("# Your computer")
+        assert '"ann@x.org"' in readme
+        assert "/mnt/skills/user/mine/SKILL.md" in readme
+
+
+async def test_nothing_is_sent_when_nothing_changed(fleet, setup, monkeypatch):
+    async with fleet.lease(CHAT) as machine:
+        caller = Caller(CHAT, "ann@x.org")
+        await setup.outfitter.prepare(machine, caller)
+        monkeypatch.setattr(type(machine), "write", None)
+        monkeypatch.setattr(type(machine), "read", None)
+        await setup.outfitter.prepare(machine, caller)
+        setup.now += 59
+        await setup.outfitter.prepare(machine, caller)
+
+
+async def test_a_restarted_service_writes_only_what_changed(fleet, setup, tmp_path):
+    async with fleet.lease(CHAT) as machine:
+        await setup.outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
+        _, before = await shell(machine, "stat -c '%n %i' /mnt/skills/*/*/*")
+        put(setup.public, "one", tool="2")
+        again = Setup.__new__(Setup)
+        again.__dict__ |= setup.__dict__
+        library = Library(setup.public, None, setup.users)
+        outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", signed=True)))
+        await outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
+        _, after = await shell(machine, "stat -c '%n %i' /mnt/skills/*/*/*")
+        assert await shell(machine, "cat /mnt/skills/public/one/tool") == (0, "2")
+        unchanged = {line for line in before.splitlines() if "/two/" in line or "/mine/" in line}
+        assert len(unchanged) == 2
+        assert unchanged <= set(after.splitlines())
+
+
+async def test_changes_reach_a_running_sandbox(fleet, setup):
+    async with fleet.lease(CHAT) as machine:
+        caller = Caller(CHAT, "ann@x.org")
+        await setup.outfitter.prepare(machine, caller)
+        put(setup.public, "three")
+        for file in (setup.public / "one").iterdir():
+            file.unlink()
+        (setup.public / "one").rmdir()
+        setup.now += 61
+        await setup.outfitter.prepare(machine, caller)
+        _, listed = await shell(machine, "ls /mnt/skills/public")
+        assert listed.split() == ["three", "two"]
+        _, readme = await shell(machine, "cat README.md")
+        assert "/mnt/skills/public/three/SKILL.md" in readme
+        assert "/mnt/skills/public/one/SKILL.md" not in readme
+
+
+async def test_a_caller_without_an_e_mail_leaves_the_users_skills_and_another_user_takes_them_away(fleet, setup):
+    async with fleet.lease(CHAT) as machine:
+        await setup.outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
+        await setup.outfitter.prepare(machine, Caller(CHAT))
+        assert (await shell(machine, "ls /mnt/skills/user"))[1].split() == ["mine"]
+        await setup.outfitter.prepare(machine, Caller(CHAT, "bob@x.org"))
+        assert (await shell(machine, "ls /mnt/skills/user"))[1].split() == []
+
+
+async def test_they_survive_a_stop(fleet, setup):
+    async with fleet.lease(CHAT) as machine:
+        await setup.outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
+    await fleet.stop(CHAT)
+    async with fleet.lease(CHAT) as machine:
+        await setup.outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
+        assert (await shell(machine, "ls /mnt/skills/user"))[1].split() == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "trap", ["rm -f README.md; mkdir README.md", "ln -sf /etc/passwd README.md", "ln -sf /mnt/skills/x README.md"]
+)
+async def test_a_trap_in_the_place_of_the_readme_stops_nothing(fleet, setup, trap, caplog):
+    async with fleet.lease(CHAT) as machine:
+        await shell(machine, trap)
+        await setup.outfitter.prepare(machine, Caller(CHAT))
+        assert (await shell(machine, "ls /mnt/skills/public"))[1].split() == ["one", "two"]
+        assert "not laid out" in caplog.text
