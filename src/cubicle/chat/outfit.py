@@ -45,6 +45,14 @@ class Outfitter:
         self._prompt = prompt
         self._known: WeakKeyDictionary[Machine, _Known] = WeakKeyDictionary()
 
+    async def furnish(self, machine: Machine) -> None:
+        """Lay out what everyone has in a blank sandbox, before anybody waits for it."""
+        known = self._known.setdefault(machine, _Known())
+        shelf = await self._library.of(None)
+        async with known.lock:
+            await self._lay_out(machine, known, shelf, own=False)
+            known.shelf = shelf
+
     async def prepare(self, machine: Machine, caller: Caller) -> None:
         """Call before a use of the sandbox. A failure is logged: a tool works without skills too."""
         known = self._known.setdefault(machine, _Known())

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-import click
+import importlib
 
-from cubicle.cli.settings import settings
+import click
 
 __all__ = ["main"]
 
+_COMMANDS = {
+    "serve": "cubicle.cli.serve",
+    "doctor": "cubicle.cli.doctor",
+    "image": "cubicle.cli.image",
+    "ps": "cubicle.cli.sandboxes",
+    "shell": "cubicle.cli.sandboxes",
+    "stop": "cubicle.cli.sandboxes",
+    "rm": "cubicle.cli.sandboxes",
+    "settings": "cubicle.cli.settings",
+}
 
-@click.group()
+
+class Commands(click.Group):
+    """Imports a command when it is called: `cubicle --help` does not pay for the whole service."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        module = _COMMANDS.get(name)
+        if module is None:
+            return None
+        command = getattr(importlib.import_module(module), name)
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(cls=Commands)
 @click.version_option(package_name="cubicle")
 def main() -> None:
     """Cubicle gives any AI model its own computer."""
-
-
-main.add_command(settings)

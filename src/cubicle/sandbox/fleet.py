@@ -14,7 +14,7 @@ from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.driver import Driver, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import Pool, connect, new_name
+from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Fleet:
         idle_after: float = 24 * 3600,
         remove_after: float = 30 * 86400,
         attendants: Sequence[Attendant] = (),
+        furnish: Furnish | None = None,
     ) -> None:
         self._driver = driver
         self._ledger = ledger
@@ -51,7 +52,7 @@ class Fleet:
         self._attendants = attendants
         self._berths: dict[str, Berth] = {}
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
-        self.pool = Pool(driver, pool_size)
+        self.pool = Pool(driver, pool_size, furnish)
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False

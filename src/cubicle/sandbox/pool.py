@@ -6,14 +6,18 @@ import asyncio
 import logging
 import secrets
 from collections import deque
+from collections.abc import Awaitable, Callable
 
-from cubicle.sandbox.driver import Driver, NotRunning, SandboxError
-from cubicle.sandbox.line import Gone, Line
+from cubicle.sandbox.driver import Driver, SandboxError
+from cubicle.sandbox.line import Line
 from cubicle.sandbox.machine import Machine
 
 log = logging.getLogger(__name__)
 
 _REST_AFTER_FAILURE = 10.0
+
+Furnish = Callable[[Machine], Awaitable[None]]
+"""What a blank sandbox gets before anybody waits for it."""
 
 
 async def connect(driver: Driver, name: str) -> Machine:
@@ -34,9 +38,10 @@ def new_name() -> str:
 class Pool:
     """Keeps `size` blank sandboxes running. One task of the fleet fills it."""
 
-    def __init__(self, driver: Driver, size: int) -> None:
+    def __init__(self, driver: Driver, size: int, furnish: Furnish | None = None) -> None:
         self._driver = driver
         self._size = size
+        self._furnish = furnish
         self._blank: deque[Machine] = deque()
         self._wanted = asyncio.Event()
         self._full = asyncio.Event()
@@ -80,8 +85,11 @@ class Pool:
             name = new_name()
             try:
                 await self._driver.start(name, None)
-                self._blank.append(await connect(self._driver, name))
-            except (SandboxError, Gone, NotRunning) as error:
+                machine = await connect(self._driver, name)
+                if self._furnish is not None:
+                    await self._furnish(machine)
+                self._blank.append(machine)
+            except SandboxError as error:
                 log.error("a blank sandbox could not be made: %s", error)
                 await self._driver.delete(name)
                 await asyncio.sleep(_REST_AFTER_FAILURE)

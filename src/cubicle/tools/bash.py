@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from cubicle.chat.workplace import Workplace
 from cubicle.rules import exits
 from cubicle.rules.arguments import Arguments
 from cubicle.rules.capping import Cap, Decoder
 from cubicle.rules.exits import Verdict
-from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.machine import HOME, Exit, MachineError, Process
 from cubicle.tools.answers import Answer, Call, Text, fail, schema
 from cubicle.tools.failures import sentence
@@ -40,8 +40,8 @@ class BashTool:
         required=("command", "description"),
     )
 
-    def __init__(self, fleet: Fleet, *, timeout: float, memory_mb: int) -> None:
-        self._fleet = fleet
+    def __init__(self, workplace: Workplace, *, timeout: float, memory_mb: int) -> None:
+        self._workplace = workplace
         self._timeout = timeout
         self._memory_mb = memory_mb
 
@@ -55,7 +55,7 @@ class BashTool:
         output = Cap()
         try:
             async with (
-                self._fleet.lease(call.caller.chat) as machine,
+                self._workplace.lease(call.caller) as machine,
                 machine.run(command, cwd=cwd, timeout=timeout) as process,
             ):
                 exit = await _follow(process, output, call)

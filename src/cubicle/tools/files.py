@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cubicle.chat.workplace import Workplace
 from cubicle.rules.arguments import Arguments
-from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.machine import WRITABLE_ROOTS, MachineError
 from cubicle.tools.answers import Answer, Call, fail, say, schema
 from cubicle.tools.failures import sentence
@@ -28,14 +28,14 @@ class CreateFile:
         required=("path", "content"),
     )
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, workplace: Workplace) -> None:
+        self._workplace = workplace
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
         path = arguments.path("path")
         content = arguments.text("content", "file_text").encode("utf-8", "replace")
         try:
-            async with self._fleet.lease(call.caller.chat) as machine:
+            async with self._workplace.lease(call.caller) as machine:
                 written = await machine.write(path, content, roots=WRITABLE_ROOTS)
         except MachineError as error:
             return fail(sentence(error, path, WRITABLE_ROOTS))
@@ -62,8 +62,8 @@ class StrReplace:
         required=("path", "old_str", "new_str"),
     )
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, workplace: Workplace) -> None:
+        self._workplace = workplace
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
         path = arguments.path("path")
@@ -75,7 +75,7 @@ class StrReplace:
         if old == new:
             return fail("`old_str` and `new_str` are the same, so nothing would change. Give the new text.")
         try:
-            async with self._fleet.lease(call.caller.chat) as machine:
+            async with self._workplace.lease(call.caller) as machine:
                 edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS)
         except MachineError as error:
             return fail(_unmatched(error, path) or sentence(error, path, WRITABLE_ROOTS))

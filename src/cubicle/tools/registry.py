@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cubicle.chat.workplace import Workplace
 from cubicle.rules.arguments import Arguments, BadArgument
 from cubicle.rules.callers import CHAT_HEADERS
 from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings
 from cubicle.tools.answers import Answer, Call, Text, Tool, fail
 from cubicle.tools.bash import BashTool
@@ -34,13 +34,13 @@ class Registry:
     tools: Sequence[Tool]
 
     @classmethod
-    def build(cls, fleet: Fleet, settings: Settings, sub_agent: SubAgent | None = None) -> Registry:
+    def build(cls, workplace: Workplace, settings: Settings, sub_agent: SubAgent | None = None) -> Registry:
         return cls(
             (
-                BashTool(fleet, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb),
-                View(fleet, settings.view_images),
-                CreateFile(fleet),
-                StrReplace(fleet),
+                BashTool(workplace, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb),
+                View(workplace, settings.view_images),
+                CreateFile(workplace),
+                StrReplace(workplace),
                 SubAgentTool(sub_agent),
             )
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from cubicle.chat.workplace import Workplace
 from cubicle.rules.arguments import Arguments
 from cubicle.rules.capping import Decoder
 from cubicle.rules.images import read_header
 from cubicle.rules.media import looks_binary
 from cubicle.rules.numbering import WHOLE, BadRange, LineRange, Numbering, OutOfRange
-from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.machine import READABLE_ROOTS, Machine, MachineError
 from cubicle.settings import ViewImages
 from cubicle.tools.answers import Answer, Call, fail, say, schema
@@ -46,8 +46,8 @@ class View:
         required=("path",),
     )
 
-    def __init__(self, fleet: Fleet, images: ViewImages) -> None:
-        self._fleet = fleet
+    def __init__(self, workplace: Workplace, images: ViewImages) -> None:
+        self._workplace = workplace
         self._images = images
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
@@ -55,7 +55,7 @@ class View:
         pair = arguments.optional_pair("view_range")
         try:
             lines = WHOLE if pair is None else LineRange.parse(*pair)
-            async with self._fleet.lease(call.caller.chat) as machine:
+            async with self._workplace.lease(call.caller) as machine:
                 return await self._show(machine, path, lines)
         except MachineError as error:
             return fail(sentence(error, path, READABLE_ROOTS))

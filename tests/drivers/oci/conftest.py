@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import absent
 
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
@@ -19,6 +18,7 @@ from cubicle.sandbox.driver import Limits, Unusable
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect
 from cubicle.settings import load
+from tests.conftest import absent
 
 SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 

@@ -7,6 +7,11 @@ import os
 import stat
 
 import pytest
+
+from cubicle.drivers.oci.assembly import Assembly
+from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.images import SUBUID_START
+from cubicle.sandbox.driver import NotRunning, SandboxError, StartFailed, State, Unusable
 from tests.drivers.oci.conftest import (
     SMALL,
     cgroups,
@@ -17,11 +22,6 @@ from tests.drivers.oci.conftest import (
     open_files,
     said,
 )
-
-from cubicle.drivers.oci.assembly import Assembly
-from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START
-from cubicle.sandbox.driver import NotRunning, SandboxError, StartFailed, State, Unusable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.oci]
 ROUNDS = 1000 if os.environ.get("CUBICLE_LONG") else 30

@@ -1,0 +1,122 @@
+"""The composition root: builds each object once, owns their lifetimes, closes all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from cubicle.chat.library import Library
+from cubicle.chat.links import Links, kept_secret
+from cubicle.chat.outfit import Outfitter
+from cubicle.chat.prompt import Prompt
+from cubicle.chat.settings_service import SettingsService
+from cubicle.chat.uploads import Uploads
+from cubicle.chat.workplace import Workplace
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.http_api.access import Access
+from cubicle.http_api.info import mcp_info
+from cubicle.http_api.problems import HANDLERS
+from cubicle.http_api.requests import RequestLog
+from cubicle.mcp_api.door import McpDoor
+from cubicle.routes import routes
+from cubicle.rules.callers import Caller
+from cubicle.rules.keys import BadKeys, KeyRing
+from cubicle.rules.links import effective_secret
+from cubicle.sandbox.driver import Driver, Limits, Unusable
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.ledger import Ledger
+from cubicle.settings import BadSettings, DriverName, Settings
+from cubicle.tools.registry import Registry
+
+
+def make_driver(settings: Settings) -> Driver:
+    """The driver that the settings name; only this module knows which there are."""
+    match settings.driver:
+        case DriverName.MEMORY:
+            return MemoryDriver(settings.data_dir)
+        case DriverName.OCI:
+            limits = Limits(
+                settings.sandbox_memory_mb * 1024**2,
+                settings.sandbox_cpus,
+                settings.sandbox_pids,
+                settings.sandbox_disk_mb * 1024**2,
+            )
+            return OciDriver(
+                settings.data_dir,
+                ImageStore(settings.image_dir),
+                settings.sandbox_image,
+                SUBUID_START,
+                limits=limits,
+                runtime=settings.oci_runtime,
+            )
+        case _:
+            raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or memory.")
+
+
+def make_ledger(settings: Settings) -> Ledger:
+    return Ledger(settings.data_dir / "chats")
+
+
+def key_ring(settings: Settings) -> KeyRing:
+    text = ""
+    if settings.api_keys_file is not None:
+        try:
+            text = settings.api_keys_file.read_text()
+        except OSError as error:
+            raise BadSettings(f"API_KEYS_FILE cannot be read: {error.strerror}.") from None
+    try:
+        return KeyRing.parse(settings.mcp_api_key, text)
+    except BadKeys as error:
+        raise BadSettings(str(error)) from None
+
+
+def base_url(settings: Settings) -> str:
+    """Where people reach the service, as far as it can know."""
+    if settings.public_base_url:
+        return settings.public_base_url.rstrip("/")
+    host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 — compared, not bound
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}{settings.root_path.rstrip('/')}"
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Starlette]:
+    """The whole service, from the first sandbox of the pool to the last open connection."""
+    ring = await asyncio.to_thread(key_ring, settings)
+    secret = await asyncio.to_thread(kept_secret, settings.data_dir)
+    links = Links(effective_secret(secret, settings.mcp_api_key), base_url(settings), signed=bool(ring))
+    web = httpx.AsyncClient()
+    users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
+    library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
+    prompt = Prompt(library, links, command_timeout=settings.command_timeout)
+    outfitter = Outfitter(library, prompt)
+    fleet = Fleet(
+        make_driver(settings),
+        make_ledger(settings),
+        pool_size=settings.pool_size,
+        idle_after=settings.container_max_age_hours * 3600,
+        remove_after=settings.data_max_age_days * 86400,
+        furnish=outfitter.furnish,
+    )
+
+    async def instructions(caller: Caller) -> str:
+        return await prompt.text(caller.chat, caller.email, caller.name)
+
+    async with web, fleet:
+        registry = Registry.build(Workplace(fleet, outfitter), settings)
+        door = McpDoor(registry, Uploads(fleet), instructions, settings, ring)
+        async with door.running():
+            yield Starlette(
+                routes=routes(door.routes(), mcp_info(registry, settings, ring)),
+                middleware=[
+                    Middleware(RequestLog),
+                    Middleware(Access, ring, links, settings.mcp_paths, settings.allowed_hosts),
+                ],
+                exception_handlers=HANDLERS,
+            )

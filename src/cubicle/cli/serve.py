@@ -1,0 +1,80 @@
+"""`cubicle serve`: the service itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+import click
+import uvicorn
+import uvloop
+
+from cubicle import log as logs
+from cubicle.cli.failures import exits
+from cubicle.settings import BadSettings, Settings, load
+
+log = logging.getLogger("cubicle")
+
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+@click.command()
+@click.option("--host", help="Address to listen on (HOST).")
+@click.option("--port", type=int, help="Port to listen on (PORT).")
+@click.option("--driver", help="oci, docker, kubernetes or memory (DRIVER).")
+@exits
+def serve(**flags: Any) -> None:
+    """Serve until interrupted. Sandboxes go on when the service ends."""
+    settings = load(**{name: value for name, value in flags.items() if value is not None})
+    logs.configure(settings.log_format.value)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    from cubicle.app import base_url, key_ring, running
+
+    if settings.host not in _LOCAL and not key_ring(settings):
+        log.warning(
+            "ANYBODY who can reach this address can run commands here: HOST=%s and no MCP_API_KEY is set", settings.host
+        )
+    listening = _listen(settings)
+    try:
+        async with running(settings) as app:
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    app,
+                    http="httptools",
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    root_path=settings.root_path,
+                    timeout_graceful_shutdown=5,
+                    timeout_keep_alive=75,
+                    ws_max_size=16 * 1024**2,
+                )
+            )
+            log.info("serving", extra={"address": base_url(settings), "driver": settings.driver.value})
+            await server.serve(sockets=[listening])
+    finally:
+        listening.close()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Bind before anything is started, so that a taken port is said at once."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        raise BadSettings(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. Set PORT to another one."
+        ) from None
+    listening.listen(1024)
+    listening.setblocking(False)
+    return listening

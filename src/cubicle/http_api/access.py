@@ -1,0 +1,126 @@
+"""Who may come in: a bearer key opens its tenant; a signed link, or its cookie, the chat it was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs
+
+from cubicle.chat.links import Links
+from cubicle.http_api.problems import response
+from cubicle.rules import hosts, problems
+from cubicle.rules.callers import Headers
+from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
+from cubicle.rules.keys import KeyRing
+from cubicle.rules.problems import Problem
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+NOT_ALLOWED = 4401
+_OPEN = ("/health", "/static", "/login", "/raw")
+"""Need no key: what says nothing of a chat, and what carries a capability in its own path."""
+_OF_A_CHAT = {"files": 1, "preview": 1, "browser": 1, "terminal": 1, "api": 2}
+"""First part of the path to the place of the chat id in it."""
+
+
+class Access:
+    """ASGI middleware for every route but MCP's own. Leaves the tenant in `scope["state"]["tenant"]`."""
+
+    def __init__(
+        self, app: App, ring: KeyRing, links: Links, passed: tuple[str, ...], allowed_hosts: tuple[str, ...]
+    ) -> None:
+        self._app = app
+        self._ring = ring
+        self._links = links
+        self._passed = frozenset(passed)
+        self._hosts = allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or _route_path(scope) in self._passed:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope["headers"])
+        if not hosts.host_is_known(self._hosts, headers.get("Host")):
+            await self._refuse(scope, receive, send, problems.bad_request("This service does not answer to that host."))
+            return
+        tenant, key = self._tenant(scope, headers)
+        if tenant is None:
+            await self._refuse(scope, receive, send, problems.UNAUTHORIZED)
+            return
+        scope.setdefault("state", {})["tenant"] = tenant
+        await self._app(scope, receive, _with_cookie(send, scope, key) if key else send)
+
+    def _tenant(self, scope: Scope, headers: Headers) -> tuple[str | None, str]:
+        """(tenant, the signature to keep in a cookie)."""
+        path = _route_path(scope)
+        if any(path == prefix or path.startswith(prefix + "/") for prefix in _OPEN):
+            return DEFAULT_TENANT, ""
+        opened = self._ring.tenant(headers.get("Authorization"))
+        if opened is not None:
+            return opened, ""
+        chat_id = _chat_id(path)
+        if chat_id is None:
+            return None, ""
+        sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]
+        if sent and (chat := self._links.opened(chat_id, sent)):
+            return chat.tenant, sent
+        for name, value in _cookies(headers).items():
+            if name.startswith("cubicle-") and (chat := self._links.opened(chat_id, value)):
+                return chat.tenant, ""
+        return None, ""
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
+        if scope["type"] == "http":
+            await response(problem)(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": NOT_ALLOWED, "reason": problem.title})
+
+
+def _route_path(scope: Scope) -> str:
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path.removeprefix(root) if root and path.startswith(root + "/") else path
+
+
+def _chat_id(path: str) -> str | None:
+    """The chat that an address belongs to, if it belongs to one."""
+    parts = path.strip("/").split("/")
+    place = _OF_A_CHAT.get(parts[0])
+    if place is None or len(parts) <= place:
+        return None
+    try:
+        return Chat(parts[place]).id
+    except BadChatId:
+        return None
+
+
+def _cookies(headers: Headers) -> dict[str, str]:
+    jar = SimpleCookie()
+    for value in headers.all("Cookie"):
+        try:
+            jar.load(value)
+        except CookieError:
+            continue
+    return {name: morsel.value for name, morsel in jar.items()}
+
+
+def _with_cookie(send: Send, scope: Scope, key: str) -> Send:
+    """The answer to a signed visit carries the signature on, so that the next click needs none."""
+    chat_id = _chat_id(_route_path(scope)) or ""
+    path = (scope.get("root_path") or "") + "/"
+    secure = "; Secure" if scope.get("scheme") in ("https", "wss") else ""
+    cookie = f"cubicle-{Chat(chat_id).digest[:12]}={key}; Path={path}; HttpOnly; SameSite=Lax; Max-Age=2592000{secure}"
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", []), (b"set-cookie", cookie.encode())]}
+        await send(message)
+
+    return sending
