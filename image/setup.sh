@@ -59,7 +59,8 @@ find / -xdev -perm /6000 ! -type l ! -type d -exec chmod ug-s {} +
 find / -xdev -perm -2000 -type d -exec chmod g-s {} +
 rm -rf /usr/share/doc-base /usr/share/man/* /usr/share/info/* /usr/share/lintian /usr/share/bug \
     /var/cache/apt/* /var/cache/debconf/*-old /var/cache/ldconfig /var/lib/dpkg/*-old /var/lib/apt/lists/* \
-    /var/log/*.log /var/log/apt /root/.cache /etc/apt/apt.conf.d/99mmdebstrap /etc/dpkg/dpkg.cfg.d/99mmdebstrap /etc/machine-id \
+    /var/log/*.log /var/log/apt /root/.cache /etc/apt/apt.conf.d/99mmdebstrap \
+    /etc/dpkg/dpkg.cfg.d/99mmdebstrap /etc/systemd/system/multi-user.target.wants /etc/machine-id \
     /etc/passwd- /etc/shadow- /etc/group- /etc/gshadow- /etc/subuid- /etc/subgid-
 mkdir -p /var/lib/apt/lists/partial /var/cache/apt/archives/partial
 : >/etc/machine-id

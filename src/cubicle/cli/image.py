@@ -46,22 +46,15 @@ def list_() -> None:
     """Show the built images."""
     with _spoken_errors():
         store = _store()
-        table = Table("image", "variant", "architecture", "built (UTC)", "size", "packages", "")
+        table = Table(box=None, pad_edge=False)
+        for title in ("IMAGE", "VARIANT", "BUILT (UTC)", "SIZE", "PACKAGES", ""):
+            table.add_column(title, no_wrap=True, justify="right" if title in ("SIZE", "PACKAGES") else "left")
         for base in store.built():
             known = base.manifest
             built_at = known.built_at[:16].replace("T", " ")
+            state = "current" if _is_current(store, base) else "old"
             count = str(len(known.packages))
-            current = "current" if _is_current(store, base) else "old"
-            row = (
-                base.digest[:12],
-                known.variant,
-                known.architecture,
-                built_at,
-                _size(known.size),
-                count,
-                current,
-            )
-            table.add_row(*row)
+            table.add_row(base.digest[:12], known.variant, built_at, _size(known.size), count, state)
     Console(highlight=False).print(table)
 
 

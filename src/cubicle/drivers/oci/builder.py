@@ -56,6 +56,8 @@ def build(store: ImageStore, variant: Variant, on_step: OnStep = lambda step: No
         begin = time.monotonic()
         rootfs, log = folder / "rootfs", store.log(store.recipe.digest(variant))
         _bootstrap(store.recipe, variant, rootfs, log, on_step)
+        # mmdebstrap empties /run when all hooks are done.
+        (rootfs / "run/cubicle").mkdir(mode=0o700)
         packages = _take_packages(rootfs)
         on_step("shifting owners")
         size = shift_owners(rootfs)
