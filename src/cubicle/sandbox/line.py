@@ -154,7 +154,7 @@ class Channel:
             self._unread += len(item.bytes)
             if self._unread + self._consumed > wire.WINDOW:
                 raise wire.WireError("more data than there was room for")
-        elif len(self._items) > _MOST_NOTICES:
+        elif len(self._items) > _MOST_NOTICES and not isinstance(item, SandboxError):
             raise wire.WireError("more notices than anybody reads")
         if isinstance(item, End | SandboxError):
             self.over = True
@@ -314,7 +314,8 @@ class Line(asyncio.BufferedProtocol):
                 raise wire.WireError("a frame that the guest may not send here")
 
     def _accept(self, number: int, request: dict[str, object]) -> None:
-        acceptor = self._acceptors.get(int(str(request.get("listener", 0)) or 0))
+        listener = request.get("listener")
+        acceptor = self._acceptors.get(listener) if isinstance(listener, int) else None
         if number % 2 or acceptor is None or len(self._channels) >= wire.MAX_CHANNELS:
             self.write(wire.frame(number, wire.CANCEL))
             return

@@ -114,7 +114,7 @@ class Machine:
 
     async def hello(self) -> dict[str, Any]:
         """Check that it is a guest of our kind that answers."""
-        answer = await self._line.ask("hello", limit=20)
+        answer = await self._line.ask("hello", limit=8)
         if answer.get("version") != wire.VERSION:
             raise MachineError("version", "The sandbox runs another version of the guest.")
         return answer

@@ -1,0 +1,284 @@
+"""The fleet: one sandbox per chat, made once, kept for as long as it is used, found again after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.rules.chats import Chat
+from cubicle.sandbox.driver import StartFailed, State
+from cubicle.sandbox.fleet import Fleet, NoSandbox
+from cubicle.sandbox.ledger import Ledger
+from cubicle.sandbox.machine import Machine
+
+A, B = Chat("a"), Chat("A")
+
+
+class Counting(MemoryDriver):
+    """The memory driver, counting and failing where a test wants it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.starts: list[tuple[str, str | None]] = []
+        self.broken = ""
+
+    async def start(self, name: str, owner: str | None) -> None:
+        self.starts.append((name, owner))
+        if self.broken:
+            raise StartFailed(self.broken)
+        await super().start(name, owner)
+
+
+MakeFleet = Callable[..., Fleet]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[MakeFleet]:
+    def make(**options: Any) -> Fleet:
+        return Fleet(Counting(tmp_path), Ledger(tmp_path / "chats"), **{"pool_size": 0, **options})
+
+    yield make
+    driver = MemoryDriver(tmp_path)
+    await driver.open()
+    for seen in await driver.running():
+        await driver.delete(seen.name)
+
+
+def driver_of(fleet: Fleet) -> Counting:
+    driver = fleet._driver
+    assert isinstance(driver, Counting)
+    return driver
+
+
+async def say(machine: Machine, command: str) -> str:
+    exit, output = await machine.output(command, timeout=20)
+    assert exit.code == 0
+    return output.decode()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_first_calls_at_once_start_one_sandbox(make: MakeFleet) -> None:
+    async with make() as fleet:
+
+        async def call(i: int) -> str:
+            async with fleet.lease(A) as machine:
+                await say(machine, f"touch ~/{i}")
+                return machine.name
+
+        assert len({*await asyncio.gather(*(call(i) for i in range(10)))}) == 1
+        assert len(driver_of(fleet).starts) == 1
+        async with fleet.lease(A) as machine:
+            assert (await say(machine, "ls ~")).split() == [str(i) for i in range(10)]
+
+
+async def test_chats_that_differ_in_case_or_tenant_are_apart(make: MakeFleet) -> None:
+    async with make() as fleet:
+        names = set()
+        for chat in (A, B, Chat("a", "other")):
+            async with fleet.lease(chat) as machine:
+                names.add(machine.name)
+                assert await say(machine, "ls ~") == ""
+                await say(machine, "touch ~/mine")
+        assert len(names) == 3
+
+
+async def test_without_leave_to_create_nothing_is_created(make: MakeFleet) -> None:
+    async with make() as fleet:
+        with pytest.raises(NoSandbox):
+            async with fleet.lease(A, create=False):
+                pass
+        assert fleet.overview() == []
+        assert not fleet.has(A)
+        async with fleet.lease(A):
+            pass
+        async with fleet.lease(A, create=False) as machine:
+            await machine.ping()
+
+
+async def test_a_new_chat_takes_a_blank_one_from_the_pool(make: MakeFleet) -> None:
+    async with make(pool_size=2) as fleet:
+        await fleet.pool.filled()
+        blank = {name for name, owner in driver_of(fleet).starts if owner is None}
+        assert len(blank) == 2
+        async with fleet.lease(A) as one, fleet.lease(B) as two:
+            assert {one.name, two.name} == blank
+        await fleet.pool.filled()
+        assert len([owner for _, owner in driver_of(fleet).starts if owner is None]) == 4
+
+
+async def test_a_dead_blank_one_is_passed_over(make: MakeFleet) -> None:
+    async with make(pool_size=1) as fleet:
+        await fleet.pool.filled()
+        dead = driver_of(fleet).starts[0][0]
+        await driver_of(fleet).stop(dead)
+        await asyncio.sleep(0.1)
+        async with fleet.lease(A) as machine:
+            assert machine.name != dead
+            await machine.ping()
+
+
+async def test_blank_ones_are_furnished_before_anybody_waits(make: MakeFleet) -> None:
+    async def furnish(machine: Machine) -> None:
+        await machine.write("/mnt/skills/there", b"1", as_root=True)
+
+    async with make(pool_size=1, furnish=furnish) as fleet:
+        await fleet.pool.filled()
+        async with fleet.lease(A) as machine:
+            assert await say(machine, "cat /mnt/skills/there") == "1"
+
+
+async def test_thirty_two_new_chats_at_once_all_get_their_own(make: MakeFleet) -> None:
+    async with make(pool_size=2) as fleet:
+
+        async def call(i: int) -> str:
+            async with fleet.lease(Chat(f"chat-{i}")) as machine:
+                assert await say(machine, "ls ~") == ""
+                await say(machine, f"echo {i} > ~/{i}")
+                assert await say(machine, "cat ~/*") == f"{i}\n"
+                return machine.name
+
+        assert len({*await asyncio.gather(*(call(i) for i in range(32)))}) == 32
+
+
+async def test_an_idle_sandbox_is_stopped_and_wakes_with_its_files(make: MakeFleet) -> None:
+    async with make(idle_after=0.3) as fleet:
+        async with fleet.lease(A) as machine:
+            await say(machine, "echo kept > ~/kept")
+            await asyncio.sleep(0.8)
+            await machine.ping()
+        await until(lambda: fleet.overview()[0].state is State.STOPPED)
+        async with fleet.lease(A) as machine:
+            assert await say(machine, "cat ~/kept") == "kept\n"
+            assert fleet.overview()[0].state is State.RUNNING
+
+
+async def test_after_its_time_everything_of_a_chat_is_removed(make: MakeFleet, tmp_path: Path) -> None:
+    async with make(idle_after=0.2, remove_after=0.5) as fleet:
+        async with fleet.lease(A):
+            pass
+        await until(lambda: not fleet.overview())
+        assert await driver_of(fleet).running() == []
+        assert not list((tmp_path / "chats").iterdir())
+        async with fleet.lease(A) as machine:
+            assert await say(machine, "ls ~") == ""
+
+
+async def test_a_restarted_service_finds_its_sandboxes(make: MakeFleet) -> None:
+    async with make(pool_size=1) as fleet:
+        await fleet.pool.filled()
+        async with fleet.lease(A) as machine:
+            name = machine.name
+            await say(machine, "echo kept > ~/kept; sleep 300 >/dev/null 2>&1 & echo $! > ~/pid")
+        await fleet.pool.filled()
+    async with make(pool_size=1) as fleet:
+        assert [(o.chat, o.state, o.name) for o in fleet.overview()] == [(A, State.RUNNING, name)]
+        await fleet.pool.filled()
+        assert driver_of(fleet).starts == []
+        async with fleet.lease(A, create=False) as machine:
+            assert machine.name == name
+            await say(machine, "grep -q kept ~/kept && kill -0 $(cat ~/pid)")
+
+
+async def test_blank_ones_over_the_pool_size_are_removed_at_the_start(make: MakeFleet) -> None:
+    async with make(pool_size=3) as fleet:
+        await fleet.pool.filled()
+    async with make(pool_size=1) as fleet:
+        assert len(await driver_of(fleet).running()) == 1
+
+
+async def test_a_killed_sandbox_is_started_anew_at_the_next_call(make: MakeFleet) -> None:
+    async with make() as fleet:
+        async with fleet.lease(A) as machine:
+            await say(machine, "echo kept > ~/kept")
+        await driver_of(fleet).stop(machine.name)
+        async with asyncio.timeout(10), fleet.lease(A) as machine:
+            assert await say(machine, "cat ~/kept") == "kept\n"
+
+
+async def test_a_guest_that_stands_still_is_replaced_not_waited_for(make: MakeFleet, tmp_path: Path) -> None:
+    async with make() as fleet, fleet.lease(A) as machine:
+        holder = int((tmp_path / "memory" / machine.name / "pid").read_text().split()[0])
+        guest = int(Path(f"/proc/{holder}/task/{holder}/children").read_text())
+    os.kill(guest, signal.SIGSTOP)
+    began = time.monotonic()
+    async with make() as fleet, fleet.lease(A) as machine:
+        await machine.ping()
+    assert time.monotonic() - began < 40
+
+
+async def test_a_failed_start_says_why_and_the_next_one_tries_again(make: MakeFleet) -> None:
+    async with make() as fleet:
+        driver_of(fleet).broken = "The moon is in the way."
+        with pytest.raises(StartFailed, match="The moon is in the way"):
+            async with fleet.lease(A):
+                pass
+        seen = fleet.overview()[0]
+        assert (seen.state, seen.reason) == (State.FAILED, "The moon is in the way.")
+        driver_of(fleet).broken = ""
+        async with fleet.lease(A) as machine:
+            await machine.ping()
+        assert fleet.overview()[0].reason == ""
+
+
+async def test_a_caller_that_goes_away_does_not_spoil_the_start_for_others(make: MakeFleet) -> None:
+    async with make() as fleet:
+
+        async def call() -> str:
+            async with fleet.lease(A) as machine:
+                return machine.name
+
+        first = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        second = asyncio.create_task(call())
+        await asyncio.sleep(0.01)
+        first.cancel()
+        assert await second
+        assert len(driver_of(fleet).starts) == 1
+
+
+async def test_stop_and_remove_by_hand(make: MakeFleet) -> None:
+    async with make() as fleet:
+        async with fleet.lease(A) as machine:
+            await say(machine, "echo kept > ~/kept")
+        await fleet.stop(A)
+        assert fleet.overview()[0].state is State.STOPPED
+        async with fleet.lease(A) as machine:
+            assert await say(machine, "cat ~/kept") == "kept\n"
+        assert await fleet.remove(A)
+        assert not await fleet.remove(A)
+        assert fleet.overview() == []
+
+
+async def test_what_attends_a_machine_lives_as_long_as_it(make: MakeFleet) -> None:
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def attendant(chat: Chat, machine: Machine) -> AsyncIterator[None]:
+        events.append(f"in {chat.id}")
+        yield
+        events.append(f"out {chat.id}")
+
+    async with make(attendants=[attendant]) as fleet:
+        async with fleet.lease(A):
+            assert events == ["in a"]
+        async with fleet.lease(A):
+            assert events == ["in a"]
+        await fleet.stop(A)
+        await until(lambda: events == ["in a", "out a"])
+        async with fleet.lease(A):
+            assert events == ["in a", "out a", "in a"]
+    assert events[-1] == "out a"
