@@ -33,7 +33,7 @@ def base(request: pytest.FixtureRequest) -> Base:
 
 @pytest.fixture(scope="module")
 def inside(base: Base) -> Iterator[Inside]:
-    """Runs a command in a container over the image, as a sandbox would: a user namespace, no capabilities, only `lo`."""
+    """Runs a command in a container over the image, as a sandbox would: a user namespace, no capabilities, `lo`."""
     folder = Path(tempfile.mkdtemp(prefix="cubicle-base-", dir="/run"))
     folder.chmod(0o711)
     upper, work, root = folder / "upper", folder / "work", folder / "rootfs"
@@ -188,7 +188,8 @@ def test_a_tool_of_standard_runs(base: Base, inside: Inside, command: str, answe
         ("python3 -c 'import docx, openpyxl, pptx, pypdf, pandas; print(1)'", "1"),
         ("python3 -c 'import matplotlib.pyplot as p; p.plot([1]); p.savefig(\"a.png\")' && file a.png", "PNG image"),
         (
-            "echo '# Hi' | pandoc -o a.docx && soffice --headless --convert-to pdf a.docx >/dev/null && pdftotext a.pdf -",
+            "echo '# Hi' | pandoc -o a.docx && soffice --headless --convert-to pdf a.docx >/dev/null"
+            " && pdftotext a.pdf -",
             "Hi",
         ),
     ],
@@ -228,8 +229,8 @@ def test_npm_installs_a_command_for_the_user(base: Base, inside: Inside) -> None
     has(base, Variant.STANDARD)
     package = '{"name": "tiny", "version": "1.0.0", "bin": "tiny.js"}'
     script = '#!/usr/bin/env node\\nconsole.log("tiny")\\n'
-    command = f"""mkdir t && cd t && echo '{package}' >package.json && printf '{script}' >tiny.js && npm pack --silent >/dev/null &&
-        npm install --silent --offline -g ./tiny-1.0.0.tgz && tiny"""
+    command = f"""mkdir t && cd t && echo '{package}' >package.json && printf '{script}' >tiny.js &&
+        npm pack --silent >/dev/null && npm install --silent --offline -g ./tiny-1.0.0.tgz && tiny"""
     assert inside(command).splitlines()[-1] == "tiny"
 
 
