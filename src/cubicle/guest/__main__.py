@@ -14,6 +14,7 @@ from .commands import Office
 from .identity import Identity
 from .link import Channel, Link
 from .loop import READ, Loop
+from .shelf import Shelf
 
 
 class Guest:
@@ -29,14 +30,14 @@ class Guest:
         if identity.switches:
             os.setgroups([])
         self.office = Office(self.loop, identity, self.home, dict(env) if isinstance(env, dict) else {})
-        shelf = files.Shelf(identity, dict(aliases) if isinstance(aliases, dict) else {})
+        shelf = Shelf(identity, dict(aliases) if isinstance(aliases, dict) else {})
         self.links: list[Link] = []
         self.operations = self._operations(shelf)
         self._server = _listen(config)
         self.loop.watch(self._server.fileno(), READ, self._accept)
         self._reap_on_signal()
 
-    def _operations(self, shelf: files.Shelf) -> dict[str, type[Channel]]:
+    def _operations(self, shelf: Shelf) -> dict[str, type[Channel]]:
         guest = self
 
         class Hello(Channel):

@@ -15,63 +15,14 @@ from . import census, wire
 from .identity import Identity
 from .link import Channel, Refused
 from .loop import READ, Loop, Timer
+from .spec import Spec
+from .tail import Tail
 
-TAIL = 64 * 1024
 GRACE = 0.5
 TERM_TO_KILL = 2.0
 _KEPT = 16
 _LINGERING = 64
 _DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ)  # ignored by the guest or its Python
-
-
-class Tail:
-    """The last part of a command's output."""
-
-    def __init__(self) -> None:
-        self._chunks: deque[tuple[int, bytes]] = deque()
-        self._size = 0
-        self.total = 0
-
-    def add(self, stream: int, chunk: bytes) -> None:
-        self.total += len(chunk)
-        if len(chunk) > TAIL:
-            chunk = chunk[-TAIL:]
-        self._chunks.append((stream, chunk))
-        self._size += len(chunk)
-        while self._size - len(self._chunks[0][1]) >= TAIL:
-            self._size -= len(self._chunks.popleft()[1])
-
-    @property
-    def offset(self) -> int:
-        """Where in the whole output the kept part begins."""
-        return self.total - self._size
-
-    def chunks(self) -> list[tuple[int, bytes]]:
-        return list(self._chunks)
-
-
-class Spec:
-    """What to run, as the host asked; anything odd is refused before a process exists."""
-
-    def __init__(self, request: dict[str, object], home: str, env: dict[str, str]) -> None:
-        argv = request.get("argv")
-        if not isinstance(argv, list) or not argv or not all(isinstance(a, str) and "\0" not in a for a in argv):
-            raise Refused("bad-request", "argv is a list of words without NUL")
-        self.argv: list[str] = argv
-        self.cwd = str(request.get("cwd") or home)
-        more = request.get("env") or {}
-        if not isinstance(more, dict):
-            raise Refused("bad-request", "env is an object")
-        self.env = {**env, **{str(k): str(v) for k, v in more.items()}}
-        limit = request.get("timeout")
-        self.timeout = float(limit) if isinstance(limit, (int, float)) else None
-        size = request.get("pty")
-        self.pty: tuple[int, int] | None = None
-        if isinstance(size, list) and len(size) == 2:
-            self.pty = (int(size[0]), int(size[1]))
-        self.merge = bool(request.get("merge", True))
-        self.stdin = bool(request.get("stdin", False)) or self.pty is not None
-        self.id = str(request.get("id") or os.urandom(8).hex())
 
 
 class Command:
