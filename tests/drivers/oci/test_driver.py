@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import stat
 
 import pytest
@@ -12,6 +13,7 @@ from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START
 from cubicle.sandbox.driver import NotRunning, SandboxError, StartFailed, State, Unusable
+from tests.conftest import absent
 from tests.drivers.oci.conftest import (
     SMALL,
     cgroups,
@@ -280,3 +282,32 @@ async def test_a_cancelled_start_leaves_nothing(driver):
         await task
     assert await driver.running() == []
     assert mounted(driver) == []
+
+
+async def test_gvisor_starts_answers_and_leaves_nothing(make_driver, tmp_path):
+    if not shutil.which("runsc"):
+        absent("needs runsc: scripts/packages test")
+    async with make_driver(runtime="runsc") as driver:
+        await driver.start("one", None)
+        async with machine_of(driver, "one") as machine:
+            assert (await machine.hello())["version"]
+            await machine.write("/home/assistant/note", b"kept")
+        await driver.stop("one")
+        await driver.start("one", None)
+        async with machine_of(driver, "one") as machine:
+            assert await machine.read_bytes("/home/assistant/note", limit=10) == b"kept"
+        await driver.delete("one")
+        assert mounted(driver) == []
+        assert await eventually(lambda: loop_devices(tmp_path)) == []
+
+
+async def test_a_sandbox_of_another_runtime_is_still_ours(make_driver):
+    if not shutil.which("runsc"):
+        absent("needs runsc: scripts/packages test")
+    async with make_driver(runtime="runsc", keep=True) as first:
+        await first.start("one", None)
+    async with make_driver(runtime="runc") as second:
+        assert (await state_of(second, "one")).state is State.RUNNING
+        await second.stop("one")
+        await second.start("one", None)
+        assert await said(second, "one", "echo here") == "here"
