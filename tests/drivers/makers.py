@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.sandbox.driver import Driver
+from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
+from cubicle.sandbox.driver import Driver, Unusable
+from cubicle.settings import load
+from tests.conftest import absent
 
 Maker = Callable[[], Driver]
 
@@ -17,4 +21,29 @@ def memory(folder: Path) -> Maker:
     return lambda: MemoryDriver(folder)
 
 
-MAKERS = [pytest.param(memory, id="memory")]
+def oci(runtime: str) -> Callable[[Path], Maker]:
+    def make(folder: Path) -> Maker:
+        store = ImageStore(load().image_dir)
+        base = some_base(store)
+        return lambda: OciDriver(folder / "data", store, base.digest, SUBUID_START, runtime=runtime)
+
+    return make
+
+
+def some_base(store: ImageStore) -> Base:
+    """The smallest image that is built."""
+    for variant in ("slim", "standard", "full"):
+        try:
+            return store.resolve(variant)
+        except Unusable:
+            continue
+    built = store.built()
+    if not built:
+        absent("needs a sandbox image: make image")
+    return min(built, key=lambda base: base.manifest.size)
+
+
+MAKERS = [
+    pytest.param(memory, id="memory"),
+    pytest.param(oci("runc"), id="oci-runc", marks=pytest.mark.oci),
+]

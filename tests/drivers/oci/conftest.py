@@ -14,11 +14,11 @@ import pytest
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.sandbox.driver import Limits, Unusable
+from cubicle.sandbox.driver import Limits
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect
 from cubicle.settings import load
-from tests.conftest import absent
+from tests.drivers.makers import some_base
 
 SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 
@@ -30,15 +30,7 @@ def store() -> ImageStore:
 
 @pytest.fixture(scope="session")
 def base(store: ImageStore) -> Base:
-    for variant in ("slim", "standard", "full"):
-        try:
-            return store.resolve(variant)
-        except Unusable:
-            continue
-    built = store.built()
-    if not built:
-        absent("needs a sandbox image: make image")
-    return built[0]
+    return some_base(store)
 
 
 Make = Callable[..., AbstractAsyncContextManager[OciDriver]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import stat
 
 import pytest
@@ -12,6 +13,7 @@ from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START
 from cubicle.sandbox.driver import NotRunning, SandboxError, StartFailed, State, Unusable
+from tests.conftest import absent
 from tests.drivers.oci.conftest import (
     SMALL,
     cgroups,
@@ -181,7 +183,9 @@ async def test_commands_have_no_capabilities_and_no_network_but_loopback(driver)
         ("touch /mnt/skills/x", "Read-only file system"),
         ("touch /mnt/user-data/uploads/x", "Read-only file system"),
         ("ls /run/cubicle", "Permission denied"),
-        ("cat /proc/1/environ", "No such file"),
+        ("cat /proc/1/environ", "Permission denied"),
+        ("ls /proc/1/fd/", "Permission denied"),
+        ("ls /proc/1/root/", "Permission denied"),
         ("unshare -U true", "not permitted"),
         ("echo 1 > /proc/sys/kernel/core_pattern", "Read-only file system"),
         ("mkdir /sys/fs/cgroup/memory/x || mkdir /sys/fs/cgroup/x", "Read-only file system"),
@@ -278,3 +282,32 @@ async def test_a_cancelled_start_leaves_nothing(driver):
         await task
     assert await driver.running() == []
     assert mounted(driver) == []
+
+
+async def test_gvisor_starts_answers_and_leaves_nothing(make_driver, tmp_path):
+    if not shutil.which("runsc"):
+        absent("needs runsc: scripts/packages test")
+    async with make_driver(runtime="runsc") as driver:
+        await driver.start("one", None)
+        async with machine_of(driver, "one") as machine:
+            assert (await machine.hello())["version"]
+            await machine.write("/home/assistant/note", b"kept")
+        await driver.stop("one")
+        await driver.start("one", None)
+        async with machine_of(driver, "one") as machine:
+            assert await machine.read_bytes("/home/assistant/note", limit=10) == b"kept"
+        await driver.delete("one")
+        assert mounted(driver) == []
+        assert await eventually(lambda: loop_devices(tmp_path)) == []
+
+
+async def test_a_sandbox_of_another_runtime_is_still_ours(make_driver):
+    if not shutil.which("runsc"):
+        absent("needs runsc: scripts/packages test")
+    async with make_driver(runtime="runsc", keep=True) as first:
+        await first.start("one", None)
+    async with make_driver(runtime="runc") as second:
+        assert (await state_of(second, "one")).state is State.RUNNING
+        await second.stop("one")
+        await second.start("one", None)
+        assert await said(second, "one", "echo here") == "here"

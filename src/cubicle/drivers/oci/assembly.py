@@ -21,7 +21,7 @@ from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Meta, Records, Run
 from cubicle.sandbox.driver import Limits, SandboxError, StartFailed
 
-_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOG_FLAGS = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _LAST_WORDS = 300
 
 
@@ -116,6 +116,10 @@ class Assembly:
         self.disk(home, None).remove()
         self.records.remove(home)
 
+    def socket(self, home: Home) -> Path:
+        """Where its guest listens: at the driver's own socket, or at one that it made itself."""
+        return home.socket if home.socket.exists() else self._stage(home) / "host" / "guest.sock"
+
     def disk(self, home: Home, meta: Meta | None) -> Disk:
         size = meta.disk_bytes if meta else self.limits.disk_bytes
         return Disk(home.path, self._stage(home) / "disk", size, self.place.first_id)
@@ -144,7 +148,7 @@ class Assembly:
     def _folders(self, home: Home, disk: Disk, rootfs: Path) -> Folders:
         socket_dir = None
         if not self.hands_over:
-            socket_dir = home.path / "host"
+            socket_dir = self._stage(home) / "host"
             socket_dir.mkdir(mode=0o700, exist_ok=True)
             os.chown(socket_dir, self.place.first_id, self.place.first_id)
         at = disk.target

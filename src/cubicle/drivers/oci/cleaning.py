@@ -11,7 +11,7 @@ from pathlib import Path
 from cubicle.drivers.oci import mounts
 from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS
-from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed
+from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 
 
 async def clean(assembly: Assembly, runtime: Runtime) -> None:
@@ -37,7 +37,7 @@ def _left_over(assembly: Assembly) -> set[str]:
             up.add(home.name)  # it died: its remains say why, until it is started or stopped
     stage = assembly.place.stage
     staged = {entry for entry in os.listdir(stage) if entry not in OWN_FOLDERS}
-    staged |= {entry for entry in os.listdir(stage / "state") if (stage / "state" / entry).is_dir()}
+    staged |= {entry.name for entry in (stage / "state").glob("*/*") if entry.is_dir()}
     return (known | staged) - up
 
 
@@ -46,7 +46,8 @@ def _sweep(assembly: Assembly, names: set[str]) -> None:
         for target in mounts.below(assembly.place.stage / name):
             mounts.unmount(target)
         shutil.rmtree(assembly.place.stage / name, ignore_errors=True)
-        shutil.rmtree(assembly.place.stage / "state" / name, ignore_errors=True)
+        for state in (assembly.place.stage / "state").glob(f"*/{name}"):
+            shutil.rmtree(state, ignore_errors=True)
         for cgroup in _cgroups(assembly.place.cgroup, name):
             with contextlib.suppress(OSError):
                 cgroup.rmdir()

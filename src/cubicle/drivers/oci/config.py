@@ -194,8 +194,7 @@ def read_only(source: Path, target: str) -> dict[str, Any]:
 
 
 _SYSTEM_MOUNTS = (
-    # hidepid: commands see their own processes, not the guest and what it was told.
-    _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec", "hidepid=2"),
+    _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec"),
     _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=64k"),
     _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
     _mount("/dev/shm", "tmpfs", "shm", "nosuid", "nodev", "noexec", "mode=1777", "size=256m"),  # noqa: S108

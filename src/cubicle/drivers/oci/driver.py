@@ -14,12 +14,12 @@ import subprocess
 import time
 from pathlib import Path
 
-from cubicle.drivers.oci import cleaning, disk, guests, host, sockets
+from cubicle.drivers.oci import cleaning, disk, guests, host, runtimes, sockets
 from cubicle.drivers.oci.assembly import Assembly, Bases
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.drivers.oci.records import Home, Records
-from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed
+from cubicle.drivers.oci.records import Home, Records, Run
+from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class OciDriver:
 
     async def connect(self, name: str) -> socket.socket:
         try:
-            return await sockets.connect(self._records.home(name).socket, _CONNECT_SECONDS)
+            return await sockets.connect(self._assembly.socket(self._records.home(name)), _CONNECT_SECONDS)
         except BlockingIOError:
             raise NotRunning("The sandbox is up but accepts no connection.") from None
         except OSError:
@@ -164,19 +164,24 @@ class OciDriver:
         if run is not None and not await run.process.kill(_KILL_SECONDS):
             raise SandboxError("The sandbox's processes could not be ended.")
         try:
-            await self.runtime.delete(home.name)
+            await (await self._runtime_of(run)).delete(home.name)
         except RuntimeFailed as error:
             raise SandboxError(f"The sandbox could not be cleared away: {error}.") from error
         await asyncio.to_thread(self._assembly.release, home)
 
+    async def _runtime_of(self, run: Run | None) -> Runtime:
+        """The runtime that a sandbox was started with: the setting may have changed since."""
+        if run is None or run.runtime == self.runtime.name:
+            return self.runtime
+        found = await asyncio.to_thread(runtimes.find, run.runtime, self._place.stage)
+        return found[0] if found else self.runtime
+
     async def _find_socket(self, home: Home, process: ProcessId) -> None:
-        """Wait for the socket that the guest makes itself, and put it where `connect` looks."""
+        """Wait for the socket that the guest makes itself."""
         deadline = time.monotonic() + _SOCKET_SECONDS
-        made = home.path / "host" / "guest.sock"
         while time.monotonic() < deadline and await asyncio.to_thread(lambda: process.alive):
             with contextlib.suppress(OSError):
-                (await sockets.connect(made, 1.0)).close()
-                os.link(made, home.socket, follow_symlinks=False)
+                (await sockets.connect(self._assembly.socket(home), 1.0)).close()
                 return
             await asyncio.sleep(0.01)
         raise StartFailed(f"The sandbox's guest did not come up: {self._assembly.last_words(home)}.")
@@ -191,7 +196,7 @@ class OciDriver:
             place=self._place,
             bases=self._bases,
             base=base,
-            guest=guests.ensure(self._records.root / "guest", base.digest, base.rootfs),
+            guest=guests.ensure(self._records.root / "guest", self._place.stage / "guest", base.digest, base.rootfs),
             limits=self._limits,
             disk_mode=disk.probe(self._records.root),
             facts=host.facts(),

@@ -19,20 +19,30 @@ class GuestFile:
     """Of the sources: two files with the same digest are the same guest."""
 
 
-def ensure(folder: Path, base: str, rootfs: Path) -> GuestFile:
-    """The guest of today for a base, compiled by the base's own Python, so that it starts in half the time."""
+def ensure(folder: Path, stage: Path, base: str, rootfs: Path) -> GuestFile:
+    """The guest of today for a base, compiled by the base's own Python, so that it starts in half the time.
+
+    It is kept in `folder`, and handed to sandboxes from `stage`, into which their root user may look.
+    """
     sources = bundle.build()
     digest = bundle.digest(sources)
-    path = folder / f"{digest}-{hashlib.sha256(base.encode()).hexdigest()[:16]}.pyz"
-    if path.exists():
-        return GuestFile(path, digest)
-    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-    try:
-        content = bundle.build(["chroot", str(rootfs), "/usr/bin/python3"])
-    except (OSError, subprocess.SubprocessError):
-        content = sources
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as fresh:
+    kept = folder / f"{digest}-{hashlib.sha256(base.encode()).hexdigest()[:16]}.pyz"
+    if not kept.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            content = bundle.build(["chroot", str(rootfs), "/usr/bin/python3"])
+        except (OSError, subprocess.SubprocessError):
+            content = sources  # it compiles itself at each start
+        _place(content, kept)
+    shown = stage / kept.name
+    if not shown.exists():
+        _place(kept.read_bytes(), shown)
+    return GuestFile(shown, digest)
+
+
+def _place(content: bytes, path: Path) -> None:
+    """Write a file so that it is there whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as fresh:
         fresh.write(content)
         os.fchmod(fresh.fileno(), 0o644)
     os.replace(fresh.name, path)
-    return GuestFile(path, digest)

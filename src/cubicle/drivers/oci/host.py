@@ -16,12 +16,12 @@ from pathlib import Path
 
 from cubicle.drivers.oci import mounts
 from cubicle.drivers.oci.config import Facts, Wanted, bundle_config, read_only
-from cubicle.drivers.oci.runtime import Runtime, RuntimeFailed, find
+from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
 from cubicle.sandbox.driver import Limits, Unusable
 
 CGROUPS = Path("/sys/fs/cgroup")
-OWN_FOLDERS = ("logs", "state")
-"""Of the runtime, beside those of the sandboxes."""
+OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o710}
+"""Of the runtimes and the guests, beside those of the sandboxes; with their modes."""
 INSTALL = "apt-get install runc"
 _TRIAL_LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64)
 
@@ -39,8 +39,9 @@ class Place:
         self.stage.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         self.stage.mkdir(mode=0o710, exist_ok=True)
         os.chown(self.stage, 0, self.first_id)
-        for name in OWN_FOLDERS:
-            (self.stage / name).mkdir(mode=0o700, exist_ok=True)
+        for name, mode in OWN_FOLDERS.items():
+            (self.stage / name).mkdir(mode=mode, exist_ok=True)
+            os.chown(self.stage / name, 0, self.first_id)
 
 
 def facts() -> Facts:
@@ -113,7 +114,7 @@ def require() -> None:
 
 async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
     """The first runtime that really runs a container here; a success is remembered by its version and the kernel's."""
-    found = await asyncio.to_thread(find, wanted, place.stage / "state")
+    found = await asyncio.to_thread(find, wanted, place.stage)
     if not found:
         what = f"The OCI runtime {wanted} is" if wanted else "No OCI runtime (crun, runc or runsc) is"
         raise Unusable(f"{what} not installed: run `{INSTALL}`.")

@@ -36,11 +36,19 @@ class Runtime:
 
     path: str
     version: str
-    state: Path
+    stage: Path
 
     @property
     def name(self) -> str:
         return Path(self.path).name
+
+    @property
+    def state(self) -> Path:
+        return self.stage / "state" / self.name
+
+    @property
+    def logs(self) -> Path:
+        return self.stage / "logs"
 
     @property
     def hands_over(self) -> bool:
@@ -69,7 +77,7 @@ class Runtime:
                 raise
 
     async def _call(self, args: list[str], seconds: float, listener: int | None, output: int | None) -> None:
-        log = self.state.with_name("logs") / f"{args[-1]}-{secrets.token_hex(4)}"
+        log = self.logs / f"{args[-1]}-{secrets.token_hex(4)}"
         argv = [self.path, "--root", str(self.state), "--log", str(log), "--log-format", "json"]
         if self.name == "runsc":
             argv += ["--network", "none", "--host-uds=create", "--overlay2=none"]
@@ -78,7 +86,7 @@ class Runtime:
             if status is None:
                 raise RuntimeFailed(f"{self.name} did not answer within {seconds:g} seconds")
             if status != 0:
-                said = await asyncio.to_thread(_complaint, log)
+                said = await asyncio.to_thread(_complaint, log, output)
                 raise RuntimeFailed(said or f"{self.name} ended with code {status}")
         finally:
             log.unlink(missing_ok=True)
@@ -126,25 +134,28 @@ def _reap(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _complaint(log: Path) -> str:
-    """What the runtime said last in its log, as one line."""
+def _complaint(log: Path, output: int | None) -> str:
+    """What the runtime said last in its log, or else on its error output, as one line."""
     said = ""
     with contextlib.suppress(OSError):
         for line in log.read_bytes()[-_LOG_LIMIT:].splitlines():
             with contextlib.suppress(ValueError):
                 entry = json.loads(line)
-                if isinstance(entry, dict) and entry.get("level") in ("error", "fatal", "warning", None):
+                if isinstance(entry, dict) and entry.get("level") in ("error", "fatal"):
                     said = str(entry.get("msg", ""))
+    if not said and output is not None:
+        with contextlib.suppress(OSError):
+            said = os.pread(output, _LOG_LIMIT, 0).decode(errors="replace")
     return " ".join(said.split())[:500]
 
 
-def find(wanted: str, state: Path) -> list[Runtime]:
+def find(wanted: str, stage: Path) -> list[Runtime]:
     """The runtimes installed here, best first; `wanted` (a name or a path) leaves only that one."""
     found = []
     for name in (wanted,) if wanted else CANDIDATES:
         path = shutil.which(name, path=f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin")
         if path and (version := _version([path, "--version"])):
-            found.append(Runtime(path, version, state))
+            found.append(Runtime(path, version, stage))
     return found
 
 
