@@ -96,7 +96,9 @@ class Settings(BaseSettings):
     mcp_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         ("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas."
     )
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field((), description="Host names that the service answers to, separated by commas; empty: any.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Host names that the service answers to, separated by commas; empty: any."
+    )
     single_user_mode: Isolation = Field(
         Isolation.LENIENT,
         description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.",
