@@ -8,14 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 PATH, SIDE, MOST = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+LIBRARY = "PIL"
 QUALITIES = (85, 70, 55, 40, 25)
 
 
 def by_pillow() -> Iterator[bytes]:
-    Image, ImageOps = import_module("PIL.Image"), import_module("PIL.ImageOps")
+    Image, ImageOps = (import_module(f"{LIBRARY}.{name}") for name in ("Image", "ImageOps"))
 
     with Image.open(PATH) as source:
         source.draft("RGB", (SIDE, SIDE))
@@ -47,14 +49,10 @@ def by_magick(program: str) -> Iterator[bytes]:
 
 
 def attempts() -> Iterator[bytes]:
-    try:
-        import_module("PIL")
-    except ImportError:
-        program = shutil.which("magick") or shutil.which("convert")
-        if program is None:
-            sys.exit(3)
-        return by_magick(program)
-    return by_pillow()
+    if find_spec(LIBRARY):
+        return by_pillow()
+    program = shutil.which("magick") or shutil.which("convert")
+    return by_magick(program) if program else sys.exit(3)
 
 
 for data in attempts():

@@ -1,0 +1,208 @@
+"""Output as it comes, signs of life, and the ways to end a command early."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from cubicle.mcp_api import following
+from cubicle.tools.answers import Answer, Call, say
+from cubicle.tools.sub_agent import Task
+from tests.service import ACCEPT, MODERN, Options, Service, modern_meta, raw_post, service_of
+
+
+def call(command: str, *, identity: int | str = 7, token: str | None = None, tool: str = "bash_tool") -> dict[str, Any]:
+    arguments = {"command": command, "description": "test"} if tool == "bash_tool" else {"prompt": command}
+    params: dict[str, Any] = {"name": tool, "arguments": arguments}
+    if token:
+        params["_meta"] = {"progressToken": token}
+    return {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
+
+
+async def events(service: Service, body: dict[str, Any], **headers: str) -> AsyncIterator[tuple[float, Any]]:
+    """(seconds since the request, message) as they come; a comment line is a string."""
+    started = time.monotonic()
+    sent = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": "stream"} | headers
+    async with service.client.stream("POST", "/mcp", content=json.dumps(body), headers=sent) as response:
+        async for line in response.aiter_lines():
+            if line.startswith(":"):
+                yield time.monotonic() - started, line
+            elif line.startswith("data: "):
+                yield time.monotonic() - started, json.loads(line[6:])
+
+
+async def gone(service: Service, pattern: str) -> None:
+    """Returns when no process of the chat has the pattern in its command line; fails after a second."""
+    async with service.fleet.lease(chat_of("stream")) as machine:
+        deadline = time.monotonic() + 1
+        while True:
+            _, found = await machine.output(["pgrep", "-f", pattern])
+            if not found:
+                return
+            assert time.monotonic() < deadline, "the command outlived its cancellation by a second"
+            await asyncio.sleep(0.02)
+
+
+async def there(service: Service, pattern: str) -> None:
+    async with service.fleet.lease(chat_of("stream")) as machine:
+        for _ in range(200):
+            if (await machine.output(["pgrep", "-f", pattern]))[1]:
+                return
+            await asyncio.sleep(0.02)
+    pytest.fail("the command did not start")
+
+
+def chat_of(name: str) -> Any:
+    from cubicle.rules.chats import Chat
+
+    return Chat(name)
+
+
+async def test_output_comes_as_progress_while_the_command_runs(service: Service) -> None:
+    await service.bash("true", chat="stream")
+    seen = [item async for item in events(service, call("echo a; sleep 1; echo b", token="t1"))]
+    notes = [(at, m["params"]) for at, m in seen if m.get("method") == "notifications/progress"]
+    assert notes[0][0] < 0.3
+    assert [p["message"] for _, p in notes] == ["a\n", "b\n"]
+    assert {p["progressToken"] for _, p in notes} == {"t1"}
+    assert notes[0][1]["progress"] < notes[1][1]["progress"]
+    assert seen[-1][1]["result"]["content"][0]["text"] == "a\nb\n"
+
+
+async def test_without_a_token_output_comes_as_log_messages(service: Service) -> None:
+    seen = [m async for _, m in events(service, call("echo a; sleep 0.5; echo b"))]
+    assert [m["params"]["data"] for m in seen[:-1]] == ["a\n", "b\n"]
+    assert {m["method"] for m in seen[:-1]} == {"notifications/message"}
+
+
+async def test_output_is_gathered_into_batches(service: Service) -> None:
+    command = "for i in $(seq 500); do echo $i; sleep 0.001; done"
+    seen = [item async for item in events(service, call(command, token="t"))]
+    notes = [m["params"]["message"] for _, m in seen[:-1]]
+    assert 2 <= len(notes) <= seen[-1][0] / following.WINDOW + 2
+    assert "".join(notes) == "".join(f"{i}\n" for i in range(1, 501))
+
+
+async def test_in_the_newer_era_output_comes_only_with_a_token(service: Service) -> None:
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "bash_tool"}
+    for token, methods in (("t", ["notifications/progress"]), (None, [])):
+        body = call("echo a; sleep 0.3", token=token)
+        body["params"]["_meta"] = modern_meta() | body["params"].get("_meta", {})
+        sent = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": "stream"} | headers
+        response = await service.client.post("/mcp", content=json.dumps(body), headers=sent)
+        assert [m for m in methods if m in response.text] == methods
+        assert "notifications/message" not in response.text
+
+
+async def test_a_silent_command_gives_signs_of_life(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "HEARTBEAT", 0.3)
+    seen = [item async for item in events(service, call("sleep 0.8", token="t"))]
+    comments = [at for at, m in seen if isinstance(m, str)]
+    beats = [m["params"] for _, m in seen if isinstance(m, dict) and m.get("method") == "notifications/progress"]
+    assert len(comments) == len(beats) == 2
+    assert comments[0] == pytest.approx(0.3, abs=0.2)
+    assert "still running" in beats[0]["message"]
+    silent = [m async for _, m in events(service, call("sleep 0.5"))]
+    assert [isinstance(m, str) for m in silent] == [True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_the_heartbeat_comes_at_15_and_30_seconds(service: Service) -> None:
+    seen = [item async for item in events(service, call("sleep 32", token="t"))]
+    assert [round(at) for at, m in seen if isinstance(m, str)] == [15, 30]
+
+
+async def test_a_cancelled_command_is_gone_within_a_second(service: Service) -> None:
+    session = {"Mcp-Session-Id": "8f7c2ed0-5a55-4e7b-9f6e-0d2f6f5b1a11"}
+    running = asyncio.create_task(service.post(call("exec -a marker-cancel sleep 60"), chat="stream", headers=session))
+    await there(service, "marker-cancel")
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    for chat, other in (("another", session), ("stream", {"Mcp-Session-Id": "other"})):
+        assert (await service.post(cancel, chat=chat, headers=other)).status_code == 202
+        assert not running.done()
+    assert (await service.post(cancel, chat="stream", headers=session)).status_code == 202
+    await gone(service, "marker-cancel")
+    assert '"code":-32800' in (await running).text
+
+
+async def test_a_client_that_hangs_up_ends_its_command_within_a_second(service: Service) -> None:
+    async with raw_post(service.url, call("exec -a marker-hangup sleep 60"), "X-Chat-Id: stream"):
+        await there(service, "marker-hangup")
+    await gone(service, "marker-hangup")
+
+
+async def test_in_the_newer_era_hanging_up_ends_the_command_too(service: Service) -> None:
+    body = call("exec -a marker-modern sleep 60")
+    body["params"]["_meta"] = modern_meta()
+    headers = ("X-Chat-Id: stream", f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/call", "Mcp-Name: bash_tool")
+    async with raw_post(service.url, body, *headers):
+        await there(service, "marker-modern")
+    await gone(service, "marker-modern")
+
+
+class SlowAgent:
+    """A coding agent that takes its time and remembers how it ended."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.finish = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.outcome = ""
+
+    async def run(self, call: Call, task: Task) -> Answer:
+        self.started.set()
+        try:
+            await self.finish.wait()
+            self.outcome = "done"
+        except asyncio.CancelledError:
+            self.outcome = "cancelled"
+            raise
+        finally:
+            self.ended.set()
+        return say(f"did: {task.prompt}")
+
+
+async def test_a_sub_agent_goes_on_when_the_client_hangs_up(service: Service) -> None:
+    agent = SlowAgent()
+    async with service_of(service.fleet, Options(sub_agent=agent)) as other:
+        async with raw_post(other.url, call("a poem", tool="sub_agent"), "X-Chat-Id: stream"):
+            await agent.started.wait()
+        await asyncio.sleep(0.1)
+        assert not agent.ended.is_set()
+        agent.finish.set()
+        await asyncio.wait_for(agent.ended.wait(), 5)
+        assert agent.outcome == "done"
+
+
+async def test_a_sub_agent_ends_when_it_is_cancelled(service: Service) -> None:
+    agent = SlowAgent()
+    async with service_of(service.fleet, Options(sub_agent=agent)) as other:
+        running = asyncio.create_task(other.post(call("a poem", tool="sub_agent"), chat="stream"))
+        await agent.started.wait()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}}
+        await other.post(cancel, chat="stream")
+        await asyncio.wait_for(agent.ended.wait(), 5)
+        assert agent.outcome == "cancelled"
+        assert '"code":-32800' in (await running).text
+
+
+async def test_a_sub_agent_answers_like_any_tool(service: Service) -> None:
+    agent = SlowAgent()
+    agent.finish.set()
+    async with service_of(service.fleet, Options(sub_agent=agent)) as other:
+        result = await other.call("sub_agent", {"prompt": "a poem", "model": "haiku", "max_turns": 3})
+        assert result == {"content": [{"type": "text", "text": "did: a poem"}], "isError": False}
+
+
+@pytest.mark.serial
+async def test_many_chats_wait_side_by_side(service: Service) -> None:
+    await asyncio.gather(*(service.bash("true", chat=f"many{n}") for n in range(20)))
+    started = time.monotonic()
+    await asyncio.gather(*(service.bash("sleep 2", chat=f"many{n}") for n in range(20)))
+    assert time.monotonic() - started < 4
