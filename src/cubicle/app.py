@@ -102,7 +102,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         pool_size=settings.pool_size,
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
-        furnish=outfitter.furnish,
+        furnish=outfitter.dress,
     )
 
     async def instructions(caller: Caller) -> str:

@@ -85,13 +85,11 @@ async def test_nothing_is_sent_when_nothing_changed(fleet, setup, monkeypatch):
         await setup.outfitter.prepare(machine, caller)
 
 
-async def test_a_restarted_service_writes_only_what_changed(fleet, setup, tmp_path):
+async def test_a_restarted_service_writes_only_what_changed(fleet, setup):
     async with fleet.lease(CHAT) as machine:
         await setup.outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
         _, before = await shell(machine, "stat -c '%n %i' /mnt/skills/*/*/*")
         put(setup.public, "one", tool="2")
-        again = Setup.__new__(Setup)
-        again.__dict__ |= setup.__dict__
         library = Library(setup.public, None, setup.users)
         outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", signed=True)))
         await outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
@@ -146,3 +144,27 @@ async def test_a_trap_in_the_place_of_the_readme_stops_nothing(fleet, setup, tra
         await setup.outfitter.prepare(machine, Caller(CHAT))
         assert (await shell(machine, "ls /mnt/skills/public"))[1].split() == ["one", "two"]
         assert "not laid out" in caplog.text
+
+
+async def test_a_dressed_blank_sandbox_waits_for_the_readme_only(fleet, setup, monkeypatch):
+    async with fleet.lease(CHAT) as machine:
+        await setup.outfitter.dress(machine)
+        written = []
+        true_write = type(machine).write
+
+        async def write(self, path, *arguments, **options):
+            written.append(path)
+            return await true_write(self, path, *arguments, **options)
+
+        monkeypatch.setattr(type(machine), "write", write)
+        await setup.outfitter.prepare(machine, Caller(CHAT))
+        assert written == ["/home/assistant/README.md"]
+
+
+async def test_a_large_shelf_is_laid_out_in_parts(fleet, setup):
+    for number in range(3):
+        put(setup.public, f"big-{number}", data="x" * (3 << 20))
+    async with fleet.lease(CHAT) as machine:
+        await setup.outfitter.prepare(machine, Caller(CHAT))
+        _, sizes = await shell(machine, "stat -c %s /mnt/skills/public/big-*/data")
+        assert sizes.split() == [str(3 << 20)] * 3

@@ -1,6 +1,7 @@
 """example.py OUT_FOLDER: test a small to-do page in a real browser, and show that a broken one is found."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +14,10 @@ except ImportError:
     print("Playwright is missing here. Get it with: pip install playwright", file=sys.stderr)
     sys.exit(3)
 from page_check import open_page
+
+if not shutil.which("chromium"):
+    print("Chromium is not in this image (the standard image has it).", file=sys.stderr)
+    sys.exit(3)
 
 GOOD = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,"><title>To do</title><h1>To do</h1>

@@ -1,5 +1,6 @@
 """A browser page that remembers what went wrong: open_page(playwright) -> (page, problems)."""
 
+import shutil
 from contextlib import contextmanager
 
 
@@ -8,7 +9,7 @@ def open_page(playwright, width=1280, height=800):
     """A page in a clean headless browser, and the list of its console errors, exceptions and failed requests."""
     problems = []
     # The sandbox is the wall here; Chromium's own needs rights that it does not give.
-    browser = playwright.chromium.launch(args=["--no-sandbox"])
+    browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
     try:
         page = browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(10_000)

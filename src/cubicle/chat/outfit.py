@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -25,6 +26,8 @@ MARKER = f"{MOUNT}/.laid-out"
 README = f"{HOME}/README.md"
 _MAX_MARKER = 256 * 1024
 _LIMIT = 30.0
+_AT_ONCE = 32
+_BATCH_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -45,13 +48,11 @@ class Outfitter:
         self._prompt = prompt
         self._known: WeakKeyDictionary[Machine, _Known] = WeakKeyDictionary()
 
-    async def furnish(self, machine: Machine) -> None:
-        """Lay out what everyone has in a blank sandbox, before anybody waits for it."""
+    async def dress(self, machine: Machine, tenant: str = "main") -> None:
+        """Lay what every chat gets into a blank sandbox, so that the first use of it does not wait."""
         known = self._known.setdefault(machine, _Known())
-        shelf = await self._library.of(None)
         async with known.lock:
-            await self._lay_out(machine, known, shelf, own=False)
-            known.shelf = shelf
+            await self._lay_out(machine, known, await self._library.of(None, tenant), own=False)
 
     async def prepare(self, machine: Machine, caller: Caller) -> None:
         """Call before a use of the sandbox. A failure is logged: a tool works without skills too."""
@@ -85,11 +86,11 @@ class Outfitter:
             return
         for folder in there.keys() - target.keys():
             await _remove(machine, folder)
-        for folder, skill in wanted.items():
-            if there.get(folder) != skill.digest:
-                if folder in there:
-                    await _remove(machine, folder)
-                await _write(machine, skill)
+        changed = [skill for folder, skill in wanted.items() if there.get(folder) != skill.digest]
+        for skill in changed:
+            if skill.folder in there:
+                await _remove(machine, skill.folder)
+        await _write(machine, changed)
         await machine.write(MARKER, json.dumps(target).encode(), as_root=True, roots=(MOUNT,))
         known.laid_out = target
 
@@ -118,12 +119,41 @@ async def _remove(machine: Machine, folder: str) -> None:
             raise
 
 
-async def _write(machine: Machine, skill: Skill) -> None:
-    for file, content in await anyio.to_thread.run_sync(_contents, skill):
-        mode = 0o755 if file.executable else 0o644
-        path = f"{skill.target}/{file.path}"
-        await machine.write(path, content, mode=mode, as_root=True, roots=(MOUNT,))
+async def _write(machine: Machine, skills: Sequence[Skill]) -> None:
+    """All files side by side: one after the other, each would wait for its own answer."""
+    gate = anyio.CapacityLimiter(_AT_ONCE)
+    refusals: list[MachineError] = []
+
+    async def write(skill: Skill, file: SkillFile, content: bytes) -> None:
+        path, mode = f"{skill.target}/{file.path}", 0o755 if file.executable else 0o644
+        async with gate:
+            try:
+                await machine.write(path, content, mode=mode, as_root=True, roots=(MOUNT,))
+            except MachineError as error:
+                refusals.append(error)
+
+    for batch in _batches([(skill, file) for skill in skills for file in skill.files]):
+        contents = await anyio.to_thread.run_sync(_contents, batch)
+        async with anyio.create_task_group() as tasks:
+            for (skill, file), content in zip(batch, contents, strict=True):
+                tasks.start_soon(write, skill, file, content)
+        if refusals:
+            raise refusals[0]
 
 
-def _contents(skill: Skill) -> list[tuple[SkillFile, bytes]]:
-    return [(file, file.read()) for file in skill.files]
+def _contents(batch: Sequence[tuple[Skill, SkillFile]]) -> list[bytes]:
+    return [file.read() for _, file in batch]
+
+
+def _batches(files: Sequence[tuple[Skill, SkillFile]]) -> Iterator[list[tuple[Skill, SkillFile]]]:
+    """The files in order, in groups that fit in memory; a larger file is a group of its own."""
+    batch: list[tuple[Skill, SkillFile]] = []
+    size = 0
+    for item in files:
+        if batch and size + item[1].size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item[1].size
+    if batch:
+        yield batch

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import anyio
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links
@@ -45,7 +46,7 @@ class Prompt:
         self._network = network
         self._clock = clock
         self._kept: OrderedDict[tuple[Chat, str], tuple[float, str]] = OrderedDict()
-        self._template = _templates.get_template("prompt.md.j2")
+        self._template: Template | None = None
 
     async def text(self, chat: Chat, email: str | None = None, name: str | None = None) -> str:
         """The prompt for this chat and user; the name only adorns it, and does not make a second text."""
@@ -66,6 +67,8 @@ class Prompt:
             {"location": s.location, "description": one_line(s.description, MAX_SHOWN_DESCRIPTION)}
             for s in shelf.skills[:MAX_SHOWN_SKILLS]
         ]
+        if self._template is None:
+            self._template = await anyio.to_thread.run_sync(_templates.get_template, "prompt.md.j2")
         base, chat_id = self._links.base_url, quote(chat.id, safe="")
         return self._template.render(
             base_url=base,

@@ -175,7 +175,7 @@ def _skill(item: dict[str, Any]) -> Skill:
     if not isinstance(listed, dict) or not 0 < len(listed) <= MAX_FILES:
         raise BadSkill(f"files must be an object of 1 to {MAX_FILES} files")
     files = [_file(path, value) for path, value in listed.items()]
-    if sum(len(f.read()) for f in files) > MAX_SKILL_BYTES:
+    if sum(f.size for f in files) > MAX_SKILL_BYTES:
         raise BadSkill(f"it is larger than {MAX_SKILL_BYTES >> 20} MiB")
     return assemble(str(item.get("name")), Source.SETTINGS, files)
 
@@ -198,7 +198,7 @@ def _file(path: str, value: Any) -> SkillFile:
     if len(content) > MAX_FILE_BYTES:
         raise BadSkill(f"a file is larger than {MAX_FILE_BYTES >> 20} MiB")
     executable = fields.get("executable") is True
-    return SkillFile(path, hashlib.sha256(content).hexdigest(), executable, content)
+    return SkillFile(path, len(content), hashlib.sha256(content).hexdigest(), executable, content)
 
 
 def _token(item: dict[str, Any]) -> Token | None:

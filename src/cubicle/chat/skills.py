@@ -57,6 +57,7 @@ class SkillFile:
     """One file of a skill: where it goes, and where its bytes are."""
 
     path: str
+    size: int
     sha256: str
     executable: bool
     content: Path | bytes
@@ -153,7 +154,7 @@ def read_skill(folder: Path, source: Source) -> Skill:
         relative = path.relative_to(folder).as_posix()
         if not relative.isprintable():
             raise BadSkill("a file name has control characters")
-        files.append(SkillFile(relative, digest, bool(status.st_mode & 0o100), path))
+        files.append(SkillFile(relative, len(content), digest, bool(status.st_mode & 0o100), path))
     return assemble(folder.name, source, files)
 
 

@@ -1,0 +1,106 @@
+"""Every skill that ships runs its own example in a sandbox, and says what is missing where it cannot."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import anyio
+import pytest
+
+from cubicle.chat.library import Library, shipped_folder
+from cubicle.chat.links import Links
+from cubicle.chat.outfit import Outfitter
+from cubicle.chat.prompt import Prompt
+from cubicle.chat.skills import Source, read_skill
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.rules.callers import Caller
+from cubicle.rules.chats import Chat
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.ledger import Ledger
+from tests.conftest import absent
+
+NAMES = (
+    "charts",
+    "data-analysis",
+    "documents",
+    "pdf",
+    "skill-writing",
+    "slides",
+    "spreadsheets",
+    "sub-agent-delegation",
+    "web-app-testing",
+    "web-scraping",
+)
+TOOLS = {"pdf": ("chromium", "pdfunite"), "web-app-testing": ("chromium",)}
+NEEDS_THE_IMAGE = {"web-scraping"}
+SYSTEM_PYTHON_IS_ENOUGH = {"charts", "data-analysis", "skill-writing", "sub-agent-delegation"}
+CHAT = Chat("skills")
+
+
+@pytest.fixture(scope="module")
+async def machine(tmp_path_factory):
+    """One sandbox for all, with the packages of the tests at hand: they are those that the full image has."""
+    tmp_path = tmp_path_factory.mktemp("skills")
+    driver = MemoryDriver(tmp_path / "sandboxes")
+    library = Library()
+    outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", signed=False)))
+    async with Fleet(driver, Ledger(tmp_path / "ledger"), pool_size=0) as fleet:
+        async with fleet.lease(CHAT) as machine:
+            await outfitter.prepare(machine, Caller(CHAT))
+            home = tmp_path / "sandboxes" / "memory" / machine.name / "home"
+            packages = [sysconfig.get_path("purelib"), str(home / "packages")]
+            if await anyio.to_thread.run_sync(subprocess.call, ["cp", "-alT", *packages]):
+                await anyio.to_thread.run_sync(subprocess.check_call, ["cp", "-aT", *packages])
+            yield machine
+        await fleet.remove(CHAT)
+
+
+def python_of_all() -> str:
+    """A Python that the sandbox's user may start, of the version that the packages are built for."""
+    names = (f"python3.{sys.version_info.minor}", str(Path(sys.executable).resolve()))
+    for path in (shutil.which(name, path="/usr/bin:/usr/local/bin") for name in names):
+        if path:
+            return path
+    return names[1]
+
+
+def test_these_are_the_skills():
+    assert tuple(sorted(path.name for path in shipped_folder().iterdir() if path.is_dir())) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_well_formed_by_its_own_and_by_our_rules(name):
+    skill = read_skill(shipped_folder() / name, Source.PUBLIC)
+    assert {"SKILL.md", "scripts/example.py"} <= {file.path for file in skill.files}
+    assert "Use " in skill.description
+    text = (shipped_folder() / name / "SKILL.md").read_text()
+    assert f"/mnt/skills/public/{name}/scripts/example.py" in text
+    assert text.count("\n") < 120
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in NEEDS_THE_IMAGE])
+async def test_its_example_runs_in_a_sandbox(name, machine):
+    for tool in TOOLS.get(name, ()):
+        if not shutil.which(tool):
+            absent(f"needs {tool}: scripts/packages test")
+    python = f"PYTHONPATH=/home/assistant/packages {python_of_all()} -B"
+    command = f"{python} /mnt/skills/public/{name}/scripts/example.py /home/assistant/{name}"
+    end, output = await machine.output(command, timeout=100)
+    assert end.code == 0, output.decode()
+    assert output.decode().splitlines()[-1].startswith("ok ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_where_a_tool_is_missing_it_says_so_and_how_to_get_it(name, machine):
+    """The system's Python alone (-S -E: none of its packages either), and no browser."""
+    script = f"/mnt/skills/public/{name}/scripts/example.py"
+    link = "mkdir -p bare && ln -sf /bin/bash /bin/test bare/"
+    command = f"{link} && PATH=$PWD/bare /usr/bin/python3 -S -E -B {script} /home/assistant/bare-{name}"
+    end, output = await machine.output(command, timeout=60)
+    if name in SYSTEM_PYTHON_IS_ENOUGH:
+        assert end.code == 0, output.decode()
+    else:
+        assert end.code == 3, output.decode()
+        assert "in this image" in output.decode() or "pip install" in output.decode()
