@@ -58,6 +58,10 @@ class Runtime:
     async def run(self, name: str, bundle: Path, pid_file: Path, listener: int | None, output: int) -> None:
         """Start a container and leave it running; its output goes to a descriptor. Raises RuntimeFailed."""
         options = ["run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file)]
+        if self.hands_over:
+            # The kernel allows one user 200 keys, and all sandboxes are one user to it. Commands cannot reach any key:
+            # seccomp refuses keyctl, add_key and request_key.
+            options += ["--no-new-keyring"]
         if listener is not None:
             options += ["--preserve-fds", "1"]
         await self._call([*options, name], RUN_SECONDS, listener, output)
