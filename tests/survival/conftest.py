@@ -1,0 +1,41 @@
+"""A service on the embedded driver, in a process of its own; nothing of it is left when the test ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cubicle import settings
+from cubicle.app import make_driver
+from cubicle.drivers.oci.images import ImageStore
+from tests.drivers.makers import some_base
+from tests.survival.process import ServiceProcess
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    return some_base(ImageStore(settings.load().image_dir)).digest
+
+
+@pytest.fixture
+def after(tmp_path: Path, image: str) -> settings.Settings:
+    """The settings by which the sandboxes are found again and removed."""
+    return settings.load(data_dir=tmp_path / "data", sandbox_image=image)
+
+
+@pytest.fixture
+async def service(tmp_path: Path, image: str, after: settings.Settings) -> AsyncIterator[ServiceProcess]:
+    options = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
+    options |= {"SANDBOX_DISK_MB": "200", "SANDBOX_PIDS": "128"}
+    service = ServiceProcess(tmp_path / "data", **options)
+    await service.start()
+    yield service
+    service.kill()
+    await service.client.aclose()
+    driver = make_driver(after)
+    await driver.open()
+    for seen in await driver.running():
+        await driver.delete(seen.name)
+    await driver.close()

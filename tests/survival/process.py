@@ -1,0 +1,102 @@
+"""The service as a process of its own, so that a test can kill it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ACCEPT = "application/json, text/event-stream"
+
+
+class ServiceProcess:
+    """`cubicle serve` over one data folder; it can be killed and started again."""
+
+    def __init__(self, data: Path, **environment: str) -> None:
+        self._data = data
+        self._environment = environment
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=90, trust_env=False)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> float:
+        """Start it and wait until it answers; how long that took."""
+        began = time.monotonic()
+        environment = os.environ | self._environment
+        environment |= {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "DATA_DIR": str(self._data),
+            "PORT": str(self.port),
+            "LOG_FORMAT": "json",
+        }
+        with (self._data.parent / "service.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", "from cubicle.cli import main; main()", "serve"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self._data.parent,
+            )
+        while True:
+            if self._process.poll() is not None:
+                raise AssertionError(f"the service ended: {self.log()[-3000:]}")
+            try:
+                if (await self.client.get("/health")).status_code == 200:
+                    return time.monotonic() - began
+            except httpx.TransportError:
+                assert time.monotonic() - began < 60, "the service does not come up"
+                await asyncio.sleep(0.05)
+
+    def log(self) -> str:
+        return (self._data.parent / "service.log").read_text(errors="replace")
+
+    def kill(self) -> None:
+        """As the kernel does when memory runs out: no goodbye."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+            self._process.wait(30)
+        self._process = None
+
+    async def bash(self, chat: str, command: str, **arguments: Any) -> tuple[bool, str]:
+        """(whether it failed, what it said)."""
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "bash_tool", "arguments": {"command": command, "description": "test", **arguments}},
+        }
+        headers = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": chat}
+        response = await self.client.post("/mcp", content=json.dumps(body), headers=headers)
+        assert response.status_code == 200, response.text
+        lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
+        result = json.loads(lines[-1] if lines else response.text)["result"]
+        return result["isError"], result["content"][0]["text"]
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port

@@ -1,0 +1,96 @@
+"""Commands that want to take the sandbox, or the service, down with them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.survival.process import ServiceProcess
+
+pytestmark = [pytest.mark.oci, pytest.mark.serial]
+
+
+async def fine(service: ServiceProcess, chat: str = "hostile") -> None:
+    async with asyncio.timeout(15):
+        assert await service.bash(chat, "echo fine") == (False, "fine\n")
+
+
+def memory_of(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no such process")
+
+
+async def test_a_fork_bomb_ends_with_its_time_limit(service: ServiceProcess) -> None:
+    await fine(service, "neighbour")
+    bomb = asyncio.create_task(service.bash("hostile", ":(){ :|:& };:; sleep 100", timeout=3))
+    await asyncio.sleep(1)
+    await fine(service, "neighbour")
+    async with asyncio.timeout(30):
+        await bomb
+    await fine(service)
+    _, said = await service.bash("hostile", "ps -e --no-headers | wc -l")
+    assert int(said) < 6
+
+
+async def test_a_memory_hog_is_killed_inside_and_the_error_says_so(service: ServiceProcess) -> None:
+    hog = "python3 -c 'x = bytearray(10**9); import time; time.sleep(9)'"
+    failed, said = await service.bash("hostile", hog)
+    assert failed
+    assert "out of memory" in said.lower()
+    await fine(service)
+
+
+async def test_a_disk_filler_is_stopped_by_its_limit(service: ServiceProcess) -> None:
+    for place in ("~", "/tmp", "/mnt/user-data/outputs"):
+        failed, said = await service.bash(
+            "hostile", f"head -c 1000000000 /dev/zero > {place}/fill; rc=$?; rm {place}/fill; exit $rc"
+        )
+        assert failed
+        assert "No space left" in said
+    await fine(service)
+
+
+async def test_endless_output_costs_constant_memory(service: ServiceProcess) -> None:
+    """4 GB here; 10 GB is the same loop for longer."""
+    await fine(service)
+    before = memory_of(service.pid)
+    began = time.monotonic()
+    reading = asyncio.create_task(service.bash("hostile", "head -c 4000000000 /dev/zero | tr '\\0' x", timeout=110))
+    most = 0.0
+    while not reading.done():
+        most = max(most, memory_of(service.pid))
+        await asyncio.sleep(0.2)
+    failed, said = await reading
+    assert not failed, said[-300:]
+    assert len(said) < 31_000
+    assert most - before < 60
+    assert time.monotonic() - began < 110
+
+
+async def test_output_nobody_can_read_as_text_is_shown_all_the_same(service: ServiceProcess) -> None:
+    failed, said = await service.bash("hostile", "head -c 100000 /dev/urandom")
+    assert not failed
+    assert len(said) < 31_000
+
+
+async def test_a_command_that_never_reads_and_one_that_never_stops(service: ServiceProcess) -> None:
+    failed, said = await service.bash("hostile", "trap '' TERM INT HUP; echo here; while :; do :; done", timeout=1)
+    assert failed
+    assert "here" in said
+    assert "[timed out after 1 s]" in said
+    await fine(service)
+
+
+async def test_many_processes_and_files_left_behind_do_not_slow_the_next_call(service: ServiceProcess) -> None:
+    await service.bash(
+        "hostile",
+        "for i in $(seq 60); do sleep 1000 >/dev/null 2>&1 & done; mkdir -p ~/m; cd ~/m; seq 5000 | xargs touch",
+    )
+    began = time.monotonic()
+    await fine(service)
+    assert time.monotonic() - began < 1
