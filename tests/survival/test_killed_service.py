@@ -20,7 +20,7 @@ async def test_twenty_sandboxes_outlive_a_killed_service(service: ServiceProcess
     """All are adopted with what ran in them, no file is lost, and nothing is left over."""
     prepare = "echo kept-$0 > ~/kept; setsid sh -c 'while :; do date +%s%N > ~/beat; sleep 0.1; done' >/dev/null 2>&1 &"
     for chat in CHATS:
-        assert await service.bash(chat, prepare) == (False, "")
+        assert await service.bash(chat, prepare) == (False, "(no output)")
     running = [asyncio.create_task(service.bash(chat, "sleep 30; echo slept")) for chat in CHATS]
     await asyncio.sleep(0.7)
     mounts_before = mounts(tmp_path)
@@ -41,7 +41,7 @@ async def test_twenty_sandboxes_outlive_a_killed_service(service: ServiceProcess
 
 
 async def test_a_killed_sandbox_is_started_anew_with_its_files(service: ServiceProcess) -> None:
-    assert await service.bash("one", "echo kept > ~/kept") == (False, "")
+    assert await service.bash("one", "echo kept > ~/kept") == (False, "(no output)")
     failed, said = await service.bash("one", "readlink /proc/self/ns/pid")
     guests = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if namespace_of(pid) == said.strip()]
     waiting = asyncio.create_task(service.bash("one", "sleep 60"))
