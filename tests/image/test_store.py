@@ -99,14 +99,6 @@ def test_every_wheel_is_pinned_by_hash(recipe: Recipe) -> None:
             assert line.startswith("#") or ("==" in line and "--hash=sha256:" in line), line
 
 
-def test_the_recipe_names_no_mirror(recipe: Recipe) -> None:
-    for file in recipe.folder.rglob("*"):
-        if file.is_file():
-            text = file.read_text()
-            assert ".debian.org" not in text, file
-            assert ".pypi." not in text, file
-
-
 def test_a_variant_that_is_not_built_says_how_to_build_it(store: ImageStore) -> None:
     with pytest.raises(NotBuilt, match="cubicle image build slim"):
         store.resolve("slim")
