@@ -311,3 +311,29 @@ async def test_a_sandbox_of_another_runtime_is_still_ours(make_driver):
         await second.stop("one")
         await second.start("one", None)
         assert await said(second, "one", "echo here") == "here"
+
+
+KEYCTL = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"aarch64": 219, "x86_64": 250}[os.uname().machine]
+print(libc.syscall(number, 0, -3, 0) == -1 and os.strerror(ctypes.get_errno()))
+"""
+
+
+def keys_of_sandboxes():
+    """How many kernel keys the host counts for the root user of sandboxes."""
+    for line in open("/proc/key-users"):
+        user, _, counts, *_ = line.replace(":", " ").split()
+        if int(user) == SUBUID_START:
+            return int(counts.split("/")[0])
+    return 0
+
+
+async def test_sandboxes_take_none_of_the_few_keys_that_a_user_may_have(driver):
+    before = keys_of_sandboxes()
+    await asyncio.gather(*(driver.start(name, None) for name in ("one", "two", "three")))
+    assert keys_of_sandboxes() <= before
+    async with machine_of(driver, "one") as machine:
+        _, output = await machine.output(["python3", "-c", KEYCTL])
+        assert output == b"Operation not permitted\n"
