@@ -14,10 +14,11 @@ import pytest
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import Limits, Seen
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect
 from cubicle.settings import load
+from tests.conftest import absent
 from tests.drivers.makers import some_base
 
 SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
@@ -31,6 +32,16 @@ def store() -> ImageStore:
 @pytest.fixture(scope="session")
 def base(store: ImageStore) -> Base:
     return some_base(store)
+
+
+@pytest.fixture(scope="session")
+def standard(store: ImageStore) -> Base:
+    """The newest image with a browser and Node."""
+    for base in store.built():
+        if base.manifest.variant == "standard":
+            return base
+    absent("needs the standard image: make image")
+    raise AssertionError
 
 
 Make = Callable[..., AbstractAsyncContextManager[OciDriver]]
@@ -111,3 +122,16 @@ def cgroups(driver: OciDriver) -> list[str]:
 
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+async def eventually(question: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """Wait for the kernel to finish tearing namespaces down."""
+    async with asyncio.timeout(seconds):
+        while answer := question():
+            await asyncio.sleep(0.02)
+    return answer
+
+
+async def state_of(driver: OciDriver, name: str) -> Seen:
+    (seen,) = [s for s in await driver.running() if s.name == name]
+    return seen

@@ -91,8 +91,13 @@ class Assembly:
         home.save_failure("")
         home.save_meta(meta)
         home.socket.unlink(missing_ok=True)
-        output = os.open(disk.target / "guest.log", _LOG_FLAGS, 0o600)
-        return Ready(home.bundle, output, sockets.listen(home.socket) if self.hands_over else None)
+        listener = sockets.listen(home.socket) if self.hands_over else None
+        try:
+            return Ready(home.bundle, os.open(disk.target / "guest.log", _LOG_FLAGS, 0o600), listener)
+        except OSError:
+            if listener is not None:
+                listener.close()
+            raise
 
     def settle(self, home: Home, runtime: str) -> Run:
         """Write down a sandbox that the runtime has started. Raises StartFailed if it is gone already."""

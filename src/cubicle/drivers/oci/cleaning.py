@@ -11,16 +11,23 @@ from pathlib import Path
 from cubicle.drivers.oci import mounts
 from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS
-from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
+from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
 
 
-async def clean(assembly: Assembly, runtime: Runtime) -> None:
+async def clean(assembly: Assembly) -> None:
     """Leave only sandboxes that are whole: up, or down with nothing of them mounted."""
     names = await asyncio.to_thread(_left_over, assembly)
-    for name in names:
-        with contextlib.suppress(RuntimeFailed):
-            await runtime.delete(name)
+    if names:
+        for runtime in await asyncio.to_thread(_used_runtimes, assembly.place.stage):
+            for name in names:
+                with contextlib.suppress(RuntimeFailed):
+                    await runtime.delete(name)
     await asyncio.to_thread(_sweep, assembly, names)
+
+
+def _used_runtimes(stage: Path) -> list[Runtime]:
+    """Those that have state here: the setting may have changed since."""
+    return [runtime for used in os.listdir(stage / "state") for runtime in find(used, stage)]
 
 
 def _left_over(assembly: Assembly) -> set[str]:

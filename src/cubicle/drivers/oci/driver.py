@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 from cubicle.drivers.oci import cleaning, disk, guests, host, runtimes, sockets
-from cubicle.drivers.oci.assembly import Assembly, Bases
+from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
+from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Records, Run
@@ -69,14 +70,14 @@ class OciDriver:
         return self._assembly.disk_mode
 
     async def open(self) -> None:
-        await asyncio.to_thread(host.require)
-        await asyncio.to_thread(self._records.make_folders)
-        await asyncio.to_thread(self._place.make)
+        await in_thread(host.require)
+        await in_thread(self._records.make_folders)
+        await in_thread(self._place.make)
         trials = self._records.root / "trials.json"
         self.runtime = await host.choose(self._wanted_runtime, self._place, trials)
-        self._assembly = await asyncio.to_thread(self._assemble)
-        if await asyncio.to_thread(self._take_charge):
-            await cleaning.clean(self._assembly, self.runtime)
+        self._assembly = await in_thread(self._assemble)
+        if await in_thread(self._take_charge):
+            await cleaning.clean(self._assembly)
         if self.disk_mode is DiskMode.WATCHDOG:
             self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
 
@@ -90,7 +91,7 @@ class OciDriver:
 
     async def start(self, name: str, owner: str | None) -> None:
         home = self._records.home(name)
-        if await asyncio.to_thread(_alive, home):
+        if await in_thread(_alive, home):
             if owner is not None:
                 self._records.bind(home, owner)
             return
@@ -104,17 +105,17 @@ class OciDriver:
     async def stop(self, name: str) -> None:
         home = self._records.home(name)
         if home.path.exists():
-            await asyncio.to_thread(home.save_failure, "")
+            await in_thread(home.save_failure, "")
             await self._stop(home)
 
     async def delete(self, name: str) -> None:
         home = self._records.home(name)
         if home.path.exists():
             await self._stop(home)
-            await asyncio.to_thread(self._assembly.remove, home)
+            await in_thread(self._assembly.remove, home)
 
     async def running(self) -> list[Seen]:
-        return await asyncio.to_thread(self._see_all)
+        return await in_thread(self._see_all)
 
     async def connect(self, name: str) -> socket.socket:
         try:
@@ -125,21 +126,21 @@ class OciDriver:
             raise NotRunning("The sandbox is not up.") from None
 
     async def _start(self, home: Home, owner: str | None) -> None:
-        fresh = await asyncio.to_thread(home.meta) is None
+        fresh = await in_thread(home.meta) is None
         try:
             if not fresh:
                 await self._stop(home)
             await self._bring_up(home, owner)
         except BaseException as error:
             # Also when cancelled: whatever came up goes down again before the caller hears of it.
-            await asyncio.shield(self._take_down(home, fresh, _plain(error)))
+            await complete(self._take_down(home, fresh, _plain(error)))
             if isinstance(error, RuntimeFailed | OSError | subprocess.SubprocessError):
                 log.warning("sandbox %s could not be started: %s", home.name, error)
                 raise StartFailed(f"The sandbox could not be started: {_plain(error)}.") from error
             raise
 
     async def _bring_up(self, home: Home, owner: str | None) -> None:
-        ready = await asyncio.to_thread(self._assembly.prepare, home, owner)
+        ready = await complete(asyncio.to_thread(self._assembly.prepare, home, owner), Ready.close)
         pid_file = home.path / "pid"
         try:
             pid_file.unlink(missing_ok=True)
@@ -147,39 +148,39 @@ class OciDriver:
             await self.runtime.run(home.name, ready.bundle, pid_file, listener, ready.output)
         finally:
             ready.close()
-        run = await asyncio.to_thread(self._assembly.settle, home, self.runtime.name)
+        run = await in_thread(self._assembly.settle, home, self.runtime.name)
         if not self.runtime.hands_over:
             await self._find_socket(home, run.process)
 
     async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
         await self._stop(home)
         if fresh:
-            await asyncio.to_thread(self._assembly.remove, home)
+            await in_thread(self._assembly.remove, home)
         else:
-            await asyncio.to_thread(home.save_failure, reason)
+            await in_thread(home.save_failure, reason)
 
     async def _stop(self, home: Home) -> None:
         """End everything of it: all its processes are in the pid namespace of the first and die with it."""
-        run = await asyncio.to_thread(home.run)
+        run = await in_thread(home.run)
         if run is not None and not await run.process.kill(_KILL_SECONDS):
             raise SandboxError("The sandbox's processes could not be ended.")
         try:
             await (await self._runtime_of(run)).delete(home.name)
         except RuntimeFailed as error:
             raise SandboxError(f"The sandbox could not be cleared away: {error}.") from error
-        await asyncio.to_thread(self._assembly.release, home)
+        await in_thread(self._assembly.release, home)
 
     async def _runtime_of(self, run: Run | None) -> Runtime:
         """The runtime that a sandbox was started with: the setting may have changed since."""
         if run is None or run.runtime == self.runtime.name:
             return self.runtime
-        found = await asyncio.to_thread(runtimes.find, run.runtime, self._place.stage)
+        found = await in_thread(runtimes.find, run.runtime, self._place.stage)
         return found[0] if found else self.runtime
 
     async def _find_socket(self, home: Home, process: ProcessId) -> None:
         """Wait for the socket that the guest makes itself."""
         deadline = time.monotonic() + _SOCKET_SECONDS
-        while time.monotonic() < deadline and await asyncio.to_thread(lambda: process.alive):
+        while time.monotonic() < deadline and await in_thread(lambda: process.alive):
             with contextlib.suppress(OSError):
                 (await sockets.connect(self._assembly.socket(home), 1.0)).close()
                 return
@@ -238,11 +239,11 @@ class OciDriver:
         """Stop what is over its limit, where the file system cannot refuse the write itself."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
-            for home in await asyncio.to_thread(lambda: list(self._records.homes())):
-                if limit := await asyncio.to_thread(_over, home):
+            for home in await in_thread(lambda: list(self._records.homes())):
+                if limit := await in_thread(_over, home):
                     await self._stop(home)
                     reason = f"it used more than its {limit // 1024**2} MiB of disk"
-                    await asyncio.to_thread(home.save_failure, reason)
+                    await in_thread(home.save_failure, reason)
 
 
 def _alive(home: Home) -> bool:

@@ -1,0 +1,188 @@
+"""What the embedded driver needs of a host, one check each: a record of what was found and what mends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from cubicle.drivers.oci import disk, host, loops, runtimes
+from cubicle.drivers.oci.assembly import Bases
+from cubicle.drivers.oci.disk import DiskMode
+from cubicle.sandbox.driver import SandboxError
+
+
+class Verdict(StrEnum):
+    GOOD = "ok"
+    WEAK = "weak"
+    """It works, but not as well as it could."""
+    MISSING = "missing"
+    """Nothing works without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    mend: str = ""
+    """The command that mends it; empty if there is nothing to mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is checked: the settings that the embedded driver goes by."""
+
+    data_dir: Path
+    bases: Bases
+    image: str
+    runtime: str
+    first_id: int
+    run_dir: Path
+    pool_disk_bytes: int
+
+
+def root(subject: Subject) -> Check:
+    if os.geteuid() == 0:
+        return Check("root", Verdict.GOOD, "running as root")
+    return Check("root", Verdict.MISSING, f"running as user {os.geteuid()}", "sudo cubicle doctor")
+
+
+def user_namespaces(subject: Subject) -> Check:
+    if host.has_user_namespaces():
+        return Check("user namespaces", Verdict.GOOD, "on")
+    return Check("user namespaces", Verdict.MISSING, "off", "sysctl -w user.max_user_namespaces=65536")
+
+
+def seccomp(subject: Subject) -> Check:
+    if host.has_seccomp():
+        return Check("seccomp", Verdict.GOOD, "on")
+    return Check("seccomp", Verdict.MISSING, "not in this kernel", "boot a kernel with CONFIG_SECCOMP_FILTER=y")
+
+
+def overlay(subject: Subject) -> Check:
+    if os.geteuid() != 0:
+        return _needs_root("overlay file system")
+    if complaint := host.overlay_complaint():
+        return Check("overlay file system", Verdict.MISSING, complaint, "modprobe overlay")
+    return Check("overlay file system", Verdict.GOOD, "mounted and unmounted one")
+
+
+def cgroups(subject: Subject) -> Check:
+    version = host.cgroup_version()
+    if not version:
+        return Check("cgroups", Verdict.MISSING, "not mounted", "mount -t cgroup2 none /sys/fs/cgroup")
+    if absent := host.missing_controllers():
+        mend = "boot with cgroup_enable=memory" if "memory" in absent else "enable them in the kernel"
+        return Check("cgroups", Verdict.MISSING, f"version {version}, without {', '.join(absent)}", mend)
+    return Check("cgroups", Verdict.GOOD, f"version {version}, with memory, cpu and pids")
+
+
+async def runtime(subject: Subject) -> Check:
+    """A trial run, always anew: what is remembered is not what is checked here."""
+    if os.geteuid() != 0:
+        return _needs_root("OCI runtime")
+    place = host.Place(subject.run_dir / f"doctor-{secrets.token_hex(4)}", "/cubicle/doctor", subject.first_id)
+    complaints: list[str] = []
+    try:
+        await asyncio.to_thread(place.make)
+        found = await asyncio.to_thread(runtimes.find, subject.runtime, place.stage)
+        for candidate in found:
+            complaint = await host.complaint_of(candidate, place, None)
+            if not complaint:
+                failed = f" ({'; '.join(complaints)})" if complaints else ""
+                return Check("OCI runtime", Verdict.GOOD, f"{candidate.version} ran a trial container{failed}")
+            complaints.append(f"{candidate.name} does not work: {complaint}")
+    finally:
+        await asyncio.to_thread(shutil.rmtree, place.stage, ignore_errors=True)
+    said = "; ".join(complaints) or f"{subject.runtime or 'none'} not installed"
+    return Check("OCI runtime", Verdict.MISSING, said, host.INSTALL)
+
+
+def disk_limit(subject: Subject) -> Check:
+    if os.geteuid() != 0:
+        return _needs_root("disk limit")
+    match disk.probe(_existing(subject.data_dir)):
+        case DiskMode.QUOTA:
+            return Check("disk limit", Verdict.GOOD, "project quota")
+        case DiskMode.IMAGE:
+            return Check("disk limit", Verdict.GOOD, "a sparse ext4 image for each sandbox, on a loop device")
+        case _:
+            return Check(
+                "disk limit",
+                Verdict.WEAK,
+                "only a watchdog: a sandbox can pass its limit for some seconds",
+                "apt-get install e2fsprogs && modprobe loop",
+            )
+
+
+def loop_devices(subject: Subject) -> Check:
+    if loops.CONTROL.exists():
+        used = len(list(Path("/sys/block").glob("loop*/loop/backing_file")))
+        return Check("loop devices", Verdict.GOOD, f"{used} in use, more on demand")
+    return Check("loop devices", Verdict.WEAK, "no /dev/loop-control", "modprobe loop")
+
+
+def image(subject: Subject) -> Check:
+    try:
+        base = subject.bases.resolve(subject.image)
+    except SandboxError as error:
+        return Check("sandbox image", Verdict.MISSING, str(error), f"cubicle image build {subject.image}")
+    return Check("sandbox image", Verdict.GOOD, f"{subject.image}, {base.digest[:12]}")
+
+
+def disk_space(subject: Subject) -> Check:
+    free = shutil.disk_usage(_existing(subject.data_dir)).free
+    found = f"{free / 1024**3:.1f} GiB free for DATA_DIR"
+    if free < 1024**3:
+        return Check("disk space", Verdict.MISSING, found, "free some space, or set DATA_DIR to a larger disk")
+    if free < subject.pool_disk_bytes:
+        return Check("disk space", Verdict.WEAK, f"{found}: less than one sandbox may fill", "set DATA_DIR elsewhere")
+    return Check("disk space", Verdict.GOOD, found)
+
+
+CHECKS: tuple[Callable[[Subject], Check | Awaitable[Check]], ...] = (
+    root,
+    user_namespaces,
+    seccomp,
+    overlay,
+    cgroups,
+    runtime,
+    disk_limit,
+    loop_devices,
+    image,
+    disk_space,
+)
+
+
+async def run(subject: Subject) -> list[Check]:
+    """All of them, in order; a check that breaks says so and does not keep the others from running."""
+    found = []
+    for check in CHECKS:
+        try:
+            answer = await asyncio.to_thread(check, subject)
+            found.append(answer if isinstance(answer, Check) else await answer)
+        except OSError as error:
+            name = getattr(check, "__name__", "check").replace("_", " ")
+            found.append(
+                Check(name, Verdict.MISSING, f"could not be checked: {error.strerror}", "cubicle doctor, as root")
+            )
+    return found
+
+
+def _needs_root(name: str) -> Check:
+    return Check(name, Verdict.MISSING, "can only be tried as root", "sudo cubicle doctor")
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder

@@ -1,0 +1,92 @@
+"""`cubicle doctor` tells what is missing, what mends it, and exits accordingly."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cubicle.cli.doctor import doctor, port
+from cubicle.drivers.oci import checks, host
+from cubicle.drivers.oci.checks import Subject, Verdict
+from cubicle.drivers.oci.driver import RUN_DIR
+from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.settings import load
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    store = ImageStore(load().image_dir)
+    return Subject(tmp_path / "not" / "yet", store, "slim", "", SUBUID_START, RUN_DIR, 1024**2)
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, **settings: str) -> tuple[int, str]:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    answer = CliRunner().invoke(doctor, env={"COLUMNS": "300"})
+    assert "Traceback" not in answer.output
+    return answer.exit_code, answer.output
+
+
+def test_without_root_it_says_what_to_run_and_fails(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    code, output = ask(monkeypatch, DRIVER="oci")
+    assert code == 1
+    assert "sudo cubicle doctor" in output
+
+
+def test_an_image_that_is_not_built_names_the_command_that_builds_it(monkeypatch, tmp_path):
+    code, output = ask(monkeypatch, DRIVER="oci", IMAGE_DIR=str(tmp_path), SANDBOX_IMAGE="slim")
+    assert code == 1
+    assert "cubicle image build slim" in output
+
+
+def test_a_driver_without_needs_is_fine(monkeypatch):
+    code, output = ask(monkeypatch, DRIVER="memory", PORT="0")
+    assert code == 0
+    assert "can run here" in output
+
+
+def test_a_bad_setting_is_one_sentence(monkeypatch):
+    code, output = ask(monkeypatch, PORT="many")
+    assert code == 1
+    assert "PORT" in output
+
+
+def test_a_taken_port_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check = port(load(host="127.0.0.1", port=server.getsockname()[1]))
+    assert check.verdict is Verdict.WEAK
+    assert "taken" in check.found
+
+
+@pytest.mark.oci
+async def test_every_check_leaves_the_host_as_it_was(subject, tmp_path):
+    found = {check.name: check for check in await checks.run(subject)}
+    assert found["OCI runtime"].verdict is Verdict.GOOD
+    assert found["overlay file system"].verdict is Verdict.GOOD
+    assert found["disk limit"].verdict is not Verdict.MISSING
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+    assert list(RUN_DIR.glob("doctor-*")) == []
+
+
+@pytest.mark.oci
+async def test_a_runtime_that_is_not_there_names_the_package(subject):
+    subject = Subject(subject.data_dir, subject.bases, "slim", "nosuchruntime", 1, subject.run_dir, 1)
+    check = await checks.runtime(subject)
+    assert (check.verdict, check.mend) == (Verdict.MISSING, host.INSTALL)
+
+
+def test_a_missing_controller_is_missing(monkeypatch, subject):
+    monkeypatch.setattr(host, "missing_controllers", lambda: ["pids"])
+    check = checks.cgroups(subject)
+    assert check.verdict is Verdict.MISSING
+    assert "pids" in check.found
+
+
+def test_a_switched_off_user_namespace_names_the_setting(monkeypatch, subject):
+    monkeypatch.setattr(host, "has_user_namespaces", lambda: False)
+    assert "sysctl" in checks.user_namespaces(subject).mend
