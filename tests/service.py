@@ -192,6 +192,9 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
         ],
         exception_handlers=problems.HANDLERS,  # type: ignore[arg-type]
     )
-    async with door.running(), serve(RequestLog(app)) as url:
-        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
-            yield Service(url, fleet, settings, client)
+    async with (
+        door.running(),
+        serve(RequestLog(app)) as url,
+        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
+    ):
+        yield Service(url, fleet, settings, client)
