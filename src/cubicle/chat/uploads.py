@@ -26,7 +26,8 @@ class Upload:
 
     @property
     def name(self) -> str:
-        return self.path.rpartition("/")[2]
+        """The file's own name; bytes in it that are no text are replaced."""
+        return self.path.rpartition("/")[2].encode("utf-8", "replace").decode()
 
     @property
     def media_type(self) -> str:

@@ -20,7 +20,7 @@ class UploadUri:
     path: str
 
     def __str__(self) -> str:
-        return f"{_SCHEME}{quote(self.chat_id, safe=':@')}/{quote(self.path, safe='')}"
+        return f"{_SCHEME}{quote(self.chat_id, safe=':@')}/{quote(self.path, safe='', errors='surrogateescape')}"
 
     @classmethod
     def parse(cls, text: str) -> UploadUri:
@@ -28,10 +28,7 @@ class UploadUri:
         chat_id, slash, encoded = text.removeprefix(_SCHEME).partition("/")
         if not text.startswith(_SCHEME) or not slash or "/" in encoded:
             raise NoSuchResource
-        try:
-            path = unquote(encoded, errors="strict")
-        except UnicodeDecodeError:
-            raise NoSuchResource from None
+        path = unquote(encoded, errors="surrogateescape")
         if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
             raise NoSuchResource
         return cls(unquote(chat_id), path)

@@ -1,0 +1,76 @@
+"""A chat's uploads as MCP resources."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from cubicle.rules.chats import Chat
+from tests.service import Service
+
+FOLDER = "/mnt/user-data/uploads"
+
+
+async def put(service: Service, path: str, content: bytes, chat: str = "files") -> None:
+    async with service.fleet.lease(Chat(chat)) as machine:
+        await machine.write(f"{FOLDER}/{path}", content, as_root=True)
+
+
+async def read(service: Service, uri: str, **options: Any) -> dict[str, Any]:
+    return await service.ask("resources/read", {"uri": uri}, **options)
+
+
+async def test_a_chat_without_a_sandbox_has_no_resources_and_gets_no_sandbox(service: Service) -> None:
+    assert (await service.ask("resources/list", chat="never"))["result"]["resources"] == []
+    assert not service.fleet.has(Chat("never"))
+
+
+async def test_uploads_are_listed_with_uri_name_and_type(service: Service) -> None:
+    await put(service, "a b.txt", b"hello")
+    await put(service, "deep/er/ü.png", b"\x89PNG")
+    for answer in (
+        await service.ask("resources/list", chat="files"),
+        await service.ask_modern("resources/list", chat="files"),
+    ):
+        listed = {r["uri"]: (r["name"], r["mimeType"]) for r in answer["result"]["resources"]}
+        assert listed == {
+            "file://uploads/files/a%20b.txt": ("a b.txt", "text/plain"),
+            "file://uploads/files/deep%2Fer%2F%C3%BC.png": ("ü.png", "image/png"),
+        }
+
+
+async def test_text_is_read_as_text_and_the_rest_as_base64(service: Service) -> None:
+    await put(service, "note.md", "# Grüße".encode())
+    await put(service, "data.json", b"{}")
+    await put(service, "raw.bin", bytes(range(256)))
+    contents = (await read(service, "file://uploads/files/note.md", chat="files"))["result"]["contents"]
+    assert contents == [{"uri": "file://uploads/files/note.md", "mimeType": "text/markdown", "text": "# Grüße"}]
+    contents = (await read(service, "file://uploads/files/data.json", chat="files"))["result"]["contents"]
+    assert contents[0]["text"] == "{}"
+    contents = (await read(service, "file://uploads/files/raw.bin", chat="files"))["result"]["contents"]
+    assert base64.b64decode(contents[0]["blob"]) == bytes(range(256))
+    assert contents[0]["mimeType"] == "application/octet-stream"
+
+
+async def test_another_chats_file_is_as_unknown_as_one_that_is_not_there(service: Service) -> None:
+    await put(service, "secret.txt", b"secret", chat="owner")
+    uris = ["file://uploads/owner/secret.txt", "file://uploads/files/none.txt", "file:///etc/passwd", "nonsense"]
+    uris += ["file://uploads/files/..%2F..%2Fetc%2Fpasswd", "file://uploads/files/", "file://uploads/files/a/b"]
+    for uri in uris:
+        old = await read(service, uri, chat="files")
+        new = await service.ask_modern("resources/read", {"uri": uri}, chat="files")
+        assert (old["error"]["code"], new["error"]["code"]) == (-32002, -32602), uri
+        assert "secret" not in str(old["error"].get("message")) + str(new["error"].get("message"))
+
+
+async def test_a_link_that_leads_out_is_neither_listed_nor_read(service: Service) -> None:
+    async with service.fleet.lease(Chat("links")) as machine:
+        await machine.write(f"{FOLDER}/x", b"x", as_root=True)
+        exit, _ = await machine.output("ln -s /etc/passwd /mnt/user-data/uploads/out")
+        assert exit.code != 0
+    listed = (await service.ask("resources/list", chat="links"))["result"]["resources"]
+    assert [r["name"] for r in listed] == ["x"]
+
+
+async def test_resource_templates_are_none(service: Service) -> None:
+    assert (await service.ask("resources/templates/list"))["result"]["resourceTemplates"] == []

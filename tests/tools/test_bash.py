@@ -1,0 +1,125 @@
+"""bash_tool, through the service, in a true sandbox."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.service import Options, Service, service_of, text
+
+
+async def run(service: Service, command: str, **arguments: Any) -> tuple[str, bool]:
+    result = await service.call("bash_tool", {"command": command, "description": "test", **arguments})
+    assert len(result["content"]) == 1
+    return text(result), result["isError"]
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "error"),
+    [
+        ("echo hi", "hi\n", False),
+        ("true", "(no output)", False),
+        ("echo out; echo err >&2; echo out2", "out\nerr\nout2\n", False),
+        ("echo oops >&2; exit 3", "oops\n[exit code 3]", True),
+        ("printf x; exit 1", "x\n[exit code 1]", True),
+        ("echo a | grep b", "[exit code 1: grep says no match; this is not an error]", False),
+        ("cd /tmp && grep -r nothing-like-this /etc/hostname", None, False),
+        ("grep x /none", None, True),
+        ("diff <(echo a) <(echo b)", None, False),
+        ("test -f /none", "[exit code 1: test says the condition is false; this is not an error]", False),
+        ("[ 1 = 2 ]", "[exit code 1: [ says the condition is false; this is not an error]", False),
+        ("grep x /dev/null; false", "[exit code 1]", True),
+        ("kill -9 $$", "[killed by SIGKILL]", True),
+        ("printf '\\377\\376ok'", "\ufffd\ufffdok", False),
+        ("pwd", "/home/assistant\n", False),
+        ("id -u", "1000\n", False),
+    ],
+)
+async def test_what_a_command_answers(service: Service, command: str, output: str | None, error: bool) -> None:
+    said, failed = await run(service, command)
+    assert failed is error, said
+    assert output is None or said == output
+
+
+async def test_a_working_directory_is_used_under_both_names(service: Service) -> None:
+    assert await run(service, "pwd", cwd="/tmp") == ("/tmp\n", False)
+    assert await run(service, "pwd", working_directory="/tmp") == ("/tmp\n", False)
+
+
+async def test_a_missing_working_directory_is_said(service: Service) -> None:
+    said, failed = await run(service, "pwd", cwd="/none")
+    assert failed
+    assert "/none" in said
+    assert "cwd" in said
+
+
+async def test_a_command_that_takes_too_long_is_ended_and_its_output_kept(service: Service) -> None:
+    started = time.monotonic()
+    said, failed = await run(service, "echo before; sleep 30; echo after", timeout=1)
+    assert time.monotonic() - started < 4
+    assert (said, failed) == ("before\n[timed out after 1 s]", True)
+
+
+async def test_the_usual_time_limit_is_the_setting(service: Service) -> None:
+    async with service_of(service.fleet, Options({"command_timeout": 1})) as hasty:
+        assert await run(hasty, "sleep 20") == ("[timed out after 1 s]", True)
+        assert await run(hasty, "sleep 1.5; echo ok", timeout=5) == ("ok\n", False)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.5, 86_401, -1, "soon", True])
+async def test_a_time_limit_out_of_range_is_named(service: Service, timeout: Any) -> None:
+    said, failed = await run(service, "true", timeout=timeout)
+    assert failed
+    assert "`timeout`" in said
+    assert "86,400" in said
+
+
+@pytest.mark.parametrize("missing", ["command", "description"])
+async def test_a_missing_argument_is_named(service: Service, missing: str) -> None:
+    arguments = {"command": "true", "description": "x"}
+    del arguments[missing]
+    result = await service.call("bash_tool", arguments)
+    assert result["isError"]
+    assert f"`{missing}`" in text(result)
+
+
+async def test_output_over_the_cap_keeps_both_ends(service: Service) -> None:
+    said, _ = await run(service, "printf 'a%.0s' {1..20000}; printf 'b%.0s' {1..20000}")
+    assert said == "a" * 15_000 + "\n[... 10,000 characters left out ...]\n" + "b" * 15_000
+
+
+async def test_the_cap_counts_characters_and_splits_none(service: Service) -> None:
+    said, _ = await run(service, "python3 -c \"print('€' * 40000, end='')\"")
+    assert said == "€" * 15_000 + "\n[... 10,000 characters left out ...]\n" + "€" * 15_000
+
+
+async def test_a_flood_of_output_is_no_trouble(service: Service) -> None:
+    said, failed = await run(service, "head -c 300000000 /dev/zero | tr '\\0' x; echo end")
+    assert not failed
+    assert said.endswith("xxx\nend\n") or said.endswith("xend\n")
+    assert "299,970,004 characters left out" in said
+
+
+async def test_a_command_in_the_background_does_not_hold_the_answer(service: Service) -> None:
+    started = time.monotonic()
+    assert await run(service, "sleep 20 & echo started") == ("started\n", False)
+    assert time.monotonic() - started < 3
+
+
+async def test_files_stay_between_calls(service: Service) -> None:
+    await run(service, "echo kept > kept.txt")
+    assert await run(service, "cat kept.txt") == ("kept\n", False)
+
+
+async def test_a_command_too_long_for_the_wire_is_refused_in_words(service: Service) -> None:
+    said, failed = await run(service, "echo " + "x" * 300_000)
+    assert failed
+    assert "too long" in said
+
+
+async def test_nul_in_a_command_is_refused_in_words(service: Service) -> None:
+    said, failed = await run(service, "echo a\0b")
+    assert failed
+    assert "NUL" in said

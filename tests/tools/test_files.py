@@ -1,0 +1,133 @@
+"""create_file and str_replace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cubicle.rules.chats import Chat
+from tests.service import Service, text
+
+
+async def ask(service: Service, tool: str, **arguments: Any) -> tuple[str, bool]:
+    result = await service.call(tool, arguments)
+    return text(result), result["isError"]
+
+
+async def content(service: Service, path: str) -> bytes:
+    async with service.fleet.lease(Chat("test")) as machine:
+        return await machine.read_bytes(path, limit=1 << 20)
+
+
+async def test_a_file_is_created_with_its_folders_then_overwritten(service: Service) -> None:
+    path = "/home/assistant/new/deep/file.txt"
+    assert await ask(service, "create_file", path=path, content="one\r\n") == (f"Created {path} (5 bytes).", False)
+    assert await content(service, path) == b"one\r\n"
+    assert await ask(service, "create_file", path=path, file_text="zwölf") == (f"Overwrote {path} (6 bytes).", False)
+    assert await content(service, path) == "zwölf".encode()
+    assert await service.bash(f"stat -c %U:%a {path}") in ("assistant:644\n", "UNKNOWN:644\n")
+
+
+@pytest.mark.parametrize("tool", ["create_file", "str_replace", "view"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "/home/assistant/../../etc/passwd", "/root/x", "/", "/proc/self/environ"])
+async def test_a_path_outside_of_the_allowed_folders_is_refused(service: Service, tool: str, path: str) -> None:
+    said, failed = await ask(service, tool, path=path, content="x", old_str="a", new_str="b")
+    assert failed
+    assert "outside the allowed folders" in said
+    assert "/home/assistant" in said
+
+
+async def test_a_link_does_not_lead_out(service: Service) -> None:
+    await service.bash("ln -sfn /etc /home/assistant/etc-link")
+    for tool in ("create_file", "view", "str_replace"):
+        said, failed = await ask(
+            service, tool, path="/home/assistant/etc-link/hostname", content="x", old_str="a", new_str="b"
+        )
+        assert failed
+        assert "outside" in said
+
+
+async def test_skills_and_uploads_can_be_seen_but_not_written(service: Service) -> None:
+    said, failed = await ask(service, "create_file", path="/mnt/skills/x/SKILL.md", content="x")
+    assert failed
+    assert "outside" in said
+    said, failed = await ask(service, "create_file", path="/mnt/user-data/uploads/x", content="x")
+    assert failed
+    assert (await ask(service, "view", path="/mnt/skills"))[1] is False
+
+
+@pytest.mark.parametrize("path", ["relative.txt", "", "~/x", "a\0b"])
+async def test_a_path_that_is_not_absolute_is_named(service: Service, path: str) -> None:
+    said, failed = await ask(service, "create_file", path=path, content="x")
+    assert failed
+    assert "`path`" in said
+
+
+async def test_a_directory_is_not_a_file(service: Service) -> None:
+    said, failed = await ask(service, "create_file", path="/home/assistant", content="x")
+    assert failed
+    assert "is a directory" in said
+
+
+async def test_one_occurrence_is_replaced(service: Service) -> None:
+    path = "/tmp/edit.txt"
+    await ask(service, "create_file", path=path, content="one\ntwo\nthree\n")
+    said, failed = await ask(service, "str_replace", path=path, old_str="two\n", new_str="2\n")
+    assert (said, failed) == (f"Replaced the text at line 2 of {path} (now 12 bytes).", False)
+    assert await content(service, path) == b"one\n2\nthree\n"
+    assert (await ask(service, "str_replace", path=path, old_str="2\n", new_str=""))[1] is False
+    assert await content(service, path) == b"one\nthree\n"
+
+
+async def test_no_occurrence_and_several_are_refused_and_change_nothing(service: Service) -> None:
+    path = "/tmp/many.txt"
+    await ask(service, "create_file", path=path, content="a\nb\na\r\n")
+    said, failed = await ask(service, "str_replace", path=path, old_str="zzz", new_str="y")
+    assert failed
+    assert "does not occur" in said
+    assert "Windows line ends" in said
+    said, failed = await ask(service, "str_replace", path=path, old_str="a", new_str="y")
+    assert failed
+    assert "occurs 2 times" in said
+    assert "lines 1, 3" in said
+    assert await content(service, path) == b"a\nb\na\r\n"
+
+
+async def test_pointless_edits_are_refused_in_words(service: Service) -> None:
+    for old, new in (("", "x"), ("x", "x")):
+        said, failed = await ask(service, "str_replace", path="/tmp/x", old_str=old, new_str=new)
+        assert failed
+        assert "`old_str`" in said
+
+
+async def test_a_missing_file_is_said(service: Service) -> None:
+    said, failed = await ask(service, "str_replace", path="/tmp/none", old_str="a", new_str="b")
+    assert failed
+    assert "does not exist" in said
+
+
+@pytest.mark.parametrize("missing", ["path", "old_str", "new_str"])
+async def test_a_missing_argument_is_named(service: Service, missing: str) -> None:
+    arguments = {"path": "/tmp/x", "old_str": "a", "new_str": "b"}
+    del arguments[missing]
+    said, failed = await ask(service, "str_replace", **arguments)
+    assert failed
+    assert f"`{missing}`" in said
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text(alphabet="ab\n é", max_size=12),
+    st.text(alphabet="ab\n é", min_size=1, max_size=3),
+    st.text(alphabet="xy\n ü", max_size=4),
+)
+async def test_replacing_agrees_with_python(service: Service, whole: str, old: str, new: str) -> None:
+    path = "/tmp/property.txt"
+    await ask(service, "create_file", path=path, content=whole)
+    _, failed = await ask(service, "str_replace", path=path, old_str=old, new_str=new)
+    places = sum(whole.startswith(old, at) for at in range(len(whole)))
+    assert failed is (places != 1 or old == new)
+    assert (await content(service, path)).decode() == (whole if failed else whole.replace(old, new))
