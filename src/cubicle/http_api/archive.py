@@ -10,9 +10,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from cubicle.chat.archive import Archive
-from cubicle.http_api.access import Access
+from cubicle.http_api.addresses import chat_of
 from cubicle.http_api.held import Held
 from cubicle.rules.chats import Chat
+from cubicle.rules.isolation import Isolation
 from cubicle.rules.serving import disposition
 from cubicle.sandbox.fleet import Fleet
 
@@ -20,15 +21,15 @@ from cubicle.sandbox.fleet import Fleet
 class ArchiveRoutes:
     """Must come before the routes of files: a file called `archive` is reached as `outputs/archive`."""
 
-    def __init__(self, fleet: Fleet, access: Access) -> None:
+    def __init__(self, fleet: Fleet, mode: Isolation = Isolation.LENIENT) -> None:
         self._fleet = fleet
-        self._access = access
+        self._mode = mode
 
     def routes(self) -> list[Route]:
         return [Route("/files/{chat}/archive", self.get, methods=["GET"])]
 
     async def get(self, request: Request) -> Response:
-        chat = self._access.chat(request)
+        chat = chat_of(request, self._mode)
         return Held(lambda: self._zip(request, chat))
 
     @asynccontextmanager
@@ -41,8 +42,6 @@ class ArchiveRoutes:
         }
         async with self._fleet.lease(chat, create=False) as machine:
             if request.method == "HEAD":
-                response = Response(headers=headers)
+                yield Response(headers=headers)
             else:
-                response = StreamingResponse(Archive(machine).chunks(), headers=headers)
-            self._access.remember(request, response)
-            yield response
+                yield StreamingResponse(Archive(machine).chunks(), headers=headers)

