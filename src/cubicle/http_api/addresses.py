@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import HTTPConnection
 
 from cubicle.http_api.problems import refuse
@@ -11,6 +12,21 @@ from cubicle.rules import paths
 from cubicle.rules.callers import Headers
 from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
 from cubicle.rules.isolation import Isolation
+
+
+class _Anything(Convertor[str]):
+    """`{path:anything}` in a route: also a path with line breaks, which `{path:path}` does not see."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anything", _Anything())
 
 
 def chat_of(connection: HTTPConnection, mode: Isolation) -> Chat:

@@ -40,8 +40,8 @@ class FileRoutes:
     def routes(self) -> list[Route]:
         return [
             Route("/files/{chat}", self.get, methods=["GET"]),
-            Route("/files/{chat}/{path:path}", self.get, methods=["GET"]),
-            Route("/raw/{capability}/{path:path}", self.raw, methods=["GET"]),
+            Route("/files/{chat}/{path:anything}", self.get, methods=["GET"]),
+            Route("/raw/{capability}/{path:anything}", self.raw, methods=["GET"]),
         ]
 
     async def get(self, request: Request) -> Response:

@@ -33,8 +33,8 @@ class UploadRoutes:
         return [
             Route("/api/uploads/{chat}", self.listed, methods=["GET"]),
             Route("/api/uploads/{chat}/", self.listed, methods=["GET"]),
-            Route("/api/uploads/{chat}/{path:path}", self.save, methods=["POST", "PUT"]),
-            Route("/api/uploads/{chat}/{path:path}", self.remove, methods=["DELETE"]),
+            Route("/api/uploads/{chat}/{path:anything}", self.save, methods=["POST", "PUT"]),
+            Route("/api/uploads/{chat}/{path:anything}", self.remove, methods=["DELETE"]),
         ]
 
     async def save(self, request: Request) -> Response:

@@ -32,9 +32,9 @@ def readable(path: str) -> str:
 
 def relative(path: str) -> str:
     """The path, checked: parts between single slashes, none of them empty, `.` or `..`. The empty path is the top."""
-    path = path.removesuffix("/")
     if not path:
         return ""
+    path = path.removesuffix("/")
     try:
         size = len(encoded(path))
         sizes = [len(encoded(part)) for part in path.split("/")]
