@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 LONGEST = 4096
 LONGEST_NAME = 255
@@ -17,7 +17,7 @@ class BadPath(ValueError):
 
 def decoded(raw: bytes) -> str:
     """A path of an address as the sandbox knows it: percent-decoded once; bytes that are no UTF-8 are kept."""
-    return unquote(raw.decode("latin-1"), encoding="utf-8", errors="surrogateescape") if raw else ""
+    return unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
 
 
 def encoded(path: str) -> bytes:

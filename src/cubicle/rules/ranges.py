@@ -22,7 +22,7 @@ class Version:
 
     @property
     def etag(self) -> str:
-        return f'"{self.inode:x}-{self.size:x}-{int(self.mtime * 1e6):x}"'
+        return f'"{self.inode:x}-{self.size:x}-{self.mtime.hex()}"'
 
     @property
     def modified(self) -> datetime:
