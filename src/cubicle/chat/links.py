@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from cubicle.rules import links as rules
 from cubicle.rules.chats import Chat
+from cubicle.rules.paths import encoded
 
 SECRET_FILE = "link-secret"  # noqa: S105 - the name of a file
 
@@ -80,7 +81,7 @@ class Links:
         return rules.opened_capability(self._secret, text, self._clock())
 
     def file(self, chat: Chat, path: str) -> str:
-        return f"{self._of('files', chat)}/{quote(path)}{self.query(chat)}"
+        return f"{self._of('files', chat)}/{quote(encoded(path))}{self.query(chat)}"
 
     def raw_base(self, chat: Chat) -> str:
         """The address that relative links of an untrusted page resolve against; ends in a slash."""

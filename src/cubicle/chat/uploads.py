@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from cubicle.rules.chats import Chat
 from cubicle.rules.media import is_text, media_type
 from cubicle.rules.resources import NoSuchResource
 from cubicle.sandbox.fleet import Fleet, NoSandbox
-from cubicle.sandbox.machine import MachineError
+from cubicle.sandbox.machine import Machine, MachineError
 
 FOLDER = "/mnt/user-data/uploads"
 LARGEST_READ = 64 * 1024**2
 _MOST_LISTED = 10_000
 _DEEPEST = 32
+_LARGEST_SUMMED = 16 * 1024**2
+_MOST_SUMS = 10_000
+
+
+class TooLarge(Exception):
+    """The upload is over the limit; nothing of it is kept."""
+
+
+class DiskFull(Exception):
+    """The sandbox has no room for the upload; nothing of it is kept."""
+
+
+class NameTaken(Exception):
+    """The name, or a folder of the path, cannot be used: it is another kind of thing already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +65,7 @@ class Uploads:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._sums: OrderedDict[tuple[Chat, str, int, float], str] = OrderedDict()
 
     async def list(self, chat: Chat) -> list[Upload]:
         try:
@@ -71,6 +89,76 @@ class Uploads:
             raise NoSuchResource from None
         kind = media_type(path)
         return Content(kind, data, _decoded(data) if is_text(kind) else None)
+
+    async def save(self, chat: Chat, path: str, content: AsyncIterable[bytes], *, limit: int) -> tuple[Upload, str]:
+        """Put the file in place, whole or not at all; its record and SHA-256. Makes the sandbox if there is none."""
+        digest = hashlib.sha256()
+
+        async def bounded() -> AsyncIterator[bytes]:
+            size = 0
+            async for chunk in content:
+                size += len(chunk)
+                if size > limit:
+                    raise TooLarge
+                digest.update(chunk)
+                yield chunk
+
+        async with self._fleet.lease(chat) as machine:
+            try:
+                await machine.write(f"{FOLDER}/{path}", bounded(), as_root=True, roots=(FOLDER,))
+                found = await machine.stat(f"{FOLDER}/{path}", roots=(FOLDER,))
+            except MachineError as error:
+                if error.code == "no-space":
+                    raise DiskFull from None
+                if error.code in ("is-directory", "not-directory", "exists"):
+                    raise NameTaken from None
+                raise
+        upload = Upload(path, found.size, found.mtime)
+        self._remember(chat, upload, digest.hexdigest())
+        return upload, digest.hexdigest()
+
+    async def with_sums(self, chat: Chat) -> Sequence[tuple[Upload, str | None]]:
+        """Every file with its SHA-256; None for a large one that this service did not see arrive."""
+        listed = await self.list(chat)
+        if not listed:
+            return []
+        async with self._fleet.lease(chat, create=False) as machine:
+            return [(upload, await self._sum(machine, chat, upload)) for upload in listed]
+
+    async def remove(self, chat: Chat, path: str) -> bool:
+        """Delete the file; False when there is none."""
+        try:
+            async with self._fleet.lease(chat, create=False) as machine:
+                found = await machine.stat(f"{FOLDER}/{path}", follow=False, roots=(FOLDER,))
+                if found.kind != "file":
+                    return False
+                await machine.remove(f"{FOLDER}/{path}", as_root=True, roots=(FOLDER,))
+        except NoSandbox:
+            return False
+        except MachineError as error:
+            if error.code in ("not-found", "not-directory", "is-directory", "outside"):
+                return False
+            raise
+        return True
+
+    async def _sum(self, machine: Machine, chat: Chat, upload: Upload) -> str | None:
+        known = self._sums.get((chat, upload.path, upload.size, upload.mtime))
+        if known is not None or upload.size > _LARGEST_SUMMED:
+            return known
+        digest = hashlib.sha256()
+        try:
+            async with machine.read(f"{FOLDER}/{upload.path}", roots=(FOLDER,)) as reader:
+                async for chunk in reader:
+                    digest.update(chunk)
+        except MachineError:
+            return None
+        self._remember(chat, upload, digest.hexdigest())
+        return digest.hexdigest()
+
+    def _remember(self, chat: Chat, upload: Upload, digest: str) -> None:
+        self._sums[(chat, upload.path, upload.size, upload.mtime)] = digest
+        while len(self._sums) > _MOST_SUMS:
+            self._sums.popitem(last=False)
 
 
 def _decoded(data: bytes) -> str:

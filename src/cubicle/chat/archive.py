@@ -1,0 +1,174 @@
+"""Everything of a chat as one zip, made as it is sent: constant memory whatever the size.
+
+The zip library pulls; the sandbox is asked on the event loop. So each chunk is made in a worker thread, which calls
+back to the loop for the next entry and the next bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import anyio
+from anyio import from_thread, to_thread
+from stream_zip import ZIP_AUTO, MemberFile, stream_zip
+
+from cubicle.chat.files import ROOTS
+from cubicle.rules.media import media_type
+from cubicle.rules.paths import readable
+from cubicle.rules.shown import one_line
+from cubicle.sandbox.line import MachineError
+from cubicle.sandbox.machine import FileReader, Machine
+
+NOTE = "left-out.txt"
+CACHES = frozenset({"__pycache__", "node_modules"})
+_CHUNK = 256 * 1024
+_DEEPEST = 64
+_MOST_IN_FOLDER = 1_000_000
+_LARGEST_HOLE = 256 * 1024**2
+_LONGEST_NOTE = 1000
+_EARLIEST, _LATEST = 315_532_800.0, 2_145_916_800.0  # 1980 and 2038: what every unzip can read
+_PACKED = ("image/", "video/", "audio/")
+_PACKED_TYPES = frozenset({"application/gzip", "application/zip", "application/pdf", "application/x-7z-compressed"})
+_workers = anyio.CapacityLimiter(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A plain file that goes into the archive."""
+
+    name: str
+    path: str
+    root: str
+    size: int
+    blocks: int
+    mtime: float
+
+
+async def members(machine: Machine) -> AsyncIterator[Member]:
+    """Every plain file of the three roots, never a link; of the workspace, nothing in dot-folders and caches."""
+    for name, root in ROOTS.items():
+        async for member in _beneath(machine, root, name, "", _DEEPEST):
+            yield member
+
+
+async def _beneath(machine: Machine, root: str, prefix: str, folder: str, depth: int) -> AsyncIterator[Member]:
+    full = f"{root}/{folder}" if folder else root
+    try:
+        async for entry in machine.list(full, hidden=True, limit=_MOST_IN_FOLDER, roots=(root,)):
+            path = f"{folder}/{entry.path}" if folder else entry.path
+            if entry.kind == "file":
+                yield Member(f"{prefix}/{path}", f"{root}/{path}", root, entry.size, entry.blocks, entry.mtime)
+            elif entry.kind == "directory" and depth > 0 and not (prefix == "workspace" and _is_cache(entry.path)):
+                async for member in _beneath(machine, root, prefix, path, depth - 1):
+                    yield member
+    except MachineError:
+        return  # the folder went away, or cannot be read: the archive has what can
+
+
+def _is_cache(name: str) -> bool:
+    return name.startswith(".") or name in CACHES
+
+
+class Archive:
+    """The zip of one machine's files."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._members = members(machine)
+        self._reading: AbstractAsyncContextManager[FileReader] | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._left_out: list[str] = []
+        self._names: set[str] = set()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        zipped = iter(stream_zip(self._entries(), chunk_size=_CHUNK))
+        try:
+            while True:
+                chunk = await to_thread.run_sync(next, zipped, None, limiter=_workers)
+                if chunk is None:
+                    return
+                yield chunk
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close()
+
+    # ---- in the worker thread
+
+    def _entries(self) -> Iterator[MemberFile]:
+        while (member := from_thread.run(self._next_member)) is not None:
+            if member.size - member.blocks > _LARGEST_HOLE:
+                self._leave_out(member, "it is mostly empty space")
+                continue
+            size = from_thread.run(self._open, member)
+            if size is not None:
+                method = ZIP_AUTO(size, level=0 if _is_packed(member.name) else 1)
+                yield self._name(member.name), _time(member.mtime), 0o644, method, self._data()
+        if self._left_out:
+            text = "\n".join(["These files are not in the archive:", *self._left_out, ""]).encode()
+            yield NOTE, datetime.now(UTC), 0o644, ZIP_AUTO(len(text), level=1), [text]
+
+    def _data(self) -> Iterator[bytes]:
+        while (chunk := from_thread.run(self._next_chunk)) is not None:
+            yield chunk
+
+    def _name(self, path: str) -> str:
+        """The name in the archive: one that no unzip program reads as a way out, and each only once."""
+        name = "".join(c if c.isprintable() and c not in '\\:*?"<>|' else "_" for c in readable(path))
+        if name != path:
+            stem, number = name, 1
+            while name in self._names:
+                number += 1
+                name = f"{stem}~{number}"
+            self._names.add(name)
+        return name
+
+    def _leave_out(self, member: Member, why: str) -> None:
+        if len(self._left_out) < _LONGEST_NOTE:
+            self._left_out.append(f"{one_line(readable(member.name), 500)}: {why}")
+
+    # ---- on the event loop
+
+    async def _next_member(self) -> Member | None:
+        return await anext(self._members, None)
+
+    async def _open(self, member: Member) -> int | None:
+        """Open the file and say how many bytes will come; None when it cannot be read."""
+        await self._close_file()
+        reading = self._machine.read(member.path, roots=(member.root,))
+        try:
+            reader = await reading.__aenter__()
+        except MachineError as error:
+            self._leave_out(member, "it went away" if error.code == "not-found" else "it cannot be read")
+            return None
+        self._reading, self._chunks = reading, aiter(reader)
+        return reader.length
+
+    async def _next_chunk(self) -> bytes | None:
+        if self._chunks is None:
+            return None
+        chunk = await anext(self._chunks, None)
+        if chunk is None:
+            await self._close_file()
+        return chunk
+
+    async def _close_file(self) -> None:
+        reading, self._reading, self._chunks = self._reading, None, None
+        if reading is not None:
+            await reading.__aexit__(None, None, None)
+
+    async def _close(self) -> None:
+        await self._close_file()
+        await self._members.aclose()  # type: ignore[attr-defined]
+
+
+def _is_packed(name: str) -> bool:
+    kind = media_type(name)
+    return kind in _PACKED_TYPES or (kind.startswith(_PACKED) and kind != "image/svg+xml")
+
+
+def _time(mtime: float) -> datetime:
+    seconds = mtime if mtime == mtime else 0.0
+    return datetime.fromtimestamp(min(max(seconds, _EARLIEST), _LATEST), UTC)

@@ -1,0 +1,125 @@
+"""A chat's files as people see them: outputs first, then uploads, then the workspace. All through the guest.
+
+NoSuchFile       there is nothing of that name, or nothing that can be shown
+Changing         the file is replaced faster than it can be opened
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cubicle.rules.ranges import Part, Version
+from cubicle.sandbox.line import MachineError
+from cubicle.sandbox.machine import HOME, OUTPUTS, UPLOADS, Entry, FileReader, Machine, Stat
+
+ROOTS = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}
+MOST_LISTED = 10_000
+_TRIES = 5
+_ABSENT = frozenset(
+    {"not-found", "not-directory", "is-directory", "not-regular", "outside", "permission", "bad-name", "io"}
+)
+
+
+class NoSuchFile(LookupError):
+    """There is nothing of that name that can be shown."""
+
+
+class Changing(Exception):
+    """The file is replaced faster than it can be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Something in one of the roots."""
+
+    root: str
+    path: str
+    stat: Stat
+
+    @property
+    def full(self) -> str:
+        return f"{ROOTS[self.root]}/{self.path}" if self.path else ROOTS[self.root]
+
+    @property
+    def shown(self) -> str:
+        """The path that leads here whatever else there is: outputs come first, the others are named."""
+        return self.path if self.root == "outputs" else f"{self.root}/{self.path}".rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One entry of a folder."""
+
+    root: str
+    path: str
+    entry: Entry
+
+
+async def find(machine: Machine, path: str) -> Place:
+    """What the path leads to: in outputs, uploads, workspace, or in the root that its first part names."""
+    for root, rest in _candidates(path):
+        full = f"{ROOTS[root]}/{rest}" if rest else ROOTS[root]
+        try:
+            stat = await machine.stat(full, roots=tuple(ROOTS.values()))
+        except MachineError as error:
+            if error.code not in _ABSENT:
+                raise
+            continue
+        if stat.kind in ("file", "directory"):
+            return Place(root, rest, stat)
+    raise NoSuchFile
+
+
+def _candidates(path: str) -> list[tuple[str, str]]:
+    first, _, rest = path.partition("/")
+    named = [(first, rest)] if first in ROOTS else []
+    return [*((root, path) for root in ROOTS), *named]
+
+
+async def listing(machine: Machine, path: str, *, hidden: bool = False) -> AsyncIterator[Listed]:
+    """What is in a folder; at the top, what is in all three roots."""
+    if path:
+        place = await find(machine, path)
+        if place.stat.kind != "directory":
+            raise NoSuchFile
+        folders = [(place.root, place.path)]
+    else:
+        folders = [(root, "") for root in ROOTS]
+    for root, folder in folders:
+        full = f"{ROOTS[root]}/{folder}" if folder else ROOTS[root]
+        entries = machine.list(full, hidden=hidden, limit=MOST_LISTED, roots=tuple(ROOTS.values()))
+        async for entry in entries:
+            yield Listed(root, f"{folder}/{entry.path}" if folder else entry.path, entry)
+
+
+def version(stat: Stat) -> Version:
+    return Version(stat.size, stat.mtime, stat.inode)
+
+
+@asynccontextmanager
+async def opened(
+    machine: Machine, place: Place, choose: Callable[[Version], Part]
+) -> AsyncIterator[tuple[FileReader, Part]]:
+    """Open the part of the file that `choose` picks for its version: of one version, even if it is replaced now."""
+    stat = place.stat
+    for _ in range(_TRIES):
+        part = choose(version(stat))
+        reading = machine.read(place.full, offset=part.start, length=part.length, roots=tuple(ROOTS.values()))
+        try:
+            reader = await reading.__aenter__()
+        except MachineError as error:
+            if error.code in _ABSENT:
+                raise NoSuchFile from None
+            raise
+        if version(reader.stat) == version(stat):
+            break
+        await reading.__aexit__(None, None, None)
+        stat = reader.stat
+    else:
+        raise Changing
+    try:
+        yield reader, part
+    finally:
+        await reading.__aexit__(None, None, None)

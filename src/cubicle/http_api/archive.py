@@ -1,0 +1,47 @@
+"""GET /files/<chat>/archive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from cubicle.chat.archive import Archive
+from cubicle.http_api.addresses import chat_of
+from cubicle.http_api.held import Held
+from cubicle.rules.chats import Chat
+from cubicle.rules.isolation import Isolation
+from cubicle.rules.serving import disposition
+from cubicle.sandbox.fleet import Fleet
+
+
+class ArchiveRoutes:
+    """Must come before the routes of files: a file called `archive` is reached as `outputs/archive`."""
+
+    def __init__(self, fleet: Fleet, mode: Isolation = Isolation.LENIENT) -> None:
+        self._fleet = fleet
+        self._mode = mode
+
+    def routes(self) -> list[Route]:
+        return [Route("/files/{chat}/archive", self.get, methods=["GET"])]
+
+    async def get(self, request: Request) -> Response:
+        chat = chat_of(request, self._mode)
+        return Held(lambda: self._zip(request, chat))
+
+    @asynccontextmanager
+    async def _zip(self, request: Request, chat: Chat) -> AsyncIterator[Response]:
+        headers = {
+            "Content-Type": "application/zip",
+            "Content-Disposition": disposition(f"{chat.id}.zip", download=True),
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-store",
+        }
+        async with self._fleet.lease(chat, create=False) as machine:
+            if request.method == "HEAD":
+                yield Response(headers=headers)
+            else:
+                yield StreamingResponse(Archive(machine).chunks(), headers=headers)

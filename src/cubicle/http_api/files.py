@@ -1,0 +1,152 @@
+"""GET /files/<chat>/<path> and GET /raw/<capability>/<path>."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from cubicle.chat import files
+from cubicle.chat.links import Links
+from cubicle.http_api.addresses import chat_of, file_path
+from cubicle.http_api.held import Held
+from cubicle.http_api.problems import Refusal, refuse
+from cubicle.rules import problems, ranges, serving
+from cubicle.rules.chats import Chat
+from cubicle.rules.isolation import Isolation
+from cubicle.rules.paths import readable
+from cubicle.rules.problems import Problem
+from cubicle.sandbox.fleet import Fleet, NoSandbox
+from cubicle.sandbox.machine import FileReader, Machine
+
+_NO_FILE = "There is no such file in this chat."
+
+Headers = Callable[[str], dict[str, str]]
+"""From a file's name to the headers that make it safe where it is shown."""
+
+
+class FileRoutes:
+    """All reading of files over HTTP. A chat without a sandbox has none, and gets none by being asked."""
+
+    def __init__(self, fleet: Fleet, links: Links, mode: Isolation = Isolation.LENIENT) -> None:
+        self._fleet = fleet
+        self._links = links
+        self._mode = mode
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/files/{chat}", self.get, methods=["GET"]),
+            Route("/files/{chat}/{path:anything}", self.get, methods=["GET"]),
+            Route("/raw/{capability}/{path:anything}", self.raw, methods=["GET"]),
+        ]
+
+    async def get(self, request: Request) -> Response:
+        """The file; a JSON listing if the path is a folder."""
+        chat = chat_of(request, self._mode)
+        path = file_path(request)
+        if not path and not self._fleet.has(chat):
+            return JSONResponse(_listing("", [], complete=True))
+        download = request.query_params.get("download", "") not in ("", "0", "false")
+
+        def headers(name: str) -> dict[str, str]:
+            return serving.file_headers(name, download=download)
+
+        return Held(lambda: self._answer(request, chat, path, headers, folders=True))
+
+    async def raw(self, request: Request) -> Response:
+        """The file for the frame that shows untrusted pages: known by the address alone, no cookie is read."""
+        chat = self._links.opened_capability(request.path_params["capability"])
+        if chat is None:
+            raise Refusal(problems.UNAUTHORIZED)
+        base = f"{self._links.base_url}/raw/{request.path_params['capability']}/"
+        path = file_path(request)
+        return Held(
+            lambda: self._answer(request, chat, path, lambda name: serving.raw_headers(name, base), folders=False)
+        )
+
+    @asynccontextmanager
+    async def _answer(
+        self, request: Request, chat: Chat, path: str, headers: Headers, *, folders: bool
+    ) -> AsyncIterator[Response]:
+        try:
+            async with self._fleet.lease(chat, create=False) as machine:
+                place = await files.find(machine, path) if path else None
+                if place is None or place.stat.kind == "directory":
+                    if not folders:
+                        raise files.NoSuchFile
+                    yield await self._folder(request, chat, machine, path)
+                    return
+                async with self._file(request, machine, place, headers) as response:
+                    yield response
+        except (files.NoSuchFile, NoSandbox):
+            raise refuse(404, _NO_FILE) from None
+        except files.Changing:
+            raise refuse(503, "The file changes all the time. Try again.") from None
+
+    @asynccontextmanager
+    async def _file(
+        self, request: Request, machine: Machine, place: files.Place, headers: Headers
+    ) -> AsyncIterator[Response]:
+        seen: list[ranges.Version] = []
+
+        def choose(version: ranges.Version) -> ranges.Part:
+            seen.append(version)
+            return ranges.wanted(request.headers, version)
+
+        base = headers(place.path.rpartition("/")[2])
+        try:
+            async with files.opened(machine, place, choose) as (reader, part):
+                yield _sent(request.method, reader, part, base | _version_headers(seen[-1]))
+        except ranges.NotModified:
+            yield Response(status_code=304, headers=_version_headers(seen[-1]) | _without_type(base))
+        except ranges.Unsatisfiable:
+            problem = Problem(416, "The range lies outside the file.", {"Content-Range": f"bytes */{seen[-1].size}"})
+            raise Refusal(problem) from None
+
+    async def _folder(self, request: Request, chat: Chat, machine: Machine, path: str) -> Response:
+        hidden = request.query_params.get("hidden", "") not in ("", "0", "false")
+        entries: list[dict[str, Any]] = []
+        complete = True
+        async for listed in files.listing(machine, path, hidden=hidden):
+            if len(entries) == files.MOST_LISTED:
+                complete = False
+                break
+            entries.append(self._entry(chat, listed))
+        return JSONResponse(_listing(path, entries, complete=complete), headers={"Cache-Control": "no-store"})
+
+    def _entry(self, chat: Chat, listed: files.Listed) -> dict[str, Any]:
+        entry = listed.entry
+        path = listed.path if listed.root == "outputs" else f"{listed.root}/{listed.path}"
+        slash = "/" if entry.kind == "directory" else ""
+        return {
+            "name": readable(entry.path),
+            "kind": entry.kind,
+            "size": entry.size,
+            "modified": ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
+            "root": listed.root,
+            "url": self._links.file(chat, path + slash),
+        }
+
+
+def _listing(path: str, entries: list[dict[str, Any]], *, complete: bool) -> dict[str, Any]:
+    return {"path": readable(path), "entries": entries, "complete": complete}
+
+
+def _version_headers(version: ranges.Version) -> dict[str, str]:
+    return {"ETag": version.etag, "Last-Modified": version.last_modified}
+
+
+def _without_type(headers: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in ("Content-Type", "Content-Disposition")}
+
+
+def _sent(method: str, reader: FileReader, part: ranges.Part, headers: dict[str, str]) -> Response:
+    headers = headers | {"Content-Length": str(part.length)}
+    if part.partial:
+        headers["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{reader.stat.size}"
+    status = 206 if part.partial else 200
+    return Response(None, status, headers) if method == "HEAD" else StreamingResponse(reader, status, headers)

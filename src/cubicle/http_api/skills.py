@@ -1,0 +1,54 @@
+"""GET /skill-list and GET /skill-mounts."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from cubicle.chat.library import Library, Shelf
+from cubicle.http_api.caller import from_query
+from cubicle.rules.isolation import Isolation
+from cubicle.rules.keys import KeyRing
+
+
+class SkillRoutes:
+    def __init__(self, library: Library, ring: KeyRing, mode: Isolation) -> None:
+        self._library = library
+        self._ring = ring
+        self._mode = mode
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/skill-list", self.listed, methods=["GET"]),
+            Route("/skill-mounts", self.mounts, methods=["GET"]),
+        ]
+
+    async def listed(self, request: Request) -> Response:
+        """Every skill that the user has; as text for the prompt of a sub-agent when the client asks for text."""
+        shelf = await self._shelf(request)
+        if _wants_text(request.headers.get("Accept", "")):
+            return PlainTextResponse("".join(f"- {s.name} ({s.location}): {s.description}\n" for s in shelf.skills))
+        skills = [
+            {"name": s.name, "description": s.description, "location": s.location, "source": s.source.value}
+            for s in shelf.skills
+        ]
+        return JSONResponse({"skills": skills})
+
+    async def mounts(self, request: Request) -> Response:
+        """Where the user's own skills are inside the sandbox."""
+        shelf = await self._shelf(request)
+        mounts = [{"name": s.name, "target": s.target, "mode": "ro"} for s in shelf.group("user")]
+        return JSONResponse({"mounts": mounts})
+
+    async def _shelf(self, request: Request) -> Shelf:
+        caller = from_query(request, self._ring, self._mode)
+        return await self._library.of(caller.email, caller.chat.tenant)
+
+
+def _wants_text(accept: str) -> bool:
+    """Whether text/plain is named, and before JSON."""
+    types = [part.split(";")[0].strip().lower() for part in accept.split(",")]
+    if "text/plain" not in types:
+        return False
+    return "application/json" not in types or types.index("text/plain") < types.index("application/json")

@@ -1,0 +1,97 @@
+"""POST, GET and DELETE /api/uploads/<chat>."""
+
+from __future__ import annotations
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cubicle.chat.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
+from cubicle.http_api.addresses import chat_of, check_origin, tail
+from cubicle.http_api.multipart import BadForm, file_of, is_multipart
+from cubicle.http_api.problems import Refusal, refuse
+from cubicle.rules import problems
+from cubicle.rules.chats import Chat
+from cubicle.rules.isolation import Isolation
+from cubicle.rules.paths import BadPath, readable, upload_name
+from cubicle.rules.resources import UploadUri
+
+_FORM_ROOM = 64 * 1024
+"""What a form may be larger than the file in it."""
+
+
+class UploadRoutes:
+    def __init__(
+        self, uploads: Uploads, max_upload_mb: int, base_url: str, mode: Isolation = Isolation.LENIENT
+    ) -> None:
+        self._uploads = uploads
+        self._limit = max_upload_mb * 1024**2
+        self._base_url = base_url
+        self._mode = mode
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/uploads/{chat}", self.listed, methods=["GET"]),
+            Route("/api/uploads/{chat}/", self.listed, methods=["GET"]),
+            Route("/api/uploads/{chat}/{path:anything}", self.save, methods=["POST", "PUT"]),
+            Route("/api/uploads/{chat}/{path:anything}", self.remove, methods=["DELETE"]),
+        ]
+
+    async def save(self, request: Request) -> Response:
+        """Take the body as it comes, straight into the sandbox."""
+        check_origin(request, self._base_url)
+        chat = chat_of(request, self._mode)
+        path = _name(request)
+        content_type = request.headers.get("Content-Type", "")
+        form = is_multipart(content_type)
+        self._check_length(request, self._limit + (_FORM_ROOM if form else 0))
+        content = file_of(content_type, request.stream()) if form else request.stream()
+        try:
+            upload, digest = await self._uploads.save(chat, path, content, limit=self._limit)
+        except TooLarge:
+            raise Refusal(problems.too_large(self._limit)) from None
+        except DiskFull:
+            raise refuse(507, "The sandbox of this chat has no room for the file. Delete something first.") from None
+        except NameTaken:
+            raise refuse(409, "There is a folder of that name, or a file where the path has a folder.") from None
+        except BadForm as error:
+            raise refuse(400, str(error)) from None
+        except ClientDisconnect:
+            raise refuse(400, "The upload broke off.") from None
+        return JSONResponse(_record(chat, upload, digest), 201)
+
+    async def listed(self, request: Request) -> Response:
+        chat = chat_of(request, self._mode)
+        return JSONResponse({"files": [_record(chat, u, d) for u, d in await self._uploads.with_sums(chat)]})
+
+    async def remove(self, request: Request) -> Response:
+        check_origin(request, self._base_url)
+        chat = chat_of(request, self._mode)
+        if not await self._uploads.remove(chat, _name(request)):
+            raise refuse(404, "There is no such upload.")
+        return Response(status_code=204)
+
+    def _check_length(self, request: Request, limit: int) -> None:
+        """Refuse before the first byte what says itself that it is too large."""
+        length = request.headers.get("Content-Length", "")
+        if length.isascii() and length.isdigit() and int(length[:20]) > limit:
+            raise Refusal(problems.too_large(self._limit))
+
+
+def _name(request: Request) -> str:
+    try:
+        return upload_name(tail(request, 3))
+    except BadPath as error:
+        raise refuse(400, str(error)) from None
+
+
+def _record(chat: Chat, upload: Upload, digest: str | None) -> dict[str, object]:
+    path = readable(upload.path)
+    return {
+        "filename": path,
+        "path": f"{FOLDER}/{path}",
+        "size": upload.size,
+        "sha256": digest,
+        "uri": str(UploadUri(chat.id, path)),
+        "mimeType": upload.media_type,
+    }

@@ -1,0 +1,78 @@
+"""Paths that come in an address: which can name a file of a chat, and which an upload may take."""
+
+from __future__ import annotations
+
+import unicodedata
+from urllib.parse import unquote, unquote_to_bytes
+
+LONGEST = 4096
+LONGEST_NAME = 255
+RESERVED = ".cubicle-tmp-"
+"""Beginning of the names of files that are still being written."""
+
+
+class BadPath(ValueError):
+    """The text cannot name a file; the message says why."""
+
+
+def decoded(raw: bytes) -> str:
+    """A path of an address as the sandbox knows it: percent-decoded once; bytes that are no UTF-8 are kept."""
+    return unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
+
+
+def encoded(path: str) -> bytes:
+    """The bytes of a path that `decoded` or a sandbox gave."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def readable(path: str) -> str:
+    """The path as text that is always valid Unicode, for answers and archives."""
+    return encoded(path).decode("utf-8", "replace")
+
+
+def relative(path: str) -> str:
+    """The path, checked: parts between single slashes, none of them empty, `.` or `..`. The empty path is the top."""
+    if not path:
+        return ""
+    path = path.removesuffix("/")
+    try:
+        size = len(encoded(path))
+        sizes = [len(encoded(part)) for part in path.split("/")]
+    except UnicodeEncodeError:
+        raise BadPath("The path is not text.") from None
+    if "\0" in path:
+        raise BadPath("A path cannot hold NUL.")
+    if path.startswith("/"):
+        raise BadPath("The path must be relative.")
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise BadPath("A part of the path is empty, . or ..")
+    if size > LONGEST or max(sizes) > LONGEST_NAME:
+        raise BadPath(f"A name has at most {LONGEST_NAME} bytes, a path {LONGEST}.")
+    return path
+
+
+def upload_name(path: str) -> str:
+    """The path of an upload: relative, printable, and nothing that another program may read as a way out."""
+    name = relative(path)
+    if not name or path.endswith("/"):
+        raise BadPath("An upload needs a file name.")
+    if not name.isprintable():
+        raise BadPath("A file name cannot hold control characters or bytes that are no UTF-8.")
+    for part in name.split("/"):
+        if part.startswith(RESERVED):
+            raise BadPath(f"A file name cannot begin with {RESERVED}.")
+        for reading in _readings(part):
+            if reading in (".", "..") or any(c in reading for c in "/\\\0"):
+                raise BadPath("A file name cannot hold a slash, a backslash or .. in any spelling.")
+    return name
+
+
+def _readings(part: str) -> list[str]:
+    """What the part becomes for a program that decodes it once more, or folds characters that look alike."""
+    readings = [part]
+    for _ in range(3):
+        again = unquote(readings[-1])
+        if again == readings[-1]:
+            break
+        readings.append(again)
+    return [*readings, *(unicodedata.normalize("NFKC", text) for text in readings)]

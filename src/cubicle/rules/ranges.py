@@ -1,0 +1,100 @@
+"""Which part of a file a request wants, and whether it has it already (RFC 9110, 13 and 14)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+
+_ONE_RANGE = re.compile(r"bytes=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.IGNORECASE)
+_LATEST = 253402300799.0  # the end of the year 9999
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a file, as the headers of an answer say it."""
+
+    size: int
+    mtime: float
+    inode: int
+
+    @property
+    def etag(self) -> str:
+        return f'"{self.inode:x}-{self.size:x}-{self.mtime.hex()}"'
+
+    @property
+    def modified(self) -> datetime:
+        """Whole seconds; a time that no calendar has becomes the nearest that it has."""
+        seconds = self.mtime if self.mtime == self.mtime else 0.0
+        return datetime.fromtimestamp(int(min(max(seconds, 0.0), _LATEST)), UTC)
+
+    @property
+    def last_modified(self) -> str:
+        return format_datetime(self.modified, usegmt=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes from `start`, `length` of them; `partial` when it answers a range."""
+
+    start: int
+    length: int
+    partial: bool = False
+
+
+class NotModified(Exception):
+    """The client has this version."""
+
+
+class Unsatisfiable(Exception):
+    """The range lies outside the file."""
+
+
+def wanted(headers: Mapping[str, str], version: Version) -> Part:
+    """What to send. Several ranges, and a range of another version than this, are answered with the whole file."""
+    _check_modified(headers, version)
+    whole = Part(0, version.size)
+    found = _ONE_RANGE.fullmatch(headers.get("range", ""))
+    if not found or not _same_version(headers.get("if-range"), version):
+        return whole
+    first, last = found.groups()
+    if not first and not last:
+        return whole
+    if not first:
+        start, end = max(0, version.size - int(last)), version.size - 1
+        if int(last) == 0:
+            raise Unsatisfiable
+    else:
+        start, end = int(first), min(int(last), version.size - 1) if last else version.size - 1
+        if last and int(last) < int(first):
+            return whole
+    if start >= version.size:
+        raise Unsatisfiable
+    return Part(start, end - start + 1, partial=True)
+
+
+def _check_modified(headers: Mapping[str, str], version: Version) -> None:
+    tags = headers.get("if-none-match")
+    if tags is not None:
+        if tags.strip() == "*" or version.etag in (t.strip().removeprefix("W/") for t in tags.split(",")):
+            raise NotModified
+    elif (since := _date(headers.get("if-modified-since"))) and version.modified <= since:
+        raise NotModified
+
+
+def _same_version(condition: str | None, version: Version) -> bool:
+    if condition is None:
+        return True
+    if condition.startswith('"'):
+        return condition.strip() == version.etag
+    return _date(condition) == version.modified
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text) if text else None
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return date if date is None or date.tzinfo else date.replace(tzinfo=UTC)

@@ -1,0 +1,73 @@
+"""Headers for bytes that a model made: no browser may run them in the service's own origin."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from cubicle.rules.media import is_text, media_type
+from cubicle.rules.paths import encoded, readable
+
+_PASSIVE = frozenset(
+    {
+        "application/gzip",
+        "application/json",
+        "application/octet-stream",
+        "application/pdf",
+        "application/x-ndjson",
+        "application/zip",
+        "image/avif",
+        "image/bmp",
+        "image/gif",
+        "image/jpeg",
+        "image/png",
+        "image/vnd.microsoft.icon",
+        "image/webp",
+        "text/csv",
+        "text/markdown",
+        "text/plain",
+    }
+)
+_WALL = "sandbox; default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'; media-src 'self'"
+
+
+def content_type(name: str) -> str:
+    kind = media_type(name)
+    return f"{kind}; charset=utf-8" if is_text(kind) else kind
+
+
+def disposition(name: str, *, download: bool) -> str:
+    """Content-Disposition with the name in both spellings; no character of it can end the header."""
+    plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%;' else "_" for c in readable(name))
+    kind = "attachment" if download else "inline"
+    return f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(encoded(name), safe='')}"
+
+
+def file_headers(name: str, *, download: bool) -> dict[str, str]:
+    """For a file under /files: what a browser could run is shown without rights, or not at all."""
+    kind = media_type(name)
+    headers = {
+        "Content-Type": content_type(name),
+        "Content-Disposition": disposition(name, download=download),
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "private, no-cache",
+        "Referrer-Policy": "no-referrer",
+        "Accept-Ranges": "bytes",
+    }
+    if kind not in _PASSIVE and not kind.startswith(("audio/", "video/")):
+        headers["Content-Security-Policy"] = _WALL
+    return headers
+
+
+def raw_headers(name: str, base: str) -> dict[str, str]:
+    """For the same file under /raw: scripts run, in an origin of their own that reaches only this chat's files."""
+    sources = f"{base} 'unsafe-inline' data: blob:"
+    return {
+        "Content-Type": content_type(name),
+        "Content-Security-Policy": f"sandbox allow-scripts; default-src {sources}; form-action 'none'; base-uri 'none'",
+        "Access-Control-Allow-Origin": "*",
+        "Cross-Origin-Resource-Policy": "cross-origin",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "private, no-cache",
+        "Referrer-Policy": "no-referrer",
+        "Accept-Ranges": "bytes",
+    }

@@ -1,0 +1,91 @@
+"""A service with the routes of a chat's files, prompt and skills, over the memory driver, behind the true door."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from cubicle.chat.library import Library
+from cubicle.chat.links import Links
+from cubicle.chat.prompt import Prompt
+from cubicle.chat.uploads import Uploads
+from cubicle.http_api.access import Access
+from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.files import FileRoutes
+from cubicle.http_api.problems import HANDLERS
+from cubicle.http_api.prompt import PromptRoutes
+from cubicle.http_api.skills import SkillRoutes
+from cubicle.http_api.uploads import UploadRoutes
+from cubicle.rules.chats import Chat
+from cubicle.rules.isolation import Isolation
+from cubicle.rules.keys import KeyRing
+from cubicle.sandbox.fleet import Fleet
+from tests.service import fleet_of, serve
+
+
+@dataclass
+class Site:
+    url: str
+    fleet: Fleet
+    links: Links
+    uploads: Uploads
+    client: httpx.AsyncClient
+
+    async def bash(self, chat: Chat, command: str) -> str:
+        async with self.fleet.lease(chat) as machine:
+            end, output = await machine.output(command, timeout=60)
+        assert end.code == 0, output
+        return output.decode()
+
+    async def raw(self, request: bytes) -> tuple[int, bytes]:
+        """A request sent exactly so; (status, everything that came)."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request)
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return int(answer.split(b" ", 2)[1]), answer
+
+
+@asynccontextmanager
+async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
+    ring = KeyRing.parse(options.get("key", ""))
+    mode = options.get("mode", Isolation.LENIENT)
+    links = Links(b"s" * 32, "https://box.example/base", signed=bool(ring))
+    library = Library(None, None, options.get("users"))
+    uploads = Uploads(fleet)
+    app = Starlette(
+        routes=[
+            *PromptRoutes(Prompt(library, links), ring, mode, "https://box.example/base").routes(),
+            *SkillRoutes(library, ring, mode).routes(),
+            *UploadRoutes(uploads, options.get("limit_mb", 8), links.base_url, mode).routes(),
+            *ArchiveRoutes(fleet, mode).routes(),
+            *FileRoutes(fleet, links, mode).routes(),
+        ],
+        middleware=[Middleware(Access, ring, links, (), ())],
+        exception_handlers=HANDLERS,  # type: ignore[arg-type]
+    )
+    async with serve(app) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+        yield Site(url, fleet, links, uploads, client)
+
+
+@pytest.fixture(scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    folder: Path = tmp_path_factory.mktemp("fleet")
+    async with fleet_of(folder) as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+async def site(fleet: Fleet) -> AsyncIterator[Site]:
+    async with site_of(fleet) as site:
+        yield site

@@ -1,0 +1,197 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from cubicle.rules.chats import Chat
+
+CHAT = Chat("files")
+TEXT = b"0123456789" * 1000
+
+
+@pytest.fixture(scope="module")
+async def filled(site):
+    await site.client.post("/api/uploads/files/both.txt", content=b"from uploads")
+    await site.client.post("/api/uploads/files/only-up.txt", content=b"up")
+    await site.bash(
+        CHAT,
+        """cd /mnt/user-data/outputs && printf 'from outputs' > both.txt && mkdir -p sub/deep
+        for i in $(seq 1000); do printf 0123456789; done > ten.txt
+        echo '<script>1</script>' > page.html; echo '<svg/>' > pic.svg; echo x > 'odd "name";%.txt'; echo pdf > a.pdf
+        echo home > ~/both.txt; echo home > ~/home.txt; echo secret > ~/.hidden; echo deep > sub/deep/x; : > empty
+        touch -d '2024-05-06 07:08:09.5 UTC' ten.txt""",
+    )
+    return site
+
+
+async def test_outputs_come_first_then_uploads_then_the_workspace(filled):
+    for path, content in (
+        ("both.txt", b"from outputs"),
+        ("only-up.txt", b"up"),
+        ("home.txt", b"home\n"),
+        ("uploads/both.txt", b"from uploads"),
+        ("workspace/both.txt", b"home\n"),
+        ("outputs/both.txt", b"from outputs"),
+        ("sub/deep/x", b"deep\n"),
+        ("empty", b""),
+    ):
+        answer = await filled.client.get(f"/files/files/{path}")
+        assert (answer.status_code, answer.content) == (200, content), path
+
+
+async def test_a_file_carries_type_size_version_and_a_wall(filled):
+    answer = await filled.client.get("/files/files/ten.txt")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["content-length"] == "10000"
+    assert answer.headers["last-modified"] == "Mon, 06 May 2024 07:08:09 GMT"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["accept-ranges"] == "bytes"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["content-disposition"].startswith("inline")
+    assert answer.content == TEXT
+    head = await filled.client.head("/files/files/ten.txt")
+    assert head.headers["content-length"] == "10000"
+    assert head.content == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "walled"), [("page.html", True), ("pic.svg", True), ("ten.txt", False), ("a.pdf", False)]
+)
+async def test_what_a_browser_could_run_has_no_rights(filled, name, walled):
+    policy = (await filled.client.get(f"/files/files/{name}")).headers.get("content-security-policy", "")
+    assert policy.startswith("sandbox;") == walled
+    assert "allow-scripts" not in policy
+
+
+@pytest.mark.parametrize(
+    ("range_", "status", "content"),
+    [
+        ("bytes=0-9", 206, TEXT[:10]),
+        ("bytes=5-5", 206, b"5"),
+        ("bytes=9990-", 206, TEXT[9990:]),
+        ("bytes=-3", 206, b"789"),
+        ("bytes=0-99999", 206, TEXT),
+        ("bytes=-99999", 206, TEXT),
+        ("bytes=10000-", 416, None),
+        ("bytes=-0", 416, None),
+        ("bytes=5-4", 200, TEXT),
+        ("bytes=0-1,4-5", 200, TEXT),
+        ("lines=1-2", 200, TEXT),
+        ("bytes=a-b", 200, TEXT),
+        ("bytes=-", 200, TEXT),
+        ("bytes=" + "9" * 40 + "-", 200, TEXT),
+    ],
+)
+async def test_ranges(filled, range_, status, content):
+    answer = await filled.client.get("/files/files/ten.txt", headers={"Range": range_})
+    assert answer.status_code == status
+    if status == 416:
+        assert answer.headers["content-range"] == "bytes */10000"
+        assert answer.headers["content-type"] == "application/problem+json"
+    else:
+        assert answer.content == content
+    if status == 206:
+        start, end = answer.headers["content-range"].removeprefix("bytes ").removesuffix("/10000").split("-")
+        assert TEXT[int(start) : int(end) + 1] == content
+
+
+async def test_a_client_that_has_the_version_gets_no_bytes(filled):
+    first = await filled.client.get("/files/files/ten.txt")
+    tag = first.headers["etag"]
+    for headers in (
+        {"If-None-Match": tag},
+        {"If-None-Match": f'"x", W/{tag}'},
+        {"If-None-Match": "*"},
+        {"If-Modified-Since": first.headers["last-modified"]},
+    ):
+        answer = await filled.client.get("/files/files/ten.txt", headers=headers)
+        assert (answer.status_code, answer.content) == (304, b"")
+        assert answer.headers["etag"] == tag
+    for headers in ({"If-None-Match": '"other"'}, {"If-Modified-Since": "Mon, 06 May 2024 07:08:08 GMT"}):
+        assert (await filled.client.get("/files/files/ten.txt", headers=headers)).status_code == 200
+
+
+async def test_a_range_of_another_version_gets_the_whole(filled):
+    tag = (await filled.client.get("/files/files/ten.txt")).headers["etag"]
+    for condition, status in ((tag, 206), ('"other"', 200), ("Mon, 06 May 2024 07:08:09 GMT", 206), ("nonsense", 200)):
+        headers = {"Range": "bytes=0-0", "If-Range": condition}
+        assert (await filled.client.get("/files/files/ten.txt", headers=headers)).status_code == status
+
+
+async def test_download_makes_an_attachment_whose_name_cannot_break_out(filled):
+    answer = await filled.client.get("/files/files/odd%20%22name%22%3B%25.txt?download=1")
+    assert answer.headers["content-disposition"] == (
+        "attachment; filename=\"odd _name___.txt\"; filename*=UTF-8''odd%20%22name%22%3B%25.txt"
+    )
+
+
+async def test_the_listing_of_the_top_has_all_three_roots(filled):
+    answer = (await filled.client.get("/files/files/")).json()
+    assert answer["path"] == ""
+    found = {(e["root"], e["name"]): e for e in answer["entries"]}
+    assert found[("outputs", "ten.txt")] == {
+        "name": "ten.txt",
+        "kind": "file",
+        "size": 10000,
+        "modified": "2024-05-06T07:08:09Z",
+        "root": "outputs",
+        "url": "https://box.example/base/files/files/ten.txt",
+    }
+    assert found[("outputs", "sub")]["kind"] == "directory"
+    assert found[("uploads", "both.txt")]["url"].endswith("/files/files/uploads/both.txt")
+    assert found[("workspace", "both.txt")]["url"].endswith("/files/files/workspace/both.txt")
+    assert ("workspace", ".hidden") not in found
+    with_hidden = (await filled.client.get("/files/files/?hidden=1")).json()
+    assert ".hidden" in [e["name"] for e in with_hidden["entries"]]
+
+
+async def test_every_url_of_a_listing_leads_to_the_entry(filled):
+    entries = (await filled.client.get("/files/files/")).json()["entries"]
+    for entry in entries:
+        answer = await filled.client.get(entry["url"].removeprefix("https://box.example/base"))
+        assert answer.status_code == 200, entry
+        if entry["kind"] == "file":
+            assert len(answer.content) == entry["size"]
+        else:
+            assert answer.json()["entries"]
+
+
+async def test_a_folder_is_listed_with_and_without_the_slash(filled):
+    for path in ("sub", "sub/", "outputs/sub"):
+        answer = (await filled.client.get(f"/files/files/{path}")).json()
+        assert [(e["name"], e["kind"]) for e in answer["entries"]] == [("deep", "directory")]
+
+
+async def test_a_stopped_chat_is_woken(filled):
+    await filled.fleet.stop(CHAT)
+    assert (await filled.client.get("/files/files/both.txt")).content == b"from outputs"
+
+
+async def test_a_chat_without_a_sandbox_is_empty_and_stays_so(site):
+    assert (await site.client.get("/files/none/")).json() == {"path": "", "entries": [], "complete": True}
+    assert (await site.client.get("/files/none/x")).status_code == 404
+    assert (await site.client.get("/files/none/archive")).status_code == 404
+    assert not site.fleet.has(Chat("none"))
+
+
+async def test_raw_bytes_open_by_the_address_alone_in_an_origin_of_their_own(filled):
+    base = f"/raw/{filled.links.capability(CHAT)}/"
+    answer = await filled.client.get(base + "page.html")
+    assert answer.content == b"<script>1</script>\n"
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith(f"sandbox allow-scripts; default-src https://box.example/base{base} ")
+    assert "allow-same-origin" not in policy
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "set-cookie" not in answer.headers
+    assert (await filled.client.get(base + "sub/")).status_code == 404
+    assert (await filled.client.get("/raw/1.a.b.c/page.html")).status_code == 401
+    assert (await filled.client.get(f"/raw/{filled.links.key(CHAT)}/page.html")).status_code == 401
+
+
+async def test_times_that_no_calendar_has_are_shown_as_some_time(site):
+    await site.bash(
+        Chat("times"),
+        "cd /mnt/user-data/outputs && echo 1 > far && touch -d @99999999999 far && echo 2 > past && touch -d @-9999999 past",
+    )
+    entries = {e["name"]: e for e in (await site.client.get("/files/times/")).json()["entries"]}
+    assert datetime.fromisoformat(entries["past"]["modified"]) == datetime(1970, 1, 1, tzinfo=UTC)
+    assert (await site.client.get("/files/times/far")).status_code == 200

@@ -1,0 +1,195 @@
+import asyncio
+import hashlib
+
+import httpx
+import pytest
+
+from cubicle.rules.chats import Chat
+
+from .conftest import site_of
+
+CHAT = Chat("up")
+
+
+async def test_an_upload_is_in_the_sandbox_and_in_the_list_when_the_answer_comes(site):
+    body = b"caf\xc3\xa9\n" * 1000
+    answer = await site.client.post("/api/uploads/up/notes/r%C3%A9sum%C3%A9.txt", content=body)
+    assert answer.status_code == 201
+    record = answer.json()
+    assert record == {
+        "filename": "notes/résumé.txt",
+        "path": "/mnt/user-data/uploads/notes/résumé.txt",
+        "size": len(body),
+        "sha256": hashlib.sha256(body).hexdigest(),
+        "uri": "file://uploads/up/notes%2Fr%C3%A9sum%C3%A9.txt",
+        "mimeType": "text/plain",
+    }
+    assert (await site.client.get("/api/uploads/up")).json() == {"files": [record]}
+    assert (
+        await site.bash(CHAT, "cat '/mnt/user-data/uploads/notes/résumé.txt' | sha256sum") == record["sha256"] + "  -\n"
+    )
+    assert [u.path for u in await site.uploads.list(CHAT)] == ["notes/résumé.txt"]
+
+
+async def test_an_encoded_slash_is_a_folder_too(site):
+    answer = await site.client.post("/api/uploads/enc/a%2Fb%2Fc.bin", content=b"x")
+    assert answer.json()["filename"] == "a/b/c.bin"
+    assert answer.json()["mimeType"] == "application/octet-stream"
+
+
+async def test_commands_cannot_change_an_upload(site):
+    await site.client.post("/api/uploads/ro/x.txt", content=b"mine")
+    async with site.fleet.lease(Chat("ro")) as machine:
+        end, _ = await machine.output("echo other > /mnt/user-data/uploads/x.txt")
+        assert end.code != 0
+    assert (await site.client.get("/files/ro/x.txt")).content == b"mine"
+
+
+async def test_a_form_with_a_file_is_taken_as_it_streams(site):
+    body = bytes(range(256)) * 8000
+    form = {"other": (None, b"--not--a--boundary--"), "file": ("ignored.bin", body)}
+    answer = await site.client.post("/api/uploads/form/data.bin", files=form)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["sha256"] == hashlib.sha256(body).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "said"),
+    [
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n1\r\n--b--\r\n',
+            "no field",
+        ),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\n123',
+            "breaks off",
+        ),
+        ("multipart/form-data; boundary=b", b"nothing of the kind", "well-formed"),
+        ("multipart/form-data", b"", "boundary"),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\n1\r\n' * 2 + b"--b--\r\n",
+            "more than one",
+        ),
+        ("multipart/form-data; boundary=b", b"--b\r\nX: " + b"y" * 20000 + b"\r\n\r\n1\r\n--b--\r\n", "well-formed"),
+    ],
+)
+async def test_a_broken_form_is_refused_and_nothing_is_kept(site, content_type, body, said):
+    answer = await site.client.post("/api/uploads/bad/f", content=body, headers={"Content-Type": content_type})
+    assert answer.status_code == 400
+    assert said in answer.json()["detail"]
+    assert (await site.client.get("/api/uploads/bad")).json() == {"files": []}
+
+
+async def test_over_the_limit_is_refused_and_nothing_is_kept(site):
+    big = b"x" * (8 * 1024**2 + 1)
+
+    async def unannounced():
+        for start in range(0, len(big), 65536):
+            yield big[start : start + 65536]
+
+    for content in (big, unannounced()):
+        try:
+            answer = await site.client.post("/api/uploads/large/f", content=content)
+        except httpx.WriteError:
+            continue  # the service hung up in the middle of what it had refused
+        assert answer.status_code == 413
+        assert answer.headers["content-type"] == "application/problem+json"
+    answer = await site.client.post("/api/uploads/large/f", files={"file": big})
+    assert answer.status_code == 413
+    assert (await site.client.post("/api/uploads/large/fits", content=big[:-1])).status_code == 201
+    assert await site.bash(Chat("large"), "ls -A /mnt/user-data/uploads") == "fits\n"
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(site):
+    host, _, port = site.url.removeprefix("http://").rpartition(":")
+    await site.client.post("/api/uploads/broken/old", content=b"old")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /api/uploads/broken/old HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + b"n" * 5000)
+    await writer.drain()
+    await asyncio.sleep(0.2)
+    writer.close()
+    await asyncio.sleep(0.3)
+    assert (await site.client.get("/files/broken/old")).content == b"old"
+    assert await site.bash(Chat("broken"), "ls -A /mnt/user-data/uploads") == "old\n"
+
+
+async def test_delete_removes_and_says_when_there_is_nothing(site):
+    await site.client.post("/api/uploads/del/a/b.txt", content=b"1")
+    assert (await site.client.delete("/api/uploads/del/a/b.txt")).status_code == 204
+    assert (await site.client.delete("/api/uploads/del/a/b.txt")).status_code == 404
+    assert (await site.client.delete("/api/uploads/del/a")).status_code == 404
+    assert (await site.client.delete("/api/uploads/nobody/x")).status_code == 404
+    assert not site.fleet.has(Chat("nobody"))
+
+
+async def test_a_folder_in_the_way_is_a_conflict(site):
+    await site.client.post("/api/uploads/clash/a/b", content=b"1")
+    assert (await site.client.post("/api/uploads/clash/a", content=b"2")).status_code == 409
+    assert (await site.client.post("/api/uploads/clash/a/b/c", content=b"2")).status_code == 409
+
+
+async def test_a_chat_without_a_sandbox_has_no_uploads_and_gets_no_sandbox(site):
+    assert (await site.client.get("/api/uploads/nothing-yet")).json() == {"files": []}
+    assert not site.fleet.has(Chat("nothing-yet"))
+
+
+async def test_readers_of_a_file_that_is_replaced_get_one_version_whole(site):
+    size = 3_000_000
+    versions = [bytes([letter]) * size for letter in b"ab"]
+    await site.client.post("/api/uploads/swap/f", content=versions[0])
+    done = asyncio.Event()
+
+    async def write():
+        for turn in range(12):
+            await site.client.post("/api/uploads/swap/f", content=versions[turn % 2])
+        await site.client.delete("/api/uploads/swap/f")
+        done.set()
+
+    async def read():
+        seen = 0
+        while not done.is_set():
+            answer = await site.client.get("/files/swap/f")
+            if answer.status_code == 200:
+                assert answer.content in versions
+                seen += 1
+            else:
+                assert answer.status_code in (404, 503)
+        return seen
+
+    _, *counts = await asyncio.gather(write(), read(), read(), read())
+    assert sum(counts) > 3
+
+
+async def test_a_thousand_files_are_ordinary(site):
+    gate = asyncio.Semaphore(16)
+
+    async def send(number):
+        async with gate:
+            answer = await site.client.post(f"/api/uploads/many/f{number:04}", content=b"%d" % number)
+            assert answer.status_code == 201
+
+    await asyncio.gather(*(send(n) for n in range(1000)))
+    files = (await site.client.get("/api/uploads/many")).json()["files"]
+    assert [f["filename"] for f in files] == [f"f{n:04}" for n in range(1000)]
+    assert all(f["sha256"] for f in files)
+
+
+async def test_a_restarted_service_works_out_the_sums_again(site, fleet):
+    await site.client.post("/api/uploads/sums/x", content=b"abc")
+    async with site_of(fleet) as again:
+        (record,) = (await again.client.get("/api/uploads/sums")).json()["files"]
+    assert record["sha256"] == hashlib.sha256(b"abc").hexdigest()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://[", "https://box.example.evil.example"])
+async def test_a_page_of_another_site_changes_nothing(site, origin):
+    await site.client.post("/api/uploads/csrf/kept", content=b"1")
+    headers = {"Origin": origin}
+    assert (await site.client.post("/api/uploads/csrf/x", content=b"1", headers=headers)).status_code == 403
+    assert (await site.client.delete("/api/uploads/csrf/kept", headers=headers)).status_code == 403
+    for own in (site.url, "https://box.example"):
+        answer = await site.client.post("/api/uploads/csrf/kept", content=b"2", headers={"Origin": own})
+        assert answer.status_code == 201
