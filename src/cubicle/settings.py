@@ -150,7 +150,6 @@ class Settings(BaseSettings):
         parts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(p.strip() for p in parts if p.strip())
 
-    @field_validator("api_keys_file", mode="before")
     @field_validator("api_keys_file", "skills_dir", "user_skills_dir", mode="before")
     @classmethod
     def _empty_is_none(cls, value: Any) -> Any:

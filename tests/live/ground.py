@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import shutil
 from collections.abc import AsyncIterator
@@ -16,8 +15,10 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cubicle import settings
+from cubicle.chat.screens import Screens
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.http_api import failures
+from cubicle.http_api import problems
 from cubicle.http_api.bridge import Limits
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.live import LiveRoutes
@@ -30,7 +31,7 @@ from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.machine import Machine
 
 ROOT = Path(__file__).parents[2]
-IMAGES = Path("/var/lib/cubicle/images/bases")
+IMAGES = settings.load().image_dir / "bases"
 
 
 class Tenant:
@@ -64,14 +65,14 @@ class Service:
             yield machine
 
 
-def application(fleet: Fleet, limits: Limits | None = None, public_base_url: str = "") -> Starlette:
+def application(fleet: Fleet, screens: Screens, limits: Limits | None = None, public_base_url: str = "") -> Starlette:
     routes = [
         *TerminalRoutes(fleet, limits).routes(),
-        *LiveRoutes(fleet).routes(),
+        *LiveRoutes(fleet, screens).routes(),
         *BrowserRoutes(fleet, public_base_url, limits).routes(),
     ]
     guards = [Middleware(OriginGuard, known=[public_base_url]), Middleware(Tenant)]
-    return Starlette(routes=routes, middleware=guards, exception_handlers=dict(failures.HANDLERS))
+    return Starlette(routes=routes, middleware=guards, exception_handlers=dict(problems.HANDLERS))
 
 
 @asynccontextmanager
@@ -79,9 +80,9 @@ async def serving(
     driver: Driver, folder: Path, *, limits: Limits | None = None, ws: str = "websockets-sansio", ping: float = 20.0
 ) -> AsyncIterator[Service]:
     """The service on a free port of the loopback; its sandboxes are deleted at the end."""
-    async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet:
+    async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet, Screens() as screens:
         config = uvicorn.Config(
-            application(fleet, limits),
+            application(fleet, screens, limits),
             host="127.0.0.1",
             port=0,
             ws=ws,  # type: ignore[arg-type]
@@ -121,14 +122,18 @@ def ttyd_command() -> str | None:
     for root in sorted(IMAGES.glob("*/rootfs")):
         loaders = sorted((root / "usr/lib").glob("ld-linux-*")) + sorted((root / "usr/lib64").glob("ld-linux-*"))
         if loaders and (root / "usr/bin/ttyd").exists():
-            return f"exec {loaders[0]} --library-path {root}/usr/lib/{triple} {root}/usr/bin/ttyd"
+            libraries = root / "usr/lib" / triple
+            # The plug-in is looked for in this folder alone, so that nothing else of the image reaches tmux.
+            plugin = f"mkdir -p ~/.local/lib && ln -sf {libraries}/libwebsockets-evlib_uv.so ~/.local/lib/"
+            program = f"{loaders[0]} --library-path {libraries} {root}/usr/bin/ttyd"
+            return f"{plugin}\nLD_LIBRARY_PATH=~/.local/lib exec {program}"
     return None
 
 
 def browser_program() -> Path | None:
     """The program of the sandbox image that starts the browser."""
     path = ROOT / "image/root/usr/local/bin/cubicle-browser"
-    return path if path.exists() else Path(os.environ["CUBICLE_BROWSER"]) if "CUBICLE_BROWSER" in os.environ else None
+    return path if shutil.which("chromium") else None
 
 
 async def provide(machine: Machine) -> None:

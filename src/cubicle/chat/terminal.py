@@ -19,11 +19,17 @@ SESSION = "main"
 LOG = "/home/assistant/.cache/cubicle/ttyd.log"
 
 _START_LIMIT = 15.0
-_TMUX = (
-    "tmux -u start-server ; set -g history-limit 50000 ; set -sg escape-time 10 ; set -g status off ; set -g mouse on ; "
-    "set -g set-clipboard on ; set -g focus-events on ; set -g window-size latest ; set -g default-terminal tmux-256color ; "
-    f"new-session -A -s {SESSION}"
+_OPTIONS = (
+    "-g history-limit 50000",
+    "-sg escape-time 10",
+    "-g status off",
+    "-g mouse on",
+    "-g set-clipboard on",
+    "-g focus-events on",
+    "-g window-size latest",
+    "-g default-terminal tmux-256color",
 )
+_TMUX = " ; ".join(("tmux -u start-server", *(f"set {option}" for option in _OPTIONS), f"new-session -A -s {SESSION}"))
 _TTYD = "ttyd --port {port} --interface 127.0.0.1 --writable --ping-interval 30 --cwd /home/assistant"
 _SCRIPT = """
 command -v ttyd >/dev/null && command -v tmux >/dev/null || exit 127

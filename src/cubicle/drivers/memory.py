@@ -46,7 +46,9 @@ cd /
 exec "$python" -I -S /run/cubicle/guest.pyz "$config"
 """
 # A new network namespace has a loopback that is down: SIOCSIFFLAGS with IFF_UP.
-_LOOPBACK_UP = "import fcntl,socket; fcntl.ioctl(socket.socket(), 0x8914, b'lo'.ljust(16, b'\\0') + b'\\1'.ljust(24, b'\\0'))"
+_LOOPBACK_UP = (
+    "import fcntl,socket; fcntl.ioctl(socket.socket(), 0x8914, b'lo'.ljust(16, b'\\0') + b'\\1'.ljust(24, b'\\0'))"
+)
 
 
 class MemoryDriver:

@@ -3,6 +3,9 @@
 Arguments: list, or kill PID. Exit code 3: no coding agent runs as that process.
 """
 
+from __future__ import annotations
+
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +16,7 @@ AGENTS = ("claude", "codex", "opencode", "gemini")
 INTERPRETERS = ("node", "nodejs", "bun", "deno", "python3", "python", "sh", "bash")
 
 
-def read(path):
+def read(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(65536)
@@ -21,11 +24,11 @@ def read(path):
         return b""
 
 
-def words(pid):
-    return [word.decode("utf-8", "replace") for word in read("/proc/%s/cmdline" % pid).split(b"\0") if word]
+def words(pid: int | str) -> list[str]:
+    return [word.decode("utf-8", "replace") for word in read(f"/proc/{pid}/cmdline").split(b"\0") if word]
 
 
-def agent(command):
+def agent(command: list[str]) -> bool:
     """Whether this command line is a coding agent: by its program, or by the script that an interpreter runs."""
     if not command:
         return False
@@ -41,20 +44,20 @@ def agent(command):
     )
 
 
-def status(pid):
+def status(pid: int | str) -> list[bytes] | None:
     """The fields of /proc/PID/stat behind the name; None if it is gone or a zombie."""
-    fields = read("/proc/%s/stat" % pid).rpartition(b")")[2].split()
+    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return fields if len(fields) > 21 and fields[0] not in (b"Z", b"X") else None
 
 
-def booted():
+def booted() -> int:
     for line in read("/proc/stat").splitlines():
         if line.startswith(b"btime "):
             return int(line.split()[1])
     return 0
 
 
-def listing():
+def listing() -> None:
     tick, page, boot = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE"), booted()
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -69,12 +72,12 @@ def listing():
             "cpu_seconds": (int(fields[11]) + int(fields[12])) / tick,
             "memory_bytes": int(fields[21]) * page,
         }
-        print(json.dumps(record))
+        sys.stdout.write(json.dumps(record) + "\n")
 
 
-def family(root):
+def family(root: int) -> list[int]:
     """The process and everything below it."""
-    children = {}
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         fields = status(name) if name.isdigit() else None
         if fields is not None:
@@ -85,15 +88,13 @@ def family(root):
     return found
 
 
-def send(pids, number):
+def send(pids: list[int], number: int) -> None:
     for pid in pids:
-        try:
+        with contextlib.suppress(OSError):
             os.kill(pid, number)
-        except OSError:
-            pass
 
 
-def kill(pid):
+def kill(pid: int) -> int:
     if pid <= 1 or status(pid) is None or not agent(words(pid)):
         return 3
     pids = family(pid)

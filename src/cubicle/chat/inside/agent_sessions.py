@@ -1,19 +1,23 @@
 """Lists the coding agents' saved sessions, or prints a page of one, as JSON lines.
 
-Arguments: list FOLDER MOST, or page FILE AFTER MOST. A session is a JSONL file that an agent wrote; it can be large, and
-it can hold anything, so lines are read one by one up to a limit and what is no JSON object is passed over.
+Arguments: list FOLDER MOST, or page FILE AFTER MOST. A session is a JSONL file that an agent wrote; it can be large,
+and it can hold anything, so lines are read one by one up to a limit and what is no JSON object is passed over.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 LONGEST_LINE = 4 * 1024 * 1024
 LONGEST_TEXT = 16 * 1024
 LONGEST_FILE = 64 * 1024 * 1024
 
 
-def records(path, after=0):
+def records(path: str, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
     """(offset behind the line, record) of every line that holds a JSON object."""
     with open(path, "rb") as file:
         file.seek(after)
@@ -33,11 +37,15 @@ def records(path, after=0):
                 yield file.tell(), record
 
 
-def field(value, name):
+def say(record: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(record) + "\n")
+
+
+def field(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def parts(record):
+def parts(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """(kind, text) of what a message holds."""
     content = field(record.get("message"), "content")
     if isinstance(content, str):
@@ -49,17 +57,17 @@ def parts(record):
         elif kind == "thinking":
             yield "thinking", block.get("thinking")
         elif kind == "tool_use":
-            yield "tool", "%s %s" % (block.get("name"), json.dumps(block.get("input"), ensure_ascii=False))
+            yield "tool", f"{block.get('name')} {json.dumps(block.get('input'), ensure_ascii=False)}"
         elif kind == "tool_result":
             inner = block.get("content")
             if isinstance(inner, list):
-                inner = "\n".join(str(field(piece, "text") or "[%s]" % field(piece, "type")) for piece in inner)
+                inner = "\n".join(str(field(piece, "text") or f"[{field(piece, 'type')}]") for piece in inner)
             yield "result", inner
 
 
-def summary(path):
+def summary(path: str) -> dict[str, Any] | None:
     """One session in short; None if the file holds no conversation."""
-    found = {"session_id": os.path.basename(path)[: -len(".jsonl")], "turns": 0}
+    found: dict[str, Any] = {"session_id": os.path.basename(path)[: -len(".jsonl")], "turns": 0}
     for _, record in records(path):
         kind, stamp = record.get("type"), record.get("timestamp")
         if isinstance(stamp, str):
@@ -83,8 +91,8 @@ def summary(path):
     return found if "started_at" in found or found["turns"] else None
 
 
-def listing(folder, most):
-    files = []
+def listing(folder: str, most: int) -> None:
+    files: list[tuple[float, str]] = []
     try:
         projects = [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     except OSError:
@@ -105,10 +113,10 @@ def listing(folder, most):
         if found is not None:
             found["modified"] = modified
             found["path"] = path
-            print(json.dumps(found))
+            say(found)
 
 
-def page(path, after, most):
+def page(path: str, after: int, most: int) -> None:
     count, position = 0, after
     for position, record in records(path, after):
         role = record.get("type")
@@ -122,12 +130,12 @@ def page(path, after, most):
         if isinstance(record.get("summary"), str):
             shown = [{"kind": "text", "text": record["summary"][:LONGEST_TEXT], "cut": False}]
         if shown:
-            print(json.dumps({"role": role, "at": str(record.get("timestamp") or "")[:40], "parts": shown[:50]}))
+            say({"role": role, "at": str(record.get("timestamp") or "")[:40], "parts": shown[:50]})
             count += 1
         if count >= most:
-            print(json.dumps({"next": position}))
+            say({"next": position})
             return
-    print(json.dumps({"next": None}))
+    say({"next": None})
 
 
 if sys.argv[1] == "list":
