@@ -61,11 +61,14 @@ class Watcher:
         )
 
     async def that(self, wanted: Callable[[dict[str, Any]], bool], limit: float = 15.0) -> dict[str, Any]:
-        async with asyncio.timeout(limit):
-            while True:
-                told = await self.hear()
-                if isinstance(told, dict) and wanted(told):
-                    return told
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    told = await self.hear()
+                    if isinstance(told, dict) and wanted(told):
+                        return told
+        except TimeoutError:
+            raise AssertionError(f"not heard within {limit} s; heard was {self.heard[-12:]}") from None
 
     async def picture(self, limit: float = 15.0) -> Picture:
         async with asyncio.timeout(limit):

@@ -47,6 +47,7 @@ class Screen:
         self.driving = Driving(self)
         self.interest = 0
         self.left = asyncio.Event()
+        self._shown = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # ---- its life
@@ -75,10 +76,11 @@ class Screen:
 
     async def _begin(self) -> None:
         await self._devtools.call("Target.setDiscoverTargets", discover=True)
-        listed = await self._devtools.call("Target.getTargets")
-        for info in listed.get("targetInfos") or ():
-            if isinstance(info, dict):
-                self._found(info)
+        await self._look()
+        if self.tabs:
+            with suppress(TimeoutError):  # a page that hangs does not answer; viewers see that it is there
+                async with asyncio.timeout(_ANSWER_LIMIT):
+                    await self._shown.wait()
 
     async def _keep(self) -> None:
         """The heartbeat, only while the browser answers; and the end of a lease that nobody lengthens."""
@@ -87,12 +89,24 @@ class Screen:
             await asyncio.sleep(_TICK)
             ticks += 1
             self.driving.expire()
-            if ticks % _BEAT_EVERY == 0:
-                try:
-                    await self._devtools.call("Browser.getVersion", limit=_ANSWER_LIMIT)
-                except DevToolsError:
-                    continue
-                self.tell_all(type="heartbeat")
+            with suppress(DevToolsError):
+                await self._look()
+                if ticks % _BEAT_EVERY == 0:
+                    self.tell_all(type="heartbeat")
+
+    async def _look(self) -> None:
+        """See which tabs there are: a title that a page sets itself is no event."""
+        listed = (await self._devtools.call("Target.getTargets", limit=_ANSWER_LIMIT)).get("targetInfos")
+        changed = False
+        for info in listed if isinstance(listed, list) else ():
+            if isinstance(info, dict):
+                known = self.tabs.get(viewing.short(info.get("targetId"), 100))
+                if known is None:
+                    self._found(info)
+                else:
+                    changed |= known.rename(info)
+        if changed:
+            self.tell_tabs()
 
     def _farewell(self, reason: str) -> None:
         self.left.set()
@@ -211,6 +225,7 @@ class Screen:
         if self.active is not None and self.active.casting:
             self.active.hush()
         self.active = tab
+        self._shown.set()
         self._latest = None
         self.recast()
         self.tell_tabs()
