@@ -22,7 +22,7 @@ from cubicle.sandbox.driver import NotRunning, Seen, StartFailed, State, Unusabl
 
 _START_LIMIT = 10.0
 _ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "PATH": "/home/assistant/.local/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": "/home/assistant",
     "USER": "assistant",
     "LANG": "C.UTF-8",
@@ -30,7 +30,7 @@ _ENVIRONMENT = {
 }
 _SCRIPT = """
 set -e
-folder=$1 python=$2 config=$3
+folder=$1 python=$2 config=$3 loopback=$4
 mount -t tmpfs none /home && mkdir /home/assistant && mount --bind "$folder/home" /home/assistant
 mount -t tmpfs none /mnt && mkdir -p /mnt/user-data/uploads /mnt/user-data/outputs /mnt/skills
 mount -t tmpfs -o mode=0755 none /run && mkdir -m 0700 /run/cubicle && mkdir /run/cubicle/uploads /run/cubicle/skills
@@ -41,15 +41,21 @@ mount --bind "$folder/skills" /mnt/skills && mount -o remount,ro,bind /mnt/skill
 cp "$folder/guest.pyz" /run/cubicle/guest.pyz
 mount --bind "$folder/tmp" /tmp
 mount -t proc proc /proc
+[ -z "$loopback" ] || "$python" -I -S -c "$loopback"
 cd /
 exec "$python" -I -S /run/cubicle/guest.pyz "$config"
 """
+# A new network namespace has a loopback that is down: SIOCSIFFLAGS with IFF_UP.
+_LOOPBACK_UP = (
+    "import fcntl,socket; fcntl.ioctl(socket.socket(), 0x8914, b'lo'.ljust(16, b'\\0') + b'\\1'.ljust(24, b'\\0'))"
+)
 
 
 class MemoryDriver:
-    """The driver contract over plain host processes."""
+    """The driver contract over plain host processes. With `own_network`, ports of one sandbox are not another's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, own_network: bool = False) -> None:
+        self._own_network = own_network
         self._folder = folder / "memory"
         self._owners = folder / "memory-owners"
         self._root = os.geteuid() == 0
@@ -125,11 +131,13 @@ class MemoryDriver:
 
     def _spawn(self, place: Path, fd: int, config: str) -> int:
         more = [] if self._root else ["--user", "--map-root-user"]
+        more += ["--net"] if self._own_network else []
         with (place / "log").open("wb") as output:
             child = subprocess.Popen(
                 [
                     *("unshare", *more, "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
                     *("/bin/sh", "-c", _SCRIPT, "sh", str(place), _python(), config),
+                    _LOOPBACK_UP if self._own_network else "",
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

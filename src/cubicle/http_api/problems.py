@@ -8,6 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cubicle.chat.agents import NoSuchProcess, NoSuchSession
+from cubicle.chat.browser import BrowserUnavailable, NoBrowser
+from cubicle.chat.terminal import TerminalUnavailable
 from cubicle.rules import problems
 from cubicle.rules.chats import BadChatId
 from cubicle.rules.isolation import ChatIdMissing
@@ -43,6 +46,10 @@ def problem_of(error: Exception) -> Problem:
             return problems.bad_request(str(error))
         case NoSandbox():
             return Problem(404, "This chat has no sandbox.")
+        case NoSuchProcess() | NoSuchSession():
+            return Problem(404, str(error))
+        case NoBrowser() | BrowserUnavailable() | TerminalUnavailable():
+            return Problem(503, str(error))
         case SandboxError():
             return Problem(503, "The sandbox of this chat is not available now. Try again.")
         case HTTPException(status_code=405):

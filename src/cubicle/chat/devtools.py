@@ -1,0 +1,136 @@
+"""A DevTools connection to a sandbox's browser: calls, notices, events. Everything it says is hostile JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cubicle.chat import browser
+from cubicle.chat.websocket import WebSocketClient
+from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.machine import Machine
+
+_MOST_WAITING = 4096
+_CALL_LIMIT = 10.0
+
+
+class DevToolsError(SandboxError):
+    """The browser refused a call, or did not answer it in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, in one attached target or, without a session, in the browser."""
+
+    session: str
+    method: str
+    params: dict[str, Any]
+
+
+class DevTools:
+    """One connection. `closed` is set when it is over."""
+
+    def __init__(self, socket: WebSocketClient, on_event: Callable[[Event], None]) -> None:
+        self._socket = socket
+        self._on_event = on_event
+        self._next = 1
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._outbox: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+        self.closed = asyncio.Event()
+
+    async def call(
+        self, method: str, session: str = "", *, limit: float = _CALL_LIMIT, **params: Any
+    ) -> dict[str, Any]:
+        """Ask for something and wait for the answer."""
+        if self.closed.is_set():
+            raise DevToolsError("The browser is gone.")
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        number = self._post(method, session, params)
+        self._waiting[number] = answer
+        try:
+            async with asyncio.timeout(limit):
+                return await answer
+        except TimeoutError:
+            raise DevToolsError(f"The browser did not answer within {limit:g} s.") from None
+        finally:
+            self._waiting.pop(number, None)
+
+    def tell(self, method: str, session: str = "", **params: Any) -> None:
+        """Ask for something whose answer nobody needs."""
+        self._post(method, session, params)
+
+    def _post(self, method: str, session: str, params: dict[str, Any]) -> int:
+        number = self._next
+        self._next += 1
+        message: dict[str, Any] = {"id": number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        try:
+            self._outbox.put_nowait(json.dumps(message))
+        except asyncio.QueueFull:
+            self.end()
+        return number
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._socket.send(await self._outbox.get())
+        except SandboxError:
+            self.end()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                self._take(await self._socket.receive())
+        except SandboxError:
+            self.end()
+
+    def _take(self, text: str | bytes) -> None:
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(message, dict):
+            return
+        number, method = message.get("id"), message.get("method")
+        if isinstance(number, int):
+            waiting = self._waiting.get(number)
+            if waiting is not None and not waiting.done():
+                result = message.get("result")
+                if isinstance(result, dict):
+                    waiting.set_result(result)
+                else:
+                    waiting.set_exception(DevToolsError(str(message.get("error"))[:500]))
+        elif isinstance(method, str):
+            params, session = message.get("params"), message.get("sessionId")
+            fields = params if isinstance(params, dict) else {}
+            self._on_event(Event(session if isinstance(session, str) else "", method, fields))
+
+    def end(self) -> None:
+        """It is over: whoever waits for an answer hears so."""
+        self.closed.set()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(DevToolsError("The browser is gone."))
+
+
+@asynccontextmanager
+async def attached(machine: Machine, on_event: Callable[[Event], None]) -> AsyncIterator[DevTools]:
+    """A connection to the whole browser, for as long as the block lasts. NoBrowser when there is none."""
+    socket = await browser.connect(machine, await browser.endpoint(machine))
+    devtools = DevTools(socket, on_event)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(devtools._read()), group.create_task(devtools._write())]
+            try:
+                yield devtools
+            finally:
+                for task in tasks:
+                    task.cancel()
+    finally:
+        devtools.end()
+        await socket.close()

@@ -1,0 +1,310 @@
+"""A chat's browser as people see it: attached to once, shown to many, driven by one of them at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from cubicle.chat import devtools
+from cubicle.chat.browser import NoBrowser
+from cubicle.chat.devtools import DevTools, DevToolsError, Event
+from cubicle.chat.driving import Driving
+from cubicle.chat.prompts import Prompt, Prompts
+from cubicle.chat.tab import Tab
+from cubicle.chat.viewer import Frame, Viewer
+from cubicle.rules import viewing
+from cubicle.rules.closing import BROKEN
+from cubicle.rules.scaling import Scaling
+from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.machine import Machine
+
+_MOST_TABS = 50
+_TICK = 1.0
+_BEAT_EVERY = 5
+_ANSWER_LIMIT = 4.0
+
+
+class Screen:
+    """Lives while somebody watches. `run` does the work; viewers come and go meanwhile."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._devtools: DevTools
+        self._group = asyncio.TaskGroup()
+        self._sessions: dict[str, Tab] = {}
+        self._seq = 0
+        self._latest: Frame | None = None
+        self._count = 0
+        self._scaling = Scaling()
+        self._state = {"browser": "running", "reason": ""}
+        self.tabs: dict[str, Tab] = {}
+        self.active: Tab | None = None
+        self.viewers: dict[str, Viewer] = {}
+        self.prompts = Prompts()
+        self.driving = Driving(self)
+        self.interest = 0
+        self.left = asyncio.Event()
+        self._shown = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # ---- its life
+
+    async def run(self) -> None:
+        """Until the last viewer left, or the browser is gone."""
+        reason = "The browser ended."
+        try:
+            async with devtools.attached(self._machine, self._on_event) as self._devtools, self._group:
+                await self._begin()
+                self.ready.set_result(None)
+                watch = self._group.create_task(self._keep())
+                ends = [self._group.create_task(event.wait()) for event in (self.left, self._devtools.closed)]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in (watch, *ends):
+                    task.cancel()
+                self._devtools.end()
+        except* (NoBrowser, DevToolsError) as errors:
+            reason = str(errors.exceptions[0])
+        except* SandboxError:
+            reason = "The sandbox went away."
+        finally:
+            if not self.ready.done():
+                self.ready.set_result(None)
+            self._farewell(reason if self._machine.alive else "The sandbox went away.")
+
+    async def _begin(self) -> None:
+        await self._devtools.call("Target.setDiscoverTargets", discover=True)
+        await self._look()
+        if self.tabs:
+            with suppress(TimeoutError):  # a page that hangs does not answer; viewers see that it is there
+                async with asyncio.timeout(_ANSWER_LIMIT):
+                    await self._shown.wait()
+
+    async def _keep(self) -> None:
+        """The heartbeat, only while the browser answers; and the end of a lease that nobody lengthens."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(_TICK)
+            ticks += 1
+            self.driving.expire()
+            with suppress(DevToolsError):
+                await self._look()
+                if ticks % _BEAT_EVERY == 0:
+                    self.tell_all(type="heartbeat")
+
+    async def _look(self) -> None:
+        """See which tabs there are: a title that a page sets itself is no event."""
+        listed = (await self._devtools.call("Target.getTargets", limit=_ANSWER_LIMIT)).get("targetInfos")
+        changed = False
+        for info in listed if isinstance(listed, list) else ():
+            if isinstance(info, dict):
+                known = self.tabs.get(viewing.short(info.get("targetId"), 100))
+                if known is None:
+                    self._found(info)
+                else:
+                    changed |= known.rename(info)
+        if changed:
+            self.tell_tabs()
+
+    def _farewell(self, reason: str) -> None:
+        self.left.set()
+        for viewer in self.viewers.values():
+            viewer.tell(type="state", browser="closed", reason=viewing.short(reason))
+            viewer.end(BROKEN, reason)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the background; what the browser refuses of it is nobody's failure."""
+
+        async def doing() -> None:
+            with suppress(DevToolsError):
+                await work
+
+        self._group.create_task(doing())
+
+    def browser_tell(self, method: str, **params: Any) -> None:
+        self._devtools.tell(method, **params)
+
+    # ---- viewers
+
+    def enter(self) -> Viewer:
+        self._count += 1
+        viewer = Viewer(f"v{self._count}")
+        self.viewers[viewer.id] = viewer
+        height = self._latest.height if self._latest else 800
+        viewer.tell(type="hello", version=1, viewer=viewer.id, viewport={"w": 1280, "h": height})
+        viewer.tell(type="state", **self._state)
+        viewer.tell(**self._tabs())
+        viewer.tell(**self.driving.record(viewer))
+        for prompt in self.prompts:
+            if prompt.kind == "dialog":
+                viewer.tell(**prompt.record())
+        if self._latest is not None:
+            viewer.show(self._latest)
+        self.recast()
+        return viewer
+
+    def leave(self, viewer: Viewer) -> None:
+        self.viewers.pop(viewer.id, None)
+        self.driving.left(viewer)
+        if not self.left.is_set():
+            self.recast()
+
+    def tell_all(self, **message: Any) -> None:
+        for viewer in self.viewers.values():
+            viewer.tell(**message)
+
+    def acknowledge(self, viewer: Viewer, seq: int) -> None:
+        took = viewer.acknowledge(seq, asyncio.get_running_loop().time())
+        if took is not None:
+            self._scaling.acknowledged(took)
+            self.recast()
+
+    def recast(self) -> None:
+        """Have pictures come in the width that the viewers need now; none while nobody looks."""
+        tab = self.active
+        if tab is None or not tab.session:
+            return
+        wanted = [viewer.width for viewer in self.viewers.values() if viewer.visible]
+        width = self._scaling.width(wanted) if wanted else 0
+        if width and width != tab.casting:
+            tab.cast(width)
+        elif not width and tab.casting:
+            tab.hush()
+
+    # ---- tabs
+
+    def _tabs(self) -> dict[str, Any]:
+        shown = self.active
+        return {
+            "type": "tabs",
+            "tabs": [tab.record() for tab in self.tabs.values()],
+            "active": shown.id if shown else "",
+            "back": shown.back if shown else False,
+            "forward": shown.forward if shown else False,
+            "loading": shown.loading if shown else False,
+        }
+
+    def tell_tabs(self) -> None:
+        self.tell_all(**self._tabs())
+
+    def _found(self, info: dict[str, Any]) -> None:
+        id = viewing.short(info.get("targetId"), 100)
+        if info.get("type") != "page" or not id or id in self.tabs or len(self.tabs) >= _MOST_TABS:
+            return
+        tab = self.tabs[id] = Tab(self._devtools, id)
+        tab.rename(info)
+        self.start(self._attach(tab))
+        self.tell_tabs()
+
+    async def _attach(self, tab: Tab) -> None:
+        await tab.attach(lambda session: self._sessions.__setitem__(session, tab))
+        tab.watch()
+        tab.catch_choosers(self.driving.holder is not None)
+        if self.active is None:
+            self._front(tab)
+
+    def _lost(self, id: str) -> None:
+        tab = self.tabs.pop(id, None)
+        if tab is None:
+            return
+        self._sessions.pop(tab.session, None)
+        self.forget(prompt for prompt in self.prompts if prompt.tab == id)
+        if self.active is tab:
+            self.active = None
+            rest = [one for one in self.tabs.values() if one.session]
+            if rest:
+                self._front(next((one for one in reversed(rest) if one.visible), rest[-1]))
+        self.tell_tabs()
+
+    def _front(self, tab: Tab) -> None:
+        """Show this tab to everybody."""
+        if tab is self.active:
+            return
+        if self.active is not None and self.active.casting:
+            self.active.hush()
+        self.active = tab
+        self._shown.set()
+        self._latest = None
+        self.recast()
+        self.tell_tabs()
+
+    # ---- what the browser says
+
+    def _on_event(self, event: Event) -> None:
+        params = event.params
+        if not event.session:
+            info = params.get("targetInfo")
+            if isinstance(info, dict):
+                known = self.tabs.get(viewing.short(info.get("targetId"), 100))
+                if known is None:
+                    self._found(info)
+                elif known.rename(info):
+                    self.tell_tabs()
+            elif event.method == "Target.targetDestroyed":
+                self._lost(viewing.short(params.get("targetId"), 100))
+            return
+        tab = self._sessions.get(event.session)
+        if tab is not None:
+            self._on_tab_event(tab, event.method, params)
+
+    def _on_tab_event(self, tab: Tab, method: str, params: dict[str, Any]) -> None:
+        match method:
+            case "Page.screencastFrame":
+                self._on_frame(tab, params)
+            case "Page.screencastVisibilityChanged":
+                tab.visible = params.get("visible") is True
+                if tab.visible:
+                    self._front(tab)
+            case "Page.frameStartedLoading" | "Page.frameStoppedLoading" if params.get("frameId") == tab.id:
+                tab.loading = method == "Page.frameStartedLoading"
+                self.tell_tabs()
+            case "Page.frameNavigated":
+                frame = params.get("frame")
+                if isinstance(frame, dict) and not frame.get("parentId"):
+                    self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
+                    self.set_state("running", "")
+                    self.start(self._read_history(tab))
+            case "Page.navigatedWithinDocument":
+                self.start(self._read_history(tab))
+            case "Page.javascriptDialogOpening":
+                self.tell_all(**self.prompts.dialog(tab.id, params).record())
+            case "Page.javascriptDialogClosed":
+                self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind == "dialog")
+            case "Page.fileChooserOpened":
+                self.start(self.driving.choose_files(tab, params))
+            case "Page.downloadWillBegin" | "Page.downloadProgress":
+                self.driving.download(params)
+            case "Inspector.targetCrashed":
+                self.set_state("crashed", "This page crashed. Reload it.")
+
+    def _on_frame(self, tab: Tab, params: dict[str, Any]) -> None:
+        if tab is not self.active or not tab.casting:
+            return  # not acknowledged, so no more of them come
+        tab.tell("Page.screencastFrameAck", sessionId=params.get("sessionId"))
+        metadata, data = params.get("metadata"), params.get("data")
+        if not isinstance(metadata, dict) or not isinstance(data, str):
+            return
+        self._seq += 1
+        width = viewing.number(metadata.get("deviceWidth"), 1, 20_000, 1280)
+        height = viewing.number(metadata.get("deviceHeight"), 1, 20_000, 800)
+        self._latest = Frame(self._seq, tab.id, width, height, round(time.time(), 3), data)
+        for viewer in self.viewers.values():
+            viewer.show(self._latest)
+
+    async def _read_history(self, tab: Tab) -> None:
+        await tab.read_history()
+        self.tell_tabs()
+
+    def set_state(self, browser: str, reason: str) -> None:
+        state = {"browser": browser, "reason": reason}
+        if state != self._state:
+            self._state = state
+            self.tell_all(type="state", **state)
+
+    def forget(self, closed: Iterable[Prompt]) -> None:
+        """These prompts are no longer open."""
+        for prompt in list(closed):
+            if self.prompts.close(prompt.id):
+                self.tell_all(type="gone", id=prompt.id)

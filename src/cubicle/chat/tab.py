@@ -1,0 +1,191 @@
+"""One tab of a chat's browser, attached to once: its pictures, its state, and what a person does in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from cubicle.chat import page_scripts
+from cubicle.chat.devtools import DevTools, DevToolsError
+from cubicle.rules import viewing
+from cubicle.rules.keyboard import virtual_key
+
+UPLOADS = "/mnt/user-data/uploads"
+_QUALITY = 60
+_LOOK_LIMIT = 0.4
+_MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
+
+
+class Tab:
+    """A page target. Until it is attached, it has a title and nothing else."""
+
+    def __init__(self, devtools: DevTools, id: str) -> None:
+        self._devtools = devtools
+        self.id = id
+        self.session = ""
+        self.title = ""
+        self.url = ""
+        self.visible = False
+        self.loading = False
+        self.back = False
+        self.forward = False
+        self.frame_id = ""
+        self.casting = 0
+        """Width of the frames that come; 0 while none do."""
+
+    def record(self) -> dict[str, str]:
+        return {"id": self.id, "title": self.title, "url": self.url}
+
+    def rename(self, info: dict[str, Any]) -> bool:
+        """Take title and address from a target's description; whether they changed."""
+        before = (self.title, self.url)
+        self.title, self.url = viewing.short(info.get("title")), viewing.short(info.get("url"))
+        return before != (self.title, self.url)
+
+    async def attach(self, on_session: Callable[[str], None]) -> None:
+        """Begin to hear what happens in it."""
+        answer = await self._devtools.call("Target.attachToTarget", targetId=self.id, flatten=True)
+        self.session = viewing.short(answer.get("sessionId"), 100)
+        on_session(self.session)
+        await self.call("Page.enable")
+        await self.read_history()
+
+    async def call(self, method: str, *, limit: float = 10.0, **params: Any) -> dict[str, Any]:
+        return await self._devtools.call(method, self.session, limit=limit, **params)
+
+    def tell(self, method: str, **params: Any) -> None:
+        if self.session:
+            self._devtools.tell(method, self.session, **params)
+
+    # ---- pictures
+
+    def cast(self, width: int) -> None:
+        """Have pictures of this width come; a first one comes at once."""
+        if self.casting:
+            self.tell("Page.stopScreencast")
+        self.casting = width
+        self.tell("Page.startScreencast", format="jpeg", quality=_QUALITY, maxWidth=width, maxHeight=width)
+
+    def watch(self) -> None:
+        """Hear when it comes to the front, by pictures that are never asked on."""
+        if not self.casting:
+            self.tell("Page.startScreencast", format="jpeg", quality=1, maxWidth=16, maxHeight=16)
+
+    def hush(self) -> None:
+        """No more pictures, only word of when it comes to the front."""
+        self.casting = 0
+        self.tell("Page.stopScreencast")
+        self.watch()
+
+    # ---- state
+
+    async def read_history(self) -> None:
+        history = await self.call("Page.getNavigationHistory")
+        index, entries = history.get("currentIndex"), history.get("entries")
+        if isinstance(index, int) and isinstance(entries, list):
+            self.back, self.forward = index > 0, index + 1 < len(entries)
+
+    async def travel(self, by: int) -> None:
+        history = await self.call("Page.getNavigationHistory")
+        index, entries = history.get("currentIndex"), history.get("entries")
+        if isinstance(index, int) and isinstance(entries, list) and 0 <= index + by < len(entries):
+            entry = entries[index + by]
+            if isinstance(entry, dict):
+                self.tell("Page.navigateToHistoryEntry", entryId=entry.get("id"))
+
+    # ---- what a person does
+
+    def mouse(self, said: viewing.Mouse) -> None:
+        self.tell(
+            "Input.dispatchMouseEvent",
+            type=_MOUSE[said.event],
+            x=said.x,
+            y=said.y,
+            button=said.button,
+            buttons=said.buttons,
+            clickCount=said.clicks,
+            modifiers=said.modifiers,
+        )
+
+    def wheel(self, said: viewing.Wheel) -> None:
+        self.tell(
+            "Input.dispatchMouseEvent",
+            type="mouseWheel",
+            x=said.x,
+            y=said.y,
+            deltaX=said.dx,
+            deltaY=said.dy,
+            modifiers=said.modifiers,
+        )
+
+    def key(self, said: viewing.Key) -> None:
+        """A key by itself inserts nothing; Enter does, since it is what submits and breaks lines."""
+        kind: dict[str, Any] = {"type": "keyUp" if said.event == "up" else "rawKeyDown"}
+        if said.event == "down" and said.key == "Enter":
+            kind = {"type": "keyDown", "text": "\r"}
+        number = virtual_key(said.code, said.key)
+        self.tell(
+            "Input.dispatchKeyEvent",
+            **kind,
+            key=said.key,
+            code=said.code,
+            location=said.location,
+            modifiers=said.modifiers,
+            autoRepeat=said.repeat,
+            isKeypad=said.location == 3,
+            windowsVirtualKeyCode=number,
+            nativeVirtualKeyCode=number,
+        )
+
+    def insert(self, text: str) -> None:
+        self.tell("Input.insertText", text=text)
+
+    def compose(self, said: viewing.Composition) -> None:
+        self.tell("Input.imeSetComposition", text=said.text, selectionStart=said.start, selectionEnd=said.end)
+
+    async def selection(self, cut: bool) -> str:
+        """The selected text of the focused frame or field."""
+        expression = f"{page_scripts.SELECTION}({json.dumps(cut)})"
+        answer = await self.call(
+            "Runtime.evaluate", limit=2, expression=expression, returnByValue=True, userGesture=cut
+        )
+        return viewing.short(_value(answer), viewing.MOST_MESSAGE)
+
+    async def popup_at(self, x: float, y: float) -> tuple[dict[str, Any], str] | None:
+        """The list or picker that a press here would open outside the frames, and a handle of its field."""
+        try:
+            found = await self.call("DOM.getNodeForLocation", limit=_LOOK_LIMIT, x=int(x), y=int(y))
+            node = found.get("backendNodeId")
+            resolved = await self.call("DOM.resolveNode", limit=_LOOK_LIMIT, backendNodeId=node, objectGroup="cubicle")
+            handle = resolved.get("object")
+            object_id = viewing.short(handle.get("objectId"), 200) if isinstance(handle, dict) else ""
+            popup = _value(await self.run(object_id, page_scripts.POPUP_OF, limit=_LOOK_LIMIT))
+        except DevToolsError:
+            return None
+        if not isinstance(popup, dict):
+            return None
+        self.tell("Runtime.callFunctionOn", objectId=object_id, functionDeclaration=page_scripts.FOCUS)
+        return popup, object_id
+
+    async def run(self, object_id: str, function: str, *arguments: Any, limit: float = 5.0) -> dict[str, Any]:
+        return await self.call(
+            "Runtime.callFunctionOn",
+            limit=limit,
+            objectId=object_id,
+            functionDeclaration=function,
+            arguments=[{"value": argument} for argument in arguments],
+            returnByValue=True,
+            userGesture=True,
+        )
+
+    def take_files(self, node: int, names: list[str]) -> None:
+        self.tell("DOM.setFileInputFiles", backendNodeId=node, files=[f"{UPLOADS}/{name}" for name in names])
+
+    def catch_choosers(self, caught: bool) -> None:
+        self.tell("Page.setInterceptFileChooserDialog", enabled=caught)
+
+
+def _value(answer: dict[str, Any]) -> Any:
+    result = answer.get("result")
+    return result.get("value") if isinstance(result, dict) else None

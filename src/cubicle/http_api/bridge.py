@@ -1,0 +1,150 @@
+"""The relay between a client's WebSocket and one in a sandbox: the same for the terminal and for DevTools.
+
+The backend is dialled before the client is accepted. Either end's close closes the other. Each direction has one
+message on its way at a time, so a slow reader on one side stops the writer on the other through TCP itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from cubicle.chat.browser import NoBrowser
+from cubicle.chat.websocket import ConnectionOver, WebSocketClient
+from cubicle.rules import closing
+from cubicle.rules.chats import BadChatId
+from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fleet import NoSandbox
+from cubicle.sandbox.machine import MachineError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one relayed connection may do."""
+
+    most: int = 16 * 1024**2
+    """Largest message from the client, in bytes."""
+    idle: float = 12 * 3600.0
+    """Seconds without a message either way after which the connection is closed."""
+    silence: float = 20.0
+    """Seconds of silence after which the backend is pinged, and again until it counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one end came to its end, as the other is told."""
+
+    code: int
+    reason: str = ""
+
+
+class Bridge:
+    """One client and one backend, for as long as both are there."""
+
+    def __init__(self, client: WebSocket, backend: WebSocketClient, limits: Limits) -> None:
+        self._client = client
+        self._backend = backend
+        self._limits = limits
+        self._moved = asyncio.get_running_loop().time()
+        self._delivering = False
+
+    async def run(self) -> None:
+        """Relay until one end closes; then close the other."""
+        ending = Ending(closing.BROKEN)
+        try:
+            async with asyncio.TaskGroup() as group:
+                ends = [group.create_task(end) for end in (self._inward(), self._outward(), self._watch())]
+                done, rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                ending = done.pop().result()
+                for task in rest:
+                    task.cancel()
+        finally:
+            await self._backend.close(ending.code, ending.reason)
+            await hang_up(self._client, ending.code, ending.reason)
+
+    async def _inward(self) -> Ending:
+        """Client to backend."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                event = await self._client.receive()
+                if event["type"] == "websocket.disconnect":
+                    return Ending(closing.passed_on(event.get("code")), closing.reason(event.get("reason") or ""))
+                data = event.get("bytes")
+                message = event["text"] if data is None else data
+                if len(message) > self._limits.most:
+                    return Ending(closing.TOO_BIG, f"A message is over {self._limits.most} bytes.")
+                self._moved = loop.time()
+                await self._backend.send(message)
+        except ConnectionOver as over:
+            return Ending(closing.passed_on(over.code), closing.reason(over.reason))
+        except SandboxError:
+            return Ending(closing.BROKEN, "The sandbox went away.")
+
+    async def _outward(self) -> Ending:
+        """Backend to client."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                message = await self._backend.receive()
+                self._moved = loop.time()
+                self._delivering = True
+                if isinstance(message, str):
+                    await self._client.send_text(message)
+                else:
+                    await self._client.send_bytes(message)
+                self._delivering = False
+        except ConnectionOver as over:
+            return Ending(closing.passed_on(over.code), closing.reason(over.reason))
+        except SandboxError:
+            return Ending(closing.BROKEN, "The sandbox went away.")
+        except WebSocketDisconnect as left:
+            return Ending(closing.passed_on(left.code))
+
+    async def _watch(self) -> Ending:
+        """Find a backend that hangs, and a connection that nobody uses. The server itself pings the client."""
+        loop = asyncio.get_running_loop()
+        asked_at = -1
+        while True:
+            await asyncio.sleep(self._limits.silence)
+            if loop.time() - self._moved > self._limits.idle:
+                return Ending(closing.GOING_AWAY, "Nobody used this connection for a long time.")
+            if self._delivering:
+                asked_at = -1  # the client is slow; what the backend says cannot be heard meanwhile
+            elif asked_at == self._backend.heard:
+                return Ending(closing.BROKEN, "The program in the sandbox does not answer.")
+            else:
+                asked_at = self._backend.heard
+                try:
+                    await self._backend.ping()
+                except SandboxError:
+                    return Ending(closing.BROKEN, "The sandbox went away.")
+
+
+async def hang_up(client: WebSocket, code: int, reason: str = "") -> None:
+    """Close a client's WebSocket, whatever state it is in; a page only sees a code if it was accepted first."""
+    try:
+        if client.application_state is WebSocketState.CONNECTING:
+            offered = client.scope.get("subprotocols") or [None]
+            await client.accept(offered[0])
+        if client.client_state is WebSocketState.CONNECTED and client.application_state is WebSocketState.CONNECTED:
+            await client.close(code, closing.reason(reason))
+    except (RuntimeError, WebSocketDisconnect):
+        pass  # it is gone already
+
+
+@asynccontextmanager
+async def refusing(client: WebSocket) -> AsyncIterator[None]:
+    """Turns what cannot be reached into the close codes of the service."""
+    try:
+        yield
+    except (NoSandbox, BadChatId) as error:
+        await hang_up(client, closing.NO_SUCH_CHAT, str(error))
+    except (NoBrowser, MachineError) as error:
+        await hang_up(client, closing.NOT_RUNNING, str(error))
+    except SandboxError as error:
+        await hang_up(client, closing.BROKEN, str(error))

@@ -1,0 +1,123 @@
+"""The browser's routes: status, start, DevTools over HTTP with rewritten addresses, and both DevTools sockets."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from cubicle.chat import browser
+from cubicle.http_api.bridge import Bridge, Limits, refusing
+from cubicle.http_api.chats import chat_of
+from cubicle.http_api.terminal import is_up
+from cubicle.rules import devtools
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.machine import MachineError
+
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_QUESTIONS = ("", "/list", "/version", "/protocol", "/new")
+
+
+class BrowserRoutes:
+    """Everything under /browser/<chat> but the page and the live view."""
+
+    def __init__(self, fleet: Fleet, public_base_url: str = "", limits: Limits | None = None) -> None:
+        self._fleet = fleet
+        self._public = public_base_url.rstrip("/")
+        self._limits = limits or Limits(most=browser.MOST_MESSAGE)
+        self._browsers = browser.Browsers()
+
+    def routes(self) -> list[BaseRoute]:
+        base = "/browser/{chat}"
+        asked = [
+            Route(f"{base}/json{question}{slash}", partial(self.json, "/json" + question), methods=["GET", "PUT"])
+            for question in (*_QUESTIONS, "/activate/{page}", "/close/{page}")
+            for slash in ("", "/")
+        ]
+        return [
+            Route(f"{base}/status", self.status),
+            Route(f"{base}/start", self.start, methods=["POST"]),
+            *asked,
+            WebSocketRoute(f"{base}/devtools/page/{{page}}", self.page_socket),
+            WebSocketRoute(f"{base}/devtools/browser/{{page}}", self.browser_socket),
+            WebSocketRoute(base, self.own_socket),
+            WebSocketRoute(f"{base}/", self.own_socket),
+        ]
+
+    async def status(self, request: Request) -> Response:
+        chat = chat_of(request)
+        pages = None
+        if is_up(self._fleet, chat):
+            async with self._fleet.lease(chat, create=False) as machine:
+                pages = await browser.pages(machine)
+        return JSONResponse({"running": pages is not None, "pages": pages or []})
+
+    async def start(self, request: Request) -> Response:
+        async with self._fleet.lease(chat_of(request)) as machine:
+            started = await self._browsers.start(machine)
+        return JSONResponse({"running": True, "started": started})
+
+    async def json(self, question: str, request: Request) -> Response:
+        """DevTools' own answers. The query of /json/new goes along as it came: it is the address to open."""
+        page = request.path_params.get("page", "none")
+        if not _ID.fullmatch(page):
+            return Response("No such target", 404, media_type="text/plain")
+        target = question.replace("{page}", page)
+        if target == "/json/new" and request.url.query:
+            target += "?" + _without_key(request.url.query)
+        async with self._fleet.lease(chat_of(request), create=False) as machine:
+            answer = await browser.ask(machine, request.method, target)
+        body = answer.body
+        if target != "/json/protocol":
+            body = devtools.rewritten(body, self._base(request), _key(request))
+        is_json = answer.content_type.startswith("application/json")
+        return Response(
+            body,
+            answer.status if 200 <= answer.status < 600 else 502,
+            headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"},
+            media_type="application/json" if is_json else "text/plain",
+        )
+
+    async def page_socket(self, client: WebSocket) -> None:
+        await self._relay(client, "page")
+
+    async def browser_socket(self, client: WebSocket) -> None:
+        await self._relay(client, "browser")
+
+    async def own_socket(self, client: WebSocket) -> None:
+        """The browser's endpoint under the bare address, for clients that are given a WebSocket address only."""
+        await self._relay(client, None)
+
+    async def _relay(self, client: WebSocket, kind: str | None) -> None:
+        async with refusing(client), self._fleet.lease(chat_of(client), create=False) as machine:
+            if kind is None:
+                path = await browser.endpoint(machine)
+            else:
+                path = f"/devtools/{kind}/{client.path_params['page']}"
+                if devtools.socket_path(path) is None:
+                    raise MachineError("not-found", "There is no such page.")
+            backend = await browser.connect(machine, path)
+            try:
+                await client.accept()
+                await Bridge(client, backend, self._limits).run()
+            finally:
+                backend.abort()
+
+    def _base(self, request: HTTPConnection) -> str:
+        """The address of this chat's browser, as WebSocket clients reach it."""
+        root = self._public or f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}"
+        return f"{re.sub('^http', 'ws', root)}/browser/{request.path_params['chat']}"
+
+
+def _key(request: HTTPConnection) -> str:
+    """A signed link's key goes along into the addresses: whoever came by it has nothing else to show."""
+    key = request.query_params.get("key", "")
+    return f"?key={key}" if re.fullmatch(r"[A-Za-z0-9._~-]{1,512}", key) else ""
+
+
+def _without_key(query: str) -> str:
+    return "&".join(part for part in query.split("&") if not part.startswith("key="))

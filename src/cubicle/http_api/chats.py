@@ -1,0 +1,12 @@
+"""Whose chat a path names: the id from the path, the tenant from the key that let the request in."""
+
+from __future__ import annotations
+
+from starlette.requests import HTTPConnection
+
+from cubicle.rules.chats import Chat
+
+
+def chat_of(connection: HTTPConnection) -> Chat:
+    """The chat of `{chat}` in the path. The gate before the routes sets `state.tenant`. Raises BadChatId."""
+    return Chat(connection.path_params["chat"], connection.state.tenant)

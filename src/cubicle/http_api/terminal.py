@@ -1,0 +1,107 @@
+"""The terminal's routes: status, start, the relayed WebSocket, and the coding agents that run or ran."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from cubicle.chat import agents, terminal
+from cubicle.chat.websocket import WebSocketClient
+from cubicle.http_api.bridge import Bridge, Limits, refusing
+from cubicle.http_api.chats import chat_of
+from cubicle.rules.chats import Chat
+from cubicle.sandbox.driver import State
+from cubicle.sandbox.fleet import Fleet, NoSandbox
+
+MOST_INPUT = 1024**2
+MOST_OUTPUT = 4 * 1024**2
+
+
+def is_up(fleet: Fleet, chat: Chat) -> bool:
+    """Whether the chat's sandbox runs now: looking at one that sleeps does not wake it."""
+    seen = fleet.state(chat)
+    return seen is not None and seen.state is State.RUNNING
+
+
+class TerminalRoutes:
+    """Everything under /terminal/<chat>/ but the page."""
+
+    def __init__(self, fleet: Fleet, limits: Limits | None = None) -> None:
+        self._fleet = fleet
+        self._limits = limits or Limits(most=MOST_INPUT)
+        self._terminals = terminal.Terminals()
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/terminal/{chat}/status", self.status),
+            Route("/terminal/{chat}/start-ttyd", self.start, methods=["POST"]),
+            WebSocketRoute("/terminal/{chat}/ws", self.socket),
+            Route("/terminal/{chat}/sessions", self.sessions),
+            Route("/terminal/{chat}/sessions/{session}", self.transcript),
+            Route("/terminal/{chat}/processes", self.processes),
+            Route("/terminal/{chat}/processes/{pid:int}/kill", self.kill, methods=["POST"]),
+        ]
+
+    async def status(self, request: Request) -> Response:
+        chat = chat_of(request)
+        running = False
+        if is_up(self._fleet, chat):
+            async with self._fleet.lease(chat, create=False) as machine:
+                running = await terminal.is_running(machine)
+        return JSONResponse({"running": running, "port": terminal.PORT})
+
+    async def start(self, request: Request) -> Response:
+        async with self._fleet.lease(chat_of(request)) as machine:
+            started = await self._terminals.start(machine)
+        return JSONResponse({"running": True, "started": started})
+
+    async def socket(self, client: WebSocket) -> None:
+        """Relay to ttyd; the open connection is a lease, so the sandbox stays up."""
+        async with refusing(client), self._fleet.lease(chat_of(client), create=False) as machine:
+            backend = await WebSocketClient.open(
+                machine, terminal.PORT, "/ws", most=MOST_OUTPUT, subprotocols=[terminal.SUBPROTOCOL]
+            )
+            try:
+                offered = terminal.SUBPROTOCOL in client.scope.get("subprotocols", ())
+                await client.accept(terminal.SUBPROTOCOL if offered else None)
+                await Bridge(client, backend, self._limits).run()
+            finally:
+                backend.abort()
+
+    async def sessions(self, request: Request) -> Response:
+        chat = chat_of(request)
+        if not self._fleet.has(chat):
+            return JSONResponse({"sessions": []})
+        async with self._fleet.lease(chat, create=False) as machine:
+            found = await agents.sessions(machine)
+        return JSONResponse({"sessions": [session.record() for session in found]})
+
+    async def transcript(self, request: Request) -> Response:
+        """A page of one saved session: `?after=` is the `next` of the page before."""
+        chat = chat_of(request)
+        if not self._fleet.has(chat):
+            raise NoSandbox("This chat has no sandbox yet.")
+        after = request.query_params.get("after", "0")
+        async with self._fleet.lease(chat, create=False) as machine:
+            page = await agents.transcript(
+                machine, request.path_params["session"], int(after) if after.isdecimal() and len(after) < 16 else 0
+            )
+        return JSONResponse(page.record())
+
+    async def processes(self, request: Request) -> Response:
+        chat = chat_of(request)
+        if not is_up(self._fleet, chat):
+            return JSONResponse({"processes": []})
+        async with self._fleet.lease(chat, create=False) as machine:
+            found = await agents.processes(machine)
+        return JSONResponse({"processes": [process.record() for process in found]})
+
+    async def kill(self, request: Request) -> Response:
+        chat, pid = chat_of(request), request.path_params["pid"]
+        if not is_up(self._fleet, chat):
+            raise agents.NoSuchProcess(f"No coding agent runs as process {pid}.")
+        async with self._fleet.lease(chat, create=False) as machine:
+            await agents.kill(machine, pid)
+        return JSONResponse({"killed": True, "pid": pid})

@@ -1,0 +1,28 @@
+"""Close codes of WebSockets: ours, and which of another's may be passed on."""
+
+from __future__ import annotations
+
+GOING_AWAY = 1001
+TOO_BIG = 1009
+BROKEN = 1011
+NOT_ALLOWED = 4401
+NO_SUCH_CHAT = 4404
+NOT_RUNNING = 4503
+
+_MOST_REASON = 123
+_ON_THE_WIRE = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
+
+
+def passed_on(code: int | None) -> int:
+    """The code to close the one side with when the other closed with this one.
+
+    1005, 1006 and 1015 say how a connection ended and may never be sent; unknown ones are not passed on either.
+    """
+    if code is not None and (code in _ON_THE_WIRE or 3000 <= code <= 4999):
+        return code
+    return BROKEN
+
+
+def reason(text: str) -> str:
+    """A reason that fits into a close frame."""
+    return text.encode("utf-8", "replace")[:_MOST_REASON].decode("utf-8", "ignore")
