@@ -37,6 +37,8 @@ const MATCHES = {
 function SearchBar({ screen, onClose }: { screen: Screen; onClose: () => void }) {
   const text = useSignal("");
   const found = useSignal("");
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
   useEffect(() => {
     const listener = screen.search.onDidChangeResults(({ resultIndex, resultCount }) => {
       found.value = resultCount ? `${resultIndex + 1} of ${resultCount}` : "No match";
@@ -51,7 +53,7 @@ function SearchBar({ screen, onClose }: { screen: Screen; onClose: () => void })
   return (
     <search class="terminal-search">
       <input
-        autoFocus
+        ref={field}
         type="search"
         aria-label="Search in the terminal"
         placeholder="Search"
@@ -82,7 +84,7 @@ function PasteGuard({ screen, text }: { screen: Screen; text: string }) {
     if (paste !== null) screen.paste(paste);
     screen.focus();
   };
-  const lines = text.split(/\r\n|\r|\n/);
+  const lines = text.replace(/\r?\n$/, "").split(/\r\n|\r|\n/);
   const shown = text.slice(0, SHOWN_OF_PASTE).split(/\r\n|\r|\n/).map(shownName).join("\n");
   return (
     <Dialog title={`Paste ${lines.length.toLocaleString()} lines?`} onClose={() => done(null)}>
@@ -201,12 +203,13 @@ export function TerminalPanel({ addresses, alone }: { addresses: Addresses; alon
       }}
     >
       <header class="bar">
-        <Icon name="terminal" />
+        <Icon name="terminal" class="wide-only" />
         <Heading>Terminal</Heading>
         <span class={`chip ${tone}`} role="status">
           {word}
         </span>
-        <span class="muted cut grow">{shownName(screen.title.value)}</span>
+        <span class="muted cut grow wide-only">{shownName(screen.title.value)}</span>
+        <span class="grow phone-only" />
         <Tools screen={screen} searching={searching.value} onSearch={() => search(!searching.value)} />
         {alone && <ThemeButton />}
       </header>
