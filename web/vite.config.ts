@@ -12,7 +12,6 @@ const PDF_DATA: [folder: string, ending: RegExp][] = [
   ["cmaps", /\.bcmap$/],
   ["standard_fonts", /\.(pfb|ttf)$/],
   ["wasm", /^(jbig2|openjpeg|qcms_bg)\.wasm$/],
-  ["iccs", /\.icc$/],
 ];
 
 function pdfData(): Plugin {
@@ -30,11 +29,36 @@ function pdfData(): Plugin {
   };
 }
 
+/** Every browser that runs these pages takes woff2: the two older copies of each font of KaTeX stay out. */
+function onlyWoff2(): Plugin {
+  return {
+    name: "only-woff2",
+    enforce: "pre",
+    transform(code, id) {
+      return id.includes("katex.min.css") ? code.replace(/,url\([^)]*\.(woff|ttf)\) format\("[a-z]+"\)/g, "") : null;
+    },
+  };
+}
+
+/** One layout engine of mermaid is larger than all the rest of it; diagrams that name it say that it is left out. */
+function withoutElk(): Plugin {
+  return {
+    name: "without-elk",
+    enforce: "pre",
+    load(id) {
+      return /mermaid\/dist\/.*\/elk-[\w]+\.mjs$/.test(id)
+        ? 'export function render() { throw new Error("the ELK layout is not included"); }'
+        : null;
+    },
+  };
+}
+
 export default defineConfig({
   root: here,
   // Relative addresses: the pages work under any path prefix.
   base: "./",
-  plugins: [pdfData()],
+  plugins: [pdfData(), onlyWoff2(), withoutElk()],
+  resolve: { dedupe: ["katex"] },
   build: {
     outDir: out,
     emptyOutDir: true,
