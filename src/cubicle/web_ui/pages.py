@@ -1,0 +1,182 @@
+"""The handlers of the pages: each answers with a shell of HTML that carries a few facts for its script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from cubicle.rules.chats import BadChatId, Chat
+from cubicle.web_ui.assets import STATIC, AssetFiles, Assets
+from cubicle.web_ui.policy import page_policy, viewer_policy
+
+RawBase = Callable[[Request, str], str]
+"""From a request and a chat id: the way from the root of the service to that chat's untrusted bytes, such as
+`raw/<capability>/`; empty when there is none."""
+
+_SHELL = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1, interactive-widget=resizes-content">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<link rel="icon" href="{static}icon.svg">
+{links}
+</head>
+<body data-page="{data}">
+<div id="app"><noscript>This page needs JavaScript.</noscript></div>
+<script type="module" src="{script}" crossorigin></script>
+</body>
+</html>
+"""
+
+_REFUSAL = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{title}</title></head>
+<body><h1>{title}</h1><p>{detail}</p></body>
+</html>
+"""
+
+
+def _no_raw(request: Request, chat: str) -> str:
+    return ""
+
+
+def root_of(request: Request) -> str:
+    """The relative way from the address that the browser shows to the root of the service.
+
+    It is counted on the raw path, where an encoded slash is still encoded, as it is for the browser. Relative
+    ways hold under any prefix that a proxy puts in front, whether the service was told of it or not.
+    """
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    prefix = str(request.scope.get("root_path", "")).encode()
+    own = raw[len(prefix) :] if prefix and raw.startswith(prefix) else raw
+    return "../" * (own.count(b"/") - 1) or "./"
+
+
+class Pages:
+    """All pages of the service. `embedders` are the origins that may frame them."""
+
+    def __init__(
+        self, *, embedders: Sequence[str] = (), raw_base: RawBase = _no_raw, static: Path = STATIC
+    ) -> None:
+        self._assets = Assets(static)
+        self._raw_base = raw_base
+        self._page_policy = page_policy(embedders)
+        self._viewer_policy = viewer_policy(embedders)
+
+    def routes(self) -> list[BaseRoute]:
+        """The page routes, and the built assets under /static."""
+        files = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
+        return [
+            Route("/login", self.login),
+            Route("/admin", self.admin),
+            Route("/preview/{chat}", self.with_slash),
+            Route("/preview/{chat}/{path:path}", self.preview),
+            Route("/browser/{chat}", self.with_slash),
+            Route("/browser/{chat}/", self.browser),
+            Route("/terminal/{chat}", self.with_slash),
+            Route("/terminal/{chat}/", self.terminal),
+            Route("/static/viewer", self.viewer),
+            Mount("/static", app=files),
+        ]
+
+    async def with_slash(self, request: Request) -> Response:
+        """Ways in a page are relative: without the last slash they would all point one folder too high."""
+        last = quote(request.path_params["chat"], safe="")
+        query = request.url.query
+        return RedirectResponse(f"./{last}/{'?' + query if query else ''}", status_code=308)
+
+    async def terminal(self, request: Request) -> Response:
+        return self._of_chat(request, "terminal", "Terminal")
+
+    async def browser(self, request: Request) -> Response:
+        return self._of_chat(request, "live", "Browser")
+
+    async def preview(self, request: Request) -> Response:
+        """The workspace, with a file open when the address names one."""
+        path: str = request.path_params["path"]
+        name = path.rstrip("/").rsplit("/", 1)[-1]
+        return self._of_chat(request, "workspace", name or "Workspace", path=path)
+
+    async def admin(self, request: Request) -> Response:
+        return self._page(request, "admin", "Sandboxes")
+
+    async def login(self, request: Request) -> Response:
+        return self.login_page(request)
+
+    def login_page(self, request: Request, *, message: str = "", status: int = 200) -> Response:
+        """Asks for the key, posted as `key` to /login with `next`; `message` says why the last try failed."""
+        target = request.query_params.get("next", "")
+        return self._page(request, "login", "Sign in", {"next": target, "message": message}, status)
+
+    async def viewer(self, request: Request) -> Response:
+        """The frame that parses hostile files: no facts, no cookies, an opaque origin."""
+        response = self._page(request, "viewer", "Viewer")
+        response.headers["Content-Security-Policy"] = self._viewer_policy
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    def _of_chat(self, request: Request, page: str, title: str, *, path: str = "") -> Response:
+        try:
+            chat = Chat(request.path_params["chat"])
+        except BadChatId as error:
+            return self._answer(_REFUSAL.format(title="Not a chat", detail=escape(str(error))), 400)
+        facts: dict[str, str | bool] = {
+            "chat": chat.id,
+            "path": path,
+            "raw": self._raw_base(request, chat.id),
+            "embed": request.query_params.get("embed") == "1",
+        }
+        return self._page(request, page, f"{title} · {chat.id}", facts)
+
+    def _page(
+        self,
+        request: Request,
+        page: str,
+        title: str,
+        facts: dict[str, str | bool] | None = None,
+        status: int = 200,
+    ) -> Response:
+        root = root_of(request)
+        static = f"{root}static/"
+        entry = self._assets.entry(page)
+        blank: dict[str, str | bool] = {
+            "chat": "", "path": "", "raw": "", "embed": False, "next": "", "message": "",
+        }  # fmt: skip
+        data = {**blank, **(facts or {}), "root": root, "assets": static}
+        links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
+        links += [
+            f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads
+        ]
+        html = _SHELL.format(
+            title=escape(title),
+            static=static,
+            links="\n".join(links),
+            data=escape(json.dumps(data, ensure_ascii=True)),
+            script=f"{static}{escape(entry.script)}",
+        )
+        return self._answer(html, status)
+
+    def _answer(self, html: str, status: int) -> Response:
+        return HTMLResponse(
+            html,
+            status_code=status,
+            headers={
+                "Content-Security-Policy": self._page_policy,
+                # The page can hold a capability: it is for one reader, once.
+                "Cache-Control": "no-store",
+                # Not no-referrer: a form would then post with the origin "null", which the service refuses.
+                "Referrer-Policy": "same-origin",
+                "X-Content-Type-Options": "nosniff",
+                "Cross-Origin-Opener-Policy": "same-origin",
+            },
+        )

@@ -1,0 +1,210 @@
+/** The operator's table of sandboxes. */
+import "./admin.css";
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { bytes, seconds, shownName } from "../common/format";
+import { getJson, request } from "../common/http";
+import { Addresses, type PageData, readPage } from "../common/page";
+import { start } from "../common/start";
+import { Icon } from "../ui/icon";
+import { Dialog, Empty, IconButton, ThemeButton } from "../ui/parts";
+import { toast } from "../ui/toast";
+
+interface Sandbox {
+  chat: string;
+  tenant?: string;
+  state: string;
+  reason?: string;
+  user?: string | null;
+  age_seconds?: number | null;
+  idle_seconds?: number | null;
+  cpu_percent?: number | null;
+  memory_bytes?: number | null;
+  disk_bytes?: number | null;
+  connections?: number | null;
+  last_tool?: string | null;
+}
+
+interface Overview {
+  sandboxes: Sandbox[];
+  totals?: Record<string, number>;
+}
+
+type Deed = { verb: "stop" | "remove"; sandbox: Sandbox };
+
+const EVERY_MS = 5_000;
+
+const COLUMNS: [title: string, value: (s: Sandbox) => string, number: boolean][] = [
+  ["User", (s) => s.user ?? "", false],
+  ["Age", (s) => (s.age_seconds == null ? "" : seconds(s.age_seconds)), true],
+  ["Idle", (s) => (s.idle_seconds == null ? "" : seconds(s.idle_seconds)), true],
+  ["CPU", (s) => (s.cpu_percent == null ? "" : `${s.cpu_percent.toFixed(0)} %`), true],
+  ["Memory", (s) => (s.memory_bytes == null ? "" : bytes(s.memory_bytes)), true],
+  ["Disk", (s) => (s.disk_bytes == null ? "" : bytes(s.disk_bytes)), true],
+  ["Open", (s) => (s.connections == null ? "" : String(s.connections)), true],
+  ["Last tool", (s) => s.last_tool ?? "", false],
+];
+
+function tone(state: string): string {
+  if (state === "running") return "ok";
+  return /fail|error|broken/.test(state) ? "bad" : "";
+}
+
+function SandboxRow({ sandbox, addresses, onDeed }: { sandbox: Sandbox; addresses: Addresses; onDeed: (d: Deed) => void }) {
+  return (
+    <tr>
+      <th scope="row">
+        <a href={addresses.admin(`preview/${encodeURIComponent(sandbox.chat)}/`)}>{shownName(sandbox.chat)}</a>
+      </th>
+      <td>
+        <span class={`chip ${tone(sandbox.state)}`} title={sandbox.reason}>
+          {sandbox.state}
+        </span>
+      </td>
+      {COLUMNS.map(([title, value, number]) => (
+        <td key={title} class={number ? "number" : ""} data-title={title}>
+          {shownName(value(sandbox))}
+        </td>
+      ))}
+      <td class="deeds">
+        <button type="button" disabled={sandbox.state !== "running"} onClick={() => onDeed({ verb: "stop", sandbox })}>
+          Stop
+        </button>
+        <button type="button" class="danger" onClick={() => onDeed({ verb: "remove", sandbox })}>
+          Remove
+        </button>
+      </td>
+    </tr>
+  );
+}
+
+function Confirm({ deed, onYes, onNo }: { deed: Deed; onYes: () => void; onNo: () => void }) {
+  const remove = deed.verb === "remove";
+  return (
+    <Dialog title={`${remove ? "Remove" : "Stop"} the sandbox of ${deed.sandbox.chat}?`} onClose={onNo}>
+      <p>{remove ? "Its files, uploads and outputs are deleted for good." : "What runs in it ends. Its files stay."}</p>
+      <div class="actions">
+        <button type="button" autoFocus onClick={onNo}>
+          Cancel
+        </button>
+        <button type="button" class={remove ? "danger" : "primary"} onClick={onYes}>
+          {remove ? "Remove it" : "Stop it"}
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
+function Admin({ page }: { page: PageData }) {
+  const addresses = useMemo(() => new Addresses(page), [page]);
+  const overview = useSignal<Overview | null>(null);
+  const problem = useSignal("");
+  const filter = useSignal("");
+  const asked = useSignal<Deed | null>(null);
+  const refresh = async () => {
+    try {
+      overview.value = await getJson<Overview>(addresses.admin("api/sandboxes"));
+      problem.value = "";
+    } catch (error) {
+      problem.value = error instanceof Error ? error.message : "The service cannot be reached.";
+    }
+  };
+  useEffect(() => {
+    void refresh();
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible") void refresh();
+    }, EVERY_MS);
+    return () => clearInterval(timer);
+  }, [addresses]);
+  const carryOut = async ({ verb, sandbox }: Deed) => {
+    asked.value = null;
+    const at = addresses.admin(`api/sandboxes/${encodeURIComponent(sandbox.chat)}${verb === "stop" ? "/stop" : ""}`);
+    try {
+      await request(at, { method: verb === "stop" ? "POST" : "DELETE" }, 60_000);
+      toast(verb === "stop" ? "It was stopped." : "It was removed.");
+    } catch (error) {
+      toast(error instanceof Error ? error.message : "It did not work.");
+    }
+    await refresh();
+  };
+  const wanted = filter.value.toLowerCase();
+  const rows = (overview.value?.sandboxes ?? []).filter((s) =>
+    `${s.chat} ${s.user ?? ""} ${s.state} ${s.last_tool ?? ""}`.toLowerCase().includes(wanted),
+  );
+  return (
+    <div class="admin">
+      <header class="bar">
+        <Icon name="server" />
+        <h1>Sandboxes</h1>
+        <span class="muted">{overview.value ? `${rows.length} of ${overview.value.sandboxes.length}` : ""}</span>
+        <span class="grow" />
+        {Object.entries(overview.value?.totals ?? {}).map(([name, value]) => (
+          <span class="chip wide-only" key={name}>{`${value.toLocaleString()} ${name.replaceAll("_", " ")}`}</span>
+        ))}
+        <input
+          type="search"
+          placeholder="Filter"
+          aria-label="Filter sandboxes"
+          value={filter.value}
+          onInput={(event) => {
+            filter.value = event.currentTarget.value;
+          }}
+        />
+        <IconButton icon="reload" label="Look again" onClick={() => void refresh()} />
+        <ThemeButton />
+      </header>
+      {problem.value && (
+        <div class="notice bad" role="alert">
+          <span class="grow">{problem.value}</span>
+          <a class="button" href={addresses.login()}>
+            Sign in
+          </a>
+        </div>
+      )}
+      <main class="admin-body">
+        {overview.value && !rows.length && <Empty icon="server" title="No sandboxes" />}
+        {rows.length > 0 && (
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Chat</th>
+                <th scope="col">State</th>
+                {COLUMNS.map(([title, , number]) => (
+                  <th scope="col" key={title} class={number ? "number" : ""}>
+                    {title}
+                  </th>
+                ))}
+                <th scope="col">
+                  <span class="visually-hidden">Actions</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((sandbox) => (
+                <SandboxRow
+                  key={`${sandbox.tenant ?? ""} ${sandbox.chat}`}
+                  sandbox={sandbox}
+                  addresses={addresses}
+                  onDeed={(deed) => {
+                    asked.value = deed;
+                  }}
+                />
+              ))}
+            </tbody>
+          </table>
+        )}
+      </main>
+      {asked.value && (
+        <Confirm
+          deed={asked.value}
+          onYes={() => asked.value && void carryOut(asked.value)}
+          onNo={() => {
+            asked.value = null;
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+start(<Admin page={readPage()} />);

@@ -1,0 +1,48 @@
+/** Requests to the service, with a limit on every wait and its errors as one type. */
+
+export class HttpError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const LIMIT_MS = 20_000;
+
+export async function problemOf(response: Response): Promise<HttpError> {
+  let detail = `The service answered ${response.status}.`;
+  if (response.headers.get("content-type")?.includes("json")) {
+    const body: unknown = await response.json().catch(() => null);
+    if (body && typeof body === "object") {
+      const { detail: told, title } = body as { detail?: unknown; title?: unknown };
+      if (typeof told === "string") detail = told;
+      else if (typeof title === "string") detail = title;
+    }
+  }
+  return new HttpError(response.status, detail);
+}
+
+export async function request(url: string, init: RequestInit = {}, limit = LIMIT_MS): Promise<Response> {
+  const timeout = AbortSignal.timeout(limit);
+  const signal = init.signal ? AbortSignal.any([init.signal, timeout]) : timeout;
+  let response: Response;
+  try {
+    response = await fetch(url, { ...init, signal });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new HttpError(0, timeout.aborted ? "The service did not answer in time." : "The service cannot be reached.");
+  }
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+export async function getJson<T>(url: string, signal?: AbortSignal): Promise<T> {
+  const response = await request(url, { headers: { accept: "application/json" }, signal: signal ?? null });
+  return (await response.json()) as T;
+}
+
+export async function post(url: string, limit?: number): Promise<void> {
+  await request(url, { method: "POST" }, limit);
+}

@@ -1,0 +1,91 @@
+/** What the server tells a page about itself, and the addresses that follow from it. */
+
+export interface PageData {
+  /** Way from this page to the root of the service, as a relative address: any path prefix works. */
+  root: string;
+  /** The same to the built assets. */
+  assets: string;
+  chat: string;
+  /** File that is open, relative to the chat's files; empty on the other pages. */
+  path: string;
+  /** Way from the root to the chat's untrusted bytes (`raw/<capability>/`); empty when the service has none. */
+  raw: string;
+  embed: boolean;
+  /** Where to go after signing in. */
+  next: string;
+  /** Message of the server to the person, such as why signing in failed. */
+  message: string;
+}
+
+export function readPage(): PageData {
+  return JSON.parse(document.body.dataset.page ?? "{}") as PageData;
+}
+
+export function encodePath(path: string): string {
+  return path.split("/").map(encodeURIComponent).join("/");
+}
+
+/** Every address that the pages use. Absolute from the start, because the workspace changes its own address. */
+export class Addresses {
+  readonly root: URL;
+  readonly #chat: string;
+  readonly #raw: string;
+  /** A signed link's signature: where a cookie cannot go (a frame in another site's page) it must go along. */
+  readonly #key: string | null;
+
+  constructor(page: PageData, location: string = document.location.href) {
+    this.root = new URL(page.root, location);
+    this.#key = new URL(location).searchParams.get("key");
+    this.root.search = "";
+    this.root.hash = "";
+    this.#chat = encodeURIComponent(page.chat);
+    this.#raw = page.raw;
+  }
+
+  #at(path: string): string {
+    const url = new URL(path, this.root);
+    if (this.#key !== null) url.searchParams.set("key", this.#key);
+    return url.href;
+  }
+
+  file(path: string): string {
+    return this.#at(`files/${this.#chat}/${encodePath(path)}`);
+  }
+  listing(path: string): string {
+    const folder = path && !path.endsWith("/") ? `${path}/` : path;
+    return this.file(folder);
+  }
+  download(path: string): string {
+    return this.#at(`files/${this.#chat}/${encodePath(path)}?download=1`);
+  }
+  archive(): string {
+    return this.#at(`files/${this.#chat}/archive`);
+  }
+  upload(name: string): string {
+    return this.#at(`api/uploads/${this.#chat}/${encodePath(name)}`);
+  }
+  preview(path: string): string {
+    return this.#at(`preview/${this.#chat}/${encodePath(path)}`);
+  }
+  raw(path: string): string | null {
+    return this.#raw ? new URL(this.#raw + encodePath(path), this.root).href : null;
+  }
+  events(): string {
+    return this.#at(`api/chats/${this.#chat}/events`);
+  }
+  terminal(tail = ""): string {
+    return this.#at(`terminal/${this.#chat}/${tail}`);
+  }
+  browser(tail = ""): string {
+    return this.#at(`browser/${this.#chat}/${tail}`);
+  }
+  login(): string {
+    return this.#at(`login?next=${encodeURIComponent(document.location.pathname + document.location.search)}`);
+  }
+  admin(tail: string): string {
+    return this.#at(tail);
+  }
+  socket(url: string): string {
+    return url.replace(/^http/, "ws");
+  }
+}

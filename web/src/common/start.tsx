@@ -1,0 +1,19 @@
+/** Puts a page up: styles, theme, corner messages. */
+import "../ui/base.css";
+import { type ComponentChildren, render } from "preact";
+import { Toasts } from "../ui/toast";
+import { followTheme } from "./theme";
+
+export function start(page: ComponentChildren): void {
+  followTheme();
+  const host = document.getElementById("app");
+  if (!host) throw new Error("the page has no #app element");
+  host.replaceChildren();
+  render(
+    <>
+      {page}
+      <Toasts />
+    </>,
+    host,
+  );
+}

@@ -1,0 +1,3 @@
+import { lazy } from "../common/lazy";
+
+export const LazyLive = lazy(async () => (await import("./panel")).LivePanel);

@@ -1,0 +1,5 @@
+import { Addresses, readPage } from "../common/page";
+import { start } from "../common/start";
+import { LivePanel } from "./panel";
+
+start(<LivePanel addresses={new Addresses(readPage())} alone={true} />);

@@ -1,0 +1,245 @@
+/** The live browser with its tools: alone on its page, and as a panel of the workspace. */
+import "./live.css";
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { shownName } from "../common/format";
+import type { Addresses } from "../common/page";
+import { stored } from "../common/stored";
+import { Icon } from "../ui/icon";
+import { IconButton, LinkNotice, ThemeButton } from "../ui/parts";
+import { toast } from "../ui/toast";
+import { capture } from "./capture";
+import { toAddress } from "./input";
+import { Popups } from "./popups";
+import { LiveView } from "./view";
+
+const isText = (value: unknown): value is string => typeof value === "string";
+const driverName = stored("name", "", isText);
+
+function Tabs({ view }: { view: LiveView }) {
+  const off = !view.driving;
+  return (
+    <div class="live-tabs" role="tablist" aria-label="Tabs of the browser">
+      {view.tabs.value.map((tab) => {
+        const active = tab.id === view.active.value;
+        const title = shownName(tab.title || tab.url || "New tab");
+        return (
+          <div class={`live-tab ${active ? "active" : ""}`} key={tab.id} role="presentation">
+            <button
+              type="button"
+              role="tab"
+              aria-selected={active}
+              class="plain cut"
+              title={title}
+              disabled={off && !active}
+              onClick={() => view.drive({ type: "tab", action: "activate", id: tab.id })}
+            >
+              <span class="cut">{title}</span>
+            </button>
+            {!off && (
+              <IconButton
+                icon="close"
+                label={`Close the tab ${title}`}
+                onClick={() => view.drive({ type: "tab", action: "close", id: tab.id })}
+              />
+            )}
+          </div>
+        );
+      })}
+      {!off && <IconButton icon="plus" label="New tab" onClick={() => view.drive({ type: "tab", action: "open" })} />}
+    </div>
+  );
+}
+
+function Address({ view }: { view: LiveView }) {
+  const editing = useSignal<string | null>(null);
+  const url = view.tabs.value.find((t) => t.id === view.active.value)?.url ?? "";
+  return (
+    <form
+      class="grow live-address"
+      onSubmit={(event) => {
+        event.preventDefault();
+        const target = toAddress(editing.value ?? url);
+        if (!target) {
+          toast("That is not an address. Write one such as example.org or localhost:3000.");
+          return;
+        }
+        view.drive({ type: "nav", action: "go", url: target });
+        editing.value = null;
+        (document.activeElement as HTMLElement | null)?.blur();
+      }}
+    >
+      <input
+        aria-label="Address"
+        inputMode="url"
+        autoComplete="off"
+        spellcheck={false}
+        readOnly={!view.driving}
+        value={editing.value ?? shownName(url)}
+        onFocus={(event) => event.currentTarget.select()}
+        onInput={(event) => {
+          editing.value = event.currentTarget.value;
+        }}
+        onBlur={() => {
+          editing.value = null;
+        }}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") event.currentTarget.blur();
+        }}
+      />
+    </form>
+  );
+}
+
+function ControlButton({ view }: { view: LiveView }) {
+  const open = view.link.state.value.kind === "open";
+  switch (view.control.value) {
+    case "yours":
+      return (
+        <button type="button" class="primary" onClick={() => view.giveBack()}>
+          Return control
+        </button>
+      );
+    case "theirs":
+      return (
+        <button type="button" disabled>
+          {shownName(view.driver.value || "Another person").slice(0, 24)} drives
+        </button>
+      );
+    default:
+      return (
+        <button
+          type="button"
+          disabled={!open || view.control.value === "asked"}
+          onClick={() => view.take(driverName.value)}
+        >
+          <Icon name="keyboard" />
+          Take control
+        </button>
+      );
+  }
+}
+
+function ControlNotice({ view }: { view: LiveView }) {
+  if (view.control.value === "yours") {
+    return (
+      <div class="notice accent" role="status">
+        <Icon name="keyboard" />
+        <span class="grow">
+          <strong>You have control.</strong> <span class="muted wide-only">Your mouse and keys go to the sandbox's browser; Shift+Esc leaves the picture.</span>
+        </span>
+      </div>
+    );
+  }
+  if (view.control.value !== "theirs") return null;
+  return (
+    <div class="notice" role="status">
+      <span class="grow">{shownName(view.driver.value || "Another person")} has control; you are watching.</span>
+    </div>
+  );
+}
+
+function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const keys = useRef<HTMLTextAreaElement>(null);
+  const stage = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (!canvas.current || !keys.current || !stage.current) return undefined;
+    const picture = canvas.current;
+    view.attach(picture);
+    const release = capture(view, picture, keys.current);
+    const look = () =>
+      view.show(Math.round(picture.clientWidth * devicePixelRatio), document.visibilityState === "visible");
+    const sizes = new ResizeObserver(look);
+    sizes.observe(stage.current);
+    document.addEventListener("visibilitychange", look);
+    return () => {
+      release();
+      sizes.disconnect();
+      document.removeEventListener("visibilitychange", look);
+      view.dispose();
+    };
+  }, [view]);
+  const { w, h } = view.viewport.value;
+  const { browser, reason } = view.browser.value;
+  const driving = view.driving;
+  return (
+    <div class="live-stage" ref={stage}>
+      <div class={`live-picture ${driving ? "driving" : ""}`} style={{ "--w": w, "--h": h }}>
+        <canvas
+          ref={canvas}
+          role="img"
+          aria-label="Picture of the sandbox's browser"
+          width={w}
+          height={h}
+          style={{ cursor: driving ? view.cursor.value : "default" }}
+          onClick={() => {
+            if (!driving && view.control.value === "watching") toast("You are watching. Take control to click and type.");
+          }}
+        />
+        <textarea
+          ref={keys}
+          class="live-keys"
+          aria-label="Keyboard for the sandbox's browser. Shift+Escape leaves it."
+          autoCapitalize="off"
+          autoComplete="off"
+          spellcheck={false}
+          tabIndex={driving ? 0 : -1}
+        />
+        <Popups view={view} addresses={addresses} />
+        {!view.hasPicture.value && (
+          <div class="live-blank" role="status">
+            {browser === "running" || browser === "starting" ? "Waiting for the first picture…" : reason || "The browser is closed."}
+          </div>
+        )}
+      </div>
+    </div>
+  );
+}
+
+export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: boolean }) {
+  const view = useMemo(() => new LiveView(addresses), [addresses]);
+  const { word, tone } = view.word.value;
+  const { back, forward, loading } = view.history.value;
+  const { browser, reason } = view.browser.value;
+  const off = !view.driving;
+  const Heading = alone ? "h1" : "h2";
+  const nav = (action: "back" | "forward" | "reload" | "stop") => view.drive({ type: "nav", action });
+  return (
+    <section class="live-panel" aria-label="Browser">
+      <header class="bar">
+        <Icon name="browser" />
+        <Heading>Browser</Heading>
+        <span class={`chip ${tone}`} role="status">
+          {word}
+        </span>
+        <span class="grow" />
+        <ControlButton view={view} />
+        {alone && <ThemeButton />}
+      </header>
+      <Tabs view={view} />
+      <nav class="bar live-nav" aria-label="Navigation in the sandbox's browser">
+        <IconButton icon="back" label="Back" disabled={off || !back} onClick={() => nav("back")} />
+        <IconButton icon="forward" label="Forward" disabled={off || !forward} onClick={() => nav("forward")} />
+        <IconButton
+          icon={loading ? "close" : "reload"}
+          label={loading ? "Stop" : "Reload"}
+          disabled={off}
+          onClick={() => nav(loading ? "stop" : "reload")}
+        />
+        <Address view={view} />
+      </nav>
+      <LinkNotice state={view.link.state.value} login={addresses.login()} onRetry={() => view.link.start()} />
+      {(browser === "crashed" || browser === "closed") && view.link.state.value.kind === "open" && (
+        <div class="notice bad" role="alert">
+          <span class="grow">{reason || (browser === "crashed" ? "The browser crashed." : "The browser was closed.")}</span>
+          <button type="button" onClick={() => view.link.start()}>
+            Start it again
+          </button>
+        </div>
+      )}
+      <ControlNotice view={view} />
+      <Picture view={view} addresses={addresses} />
+    </section>
+  );
+}

@@ -1,0 +1,29 @@
+/** Asks for the key. A plain form: it works the same when the script of the page is slow. */
+import "./login.css";
+import { type PageData, readPage } from "../common/page";
+import { start } from "../common/start";
+
+function Login({ page }: { page: PageData }) {
+  return (
+    <main class="login">
+      <form method="post" action={new URL("login", new URL(page.root, document.location.href)).href}>
+        <h1>Sign in to Cubicle</h1>
+        <p class="muted">Give the key of this service, or open a link that the model gave you.</p>
+        {page.message && (
+          <p class="notice bad" role="alert">
+            {page.message}
+          </p>
+        )}
+        <label for="key">API key</label>
+        <input id="key" name="key" type="password" autoComplete="current-password" required autoFocus />
+        <input type="hidden" name="next" value={page.next} />
+        <button type="submit" class="primary">
+          Sign in
+        </button>
+      </form>
+    </main>
+  );
+}
+
+start(<Login page={readPage()} />);
+document.getElementById("key")?.focus();

@@ -1,0 +1,3 @@
+import { lazy } from "../common/lazy";
+
+export const LazyTerminal = lazy(async () => (await import("./panel")).TerminalPanel);

@@ -1,0 +1,41 @@
+/** Line icons on a 16 by 16 grid, drawn for this project. */
+const PATHS = {
+  activity: "M1.5 8h3l2-5 3 10 2-5h3",
+  files: "M2 3.5h4l1.5 2H14v7.5H2z",
+  file: "M4 1.5h5l3.5 3.5v9.5h-8.5zM9 1.5V5h3.5",
+  browser: "M1.5 2.5h13v11h-13zM1.5 5.5h13M3.5 4h.01M5.5 4h.01",
+  terminal: "M1.5 2.5h13v11h-13zM4 6l2.5 2L4 10M8.5 10.5H12",
+  agents: "M5 6.5h6v6H5zM8 6.5V3.5M8 3.5h.01M3 9v2M13 9v2M6.8 9h.01M9.2 9h.01",
+  back: "M10 3L5 8l5 5",
+  forward: "M6 3l5 5-5 5",
+  reload: "M13 8a5 5 0 1 1-1.5-3.5M13 2v3h-3",
+  close: "M4 4l8 8M12 4l-8 8",
+  plus: "M8 3v10M3 8h10",
+  minus: "M3 8h10",
+  search: "M7 2.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM10.5 10.5L14 14",
+  sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1v1.5M8 13.5V15M1 8h1.5M13.5 8H15M3 3l1 1M12 12l1 1M3 13l1-1M12 4l1-1",
+  moon: "M13 9.5A5.5 5.5 0 1 1 6.5 3 4.5 4.5 0 0 0 13 9.5z",
+  download: "M8 2v8M4.5 7L8 10.5 11.5 7M2.5 13.5h11",
+  upload: "M8 10.5V2.5M4.5 6L8 2.5 11.5 6M2.5 13.5h11",
+  archive: "M2 3h12v3H2zM3 6v7.5h10V6M6.5 9h3",
+  copy: "M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3",
+  paste: "M4 3h8v11H4zM6 1.5h4V4H6zM6 7.5h4M6 10h4",
+  lock: "M3.5 7.5h9v6h-9zM5.5 7.5V5a2.5 2.5 0 0 1 5 0v2.5",
+  open: "M9 2.5h4.5V7M13.5 2.5L7.5 8.5M12 9v4.5H2.5V4H7",
+  keyboard: "M1.5 4h13v8h-13zM4 6.5h.01M6.5 6.5h.01M9 6.5h.01M11.5 6.5h.01M5 9.5h6",
+  chevron: "M6 4l4 4-4 4",
+  split: "M2 2.5h12v11H2zM8 2.5v11",
+  code: "M5.5 4.5L2 8l3.5 3.5M10.5 4.5L14 8l-3.5 3.5",
+  eye: "M1.5 8S4 3.5 8 3.5 14.5 8 14.5 8 12 12.5 8 12.5 1.5 8 1.5 8zM8 6.5a1.5 1.5 0 1 0 0 3 1.5 1.5 0 0 0 0-3z",
+  server: "M2 2.5h12v4.5H2zM2 9h12v4.5H2zM4.5 4.8h.01M4.5 11.2h.01",
+} as const;
+
+export type IconName = keyof typeof PATHS;
+
+export function Icon({ name, class: extra = "" }: { name: IconName; class?: string }) {
+  return (
+    <svg class={`icon ${extra}`} viewBox="0 0 16 16" aria-hidden="true">
+      <path d={PATHS[name]} />
+    </svg>
+  );
+}

@@ -1,0 +1,125 @@
+/** Small parts that every page uses. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { LinkState } from "../common/link";
+import { dark, nextTheme } from "../common/theme";
+import { Icon, type IconName } from "./icon";
+
+export function IconButton(props: {
+  icon: IconName;
+  label: string;
+  onClick: () => void;
+  pressed?: boolean;
+  disabled?: boolean;
+  class?: string;
+}) {
+  return (
+    <button
+      type="button"
+      class={`plain ${props.class ?? ""}`}
+      title={props.label}
+      aria-label={props.label}
+      aria-pressed={props.pressed}
+      disabled={props.disabled}
+      onClick={props.onClick}
+    >
+      <Icon name={props.icon} />
+    </button>
+  );
+}
+
+export function ThemeButton() {
+  return (
+    <IconButton
+      icon={dark.value ? "sun" : "moon"}
+      label={dark.value ? "Use light colours" : "Use dark colours"}
+      onClick={nextTheme}
+    />
+  );
+}
+
+export function Empty(props: { icon: IconName; title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <Icon name={props.icon} />
+      <h2>{props.title}</h2>
+      {props.children}
+    </div>
+  );
+}
+
+/** A modal question. Escape, and a click outside, mean no. */
+export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const ref = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    ref.current?.showModal();
+    return () => {
+      if (before instanceof HTMLElement) before.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={ref}
+      aria-label={props.title}
+      onCancel={(event) => {
+        event.preventDefault();
+        props.onClose();
+      }}
+      onMouseDown={(event) => {
+        if (event.target === ref.current) props.onClose();
+      }}
+      onKeyDown={(event) => event.stopPropagation()}
+    >
+      <form method="dialog" onSubmit={(event) => event.preventDefault()}>
+        <h2>{props.title}</h2>
+        {props.children}
+      </form>
+    </dialog>
+  );
+}
+
+function useCountdown(until: number): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 250);
+    return () => clearInterval(timer);
+  }, []);
+  return Math.max(0, Math.ceil((until - now) / 1000));
+}
+
+function Waiting({ state, onRetry }: { state: Extract<LinkState, { kind: "waiting" }>; onRetry: () => void }) {
+  const left = useCountdown(state.until);
+  return (
+    <div class="notice warn">
+      <span class="grow" role="status">
+        {state.reason} Reconnecting{left > 0 ? ` in ${left} s` : "…"}
+        {state.attempt > 1 && <span class="muted"> (attempt {state.attempt})</span>}
+      </span>
+      <button type="button" onClick={onRetry}>
+        Reconnect now
+      </button>
+    </div>
+  );
+}
+
+/** What a person must know about a connection that is not simply open. */
+export function LinkNotice(props: { state: LinkState; login: string; onRetry: () => void }) {
+  const { state } = props;
+  if (state.kind === "waiting") return <Waiting state={state} onRetry={props.onRetry} />;
+  if (state.kind !== "closed") return null;
+  return (
+    <div class="notice bad" role="alert">
+      <span class="grow">{state.reason}</span>
+      {state.signIn ? (
+        <a class="button" href={props.login}>
+          Sign in
+        </a>
+      ) : (
+        <button type="button" onClick={props.onRetry}>
+          Connect again
+        </button>
+      )}
+    </div>
+  );
+}

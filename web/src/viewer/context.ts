@@ -1,0 +1,21 @@
+/** What a viewer may do besides drawing. */
+export interface Context {
+  /** A link in the file: the page decides what becomes of it. */
+  link: (href: string) => void;
+  asset: (name: string) => Promise<Uint8Array>;
+  dark: () => boolean;
+}
+
+export type Viewer = (host: HTMLElement, file: { name: string; data: Uint8Array<ArrayBuffer>; size: number; base: string | null }, context: Context) => Promise<void> | void;
+
+export function element<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  properties: { class?: string; text?: string } = {},
+  ...children: Node[]
+): HTMLElementTagNameMap[K] {
+  const made = document.createElement(tag);
+  if (properties.class) made.className = properties.class;
+  if (properties.text !== undefined) made.textContent = properties.text;
+  made.append(...children);
+  return made;
+}

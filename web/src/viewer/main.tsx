@@ -1,0 +1,107 @@
+/** The viewer frame: an opaque origin without network, in which hostile files are parsed and drawn. */
+import "../ui/base.css";
+import "./viewer.css";
+import type { Kind } from "../common/kinds";
+import type { Context, Viewer } from "./context";
+import { element } from "./context";
+import type { FromViewerFrame, Show, ToViewer } from "./messages";
+
+const VIEWERS: Partial<Record<Kind, () => Promise<Viewer>>> = {
+  text: async () => (await import("./text")).showText,
+  markdown: async () => (await import("./markdown")).showMarkdown,
+  table: async () => (await import("./table")).showTable,
+  sheet: async () => (await import("./sheet")).showSheet,
+  pdf: async () => (await import("./pdf")).showPdf,
+  docx: async () => (await import("./docx")).showDocx,
+  slides: async () => (await import("./slides")).showSlides,
+  notebook: async () => (await import("./notebook")).showNotebook,
+  archive: async () => (await import("./archive")).showArchive,
+  hex: async () => (await import("./hex")).showHex,
+};
+
+class Frame {
+  readonly #port: MessagePort;
+  readonly #wanted = new Map<number, (bytes: ArrayBuffer | null) => void>();
+  readonly #host: HTMLElement;
+  #lastAsset = 0;
+  #dark = false;
+
+  constructor(port: MessagePort) {
+    this.#port = port;
+    this.#host = document.getElementById("app") as HTMLElement;
+    port.onmessage = (event: MessageEvent<ToViewer>) => this.#take(event.data);
+    this.#host.addEventListener("click", (event) => this.#click(event));
+  }
+
+  #say(message: FromViewerFrame): void {
+    this.#port.postMessage(message);
+  }
+
+  #take(message: ToViewer): void {
+    if (message.type === "theme") {
+      this.#dark = message.dark;
+      document.documentElement.dataset.theme = message.dark ? "dark" : "light";
+    } else if (message.type === "asset") {
+      this.#wanted.get(message.id)?.(message.bytes);
+      this.#wanted.delete(message.id);
+    } else {
+      void this.#show(message);
+    }
+  }
+
+  async #show(message: Show): Promise<void> {
+    const host = element("main", { class: `viewer ${message.kind}` });
+    this.#host.replaceChildren(host);
+    const data = new Uint8Array(message.bytes);
+    // Asked now: a viewer may hand the bytes on to its worker.
+    const inPart = data.length < message.size && message.kind !== "hex";
+    try {
+      const viewer = await VIEWERS[message.kind]?.();
+      if (!viewer) throw new Error("There is no viewer for this kind of file.");
+      await viewer(host, { name: message.name, data, size: message.size, base: message.base }, this.#context());
+      if (inPart) {
+        host.prepend(element("p", { class: "part", text: "Only the first part of this file is shown. Download it for the rest." }));
+      }
+      this.#say({ type: "shown" });
+    } catch (error) {
+      this.#say({ type: "failed", message: error instanceof Error ? error.message : String(error) });
+    }
+  }
+
+  #context(): Context {
+    return {
+      link: (href) => this.#say({ type: "link", href }),
+      dark: () => this.#dark,
+      asset: (name) =>
+        new Promise((resolve, reject) => {
+          this.#lastAsset += 1;
+          const id = this.#lastAsset;
+          this.#wanted.set(id, (bytes) => (bytes ? resolve(new Uint8Array(bytes)) : reject(new Error(`no ${name}`))));
+          this.#say({ type: "asset", id, name });
+        }),
+    };
+  }
+
+  /** No link leads out of the frame: ones within the file scroll, the others are the page's to judge. */
+  #click(event: MouseEvent): void {
+    const anchor = event.target instanceof Element ? event.target.closest("a[href]") : null;
+    if (!anchor) return;
+    event.preventDefault();
+    const href = anchor.getAttribute("href") ?? "";
+    if (!href.startsWith("#")) {
+      this.#say({ type: "link", href });
+      return;
+    }
+    const name = decodeURIComponent(href.slice(1));
+    const target = document.getElementById(name) ?? document.getElementsByName(name)[0];
+    target?.scrollIntoView({ behavior: "smooth" });
+  }
+}
+
+addEventListener("message", (event) => {
+  if (event.source === parent && event.data === "cubicle-viewer" && event.ports[0]) {
+    new Frame(event.ports[0]);
+    event.ports[0].postMessage({ type: "ready" } satisfies FromViewerFrame);
+  }
+});
+parent.postMessage("cubicle-viewer-loaded", "*");

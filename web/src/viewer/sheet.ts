@@ -1,0 +1,31 @@
+/** Spreadsheets: values as they are shown, sheet by sheet. */
+import { read, utils } from "@e965/xlsx";
+import { element, type Viewer } from "./context";
+import { grid, summary } from "./grid";
+
+const MOST_ROWS = 20_000;
+
+export const showSheet: Viewer = (host, file) => {
+  const book = read(file.data, { type: "array", dense: true, cellHTML: false, cellFormula: false, sheetRows: MOST_ROWS });
+  const place = element("div", { class: "sheet-place" });
+  const tabs = element("div", { class: "sheet-tabs" });
+  tabs.setAttribute("role", "tablist");
+  const show = (name: string) => {
+    for (const tab of tabs.children) tab.setAttribute("aria-selected", String(tab.textContent === name));
+    const sheet = book.Sheets[name];
+    const rows = sheet ? utils.sheet_to_json<string[]>(sheet, { header: 1, raw: false, defval: "", blankrows: true }) : [];
+    const width = rows.reduce((most, row) => Math.max(most, row.length), 0);
+    place.replaceChildren(summary(rows.length, width), grid(rows, false));
+  };
+  for (const name of book.SheetNames) {
+    const tab = element("button", { text: name });
+    tab.type = "button";
+    tab.setAttribute("role", "tab");
+    tab.addEventListener("click", () => show(name));
+    tabs.append(tab);
+  }
+  const first = book.SheetNames[0];
+  if (first === undefined) throw new Error("This file has no sheets.");
+  show(first);
+  host.append(tabs, place);
+};

@@ -1,0 +1,58 @@
+/** Text and code: line numbers, colours, folding, search. Only the lines on the screen are in the document. */
+import { bracketMatching, codeFolding, foldGutter, foldKeymap, syntaxHighlighting } from "@codemirror/language";
+import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
+import { EditorState, type Extension } from "@codemirror/state";
+import {
+  drawSelection,
+  EditorView,
+  highlightActiveLine,
+  highlightActiveLineGutter,
+  highlightSpecialChars,
+  keymap,
+  lineNumbers,
+} from "@codemirror/view";
+import { colours } from "./colours";
+import type { Viewer } from "./context";
+import { languageOfFile } from "./languages";
+
+/** A longer line would hold up the browser's layout while it is coloured. */
+const LONGEST_COLOURED_LINE = 20_000;
+
+export function decodeText(data: Uint8Array): string {
+  const wide = data[0] === 0xff && data[1] === 0xfe ? "utf-16le" : data[0] === 0xfe && data[1] === 0xff ? "utf-16be" : null;
+  return new TextDecoder(wide ?? "utf-8").decode(data);
+}
+
+function hasLongLine(text: string): boolean {
+  let start = 0;
+  for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n", start)) {
+    if (end - start > LONGEST_COLOURED_LINE) return true;
+    start = end + 1;
+  }
+  return text.length - start > LONGEST_COLOURED_LINE;
+}
+
+export const showText: Viewer = async (host, file) => {
+  const text = decodeText(file.data);
+  const long = hasLongLine(text);
+  const language = long ? null : await languageOfFile(file.name);
+  const extensions: Extension[] = [
+    lineNumbers(),
+    highlightSpecialChars(),
+    drawSelection(),
+    highlightActiveLine(),
+    highlightActiveLineGutter(),
+    highlightSelectionMatches(),
+    bracketMatching(),
+    codeFolding(),
+    foldGutter(),
+    search({ top: true }),
+    keymap.of([...searchKeymap, ...foldKeymap]),
+    syntaxHighlighting(colours),
+    EditorState.readOnly.of(true),
+    EditorView.contentAttributes.of({ "aria-label": "Contents of the file" }),
+    ...(long ? [EditorView.lineWrapping] : []),
+    ...(language ? [language.extension] : []),
+  ];
+  new EditorView({ parent: host, state: EditorState.create({ doc: text, extensions }) });
+};

@@ -1,0 +1,148 @@
+/** Coding agents of the sandbox: those that run, and the sessions they left. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ago, bytes, seconds, shownName } from "../common/format";
+import { getJson, HttpError, post } from "../common/http";
+import type { Addresses } from "../common/page";
+import { Dialog, Empty, IconButton } from "../ui/parts";
+import { toast } from "../ui/toast";
+
+interface Process {
+  pid: number;
+  command: string;
+  started_at: number | string | null;
+  cpu_seconds: number;
+  memory_bytes: number;
+}
+
+interface Session {
+  session_id: string;
+  started_at: number | string | null;
+  updated_at: number | string | null;
+  model: string | null;
+  turns: number;
+  title: string | null;
+}
+
+const EVERY_MS = 5_000;
+
+export function AgentsPanel({ addresses }: { addresses: Addresses }) {
+  const processes = useSignal<Process[]>([]);
+  const sessions = useSignal<Session[]>([]);
+  const problem = useSignal("");
+  const asked = useSignal<Process | null>(null);
+
+  const refresh = async () => {
+    try {
+      const [running, saved] = await Promise.all([
+        getJson<{ processes: Process[] }>(addresses.terminal("processes")),
+        getJson<{ sessions: Session[] }>(addresses.terminal("sessions")),
+      ]);
+      processes.value = running.processes;
+      sessions.value = saved.sessions;
+      problem.value = "";
+    } catch (error) {
+      const absent = error instanceof HttpError && error.status === 404;
+      problem.value = absent || !(error instanceof Error) ? "" : error.message;
+    }
+  };
+  useEffect(() => {
+    void refresh();
+    const timer = setInterval(() => {
+      if (document.visibilityState === "visible") void refresh();
+    }, EVERY_MS);
+    return () => clearInterval(timer);
+  }, [addresses]);
+
+  const kill = async (process: Process) => {
+    asked.value = null;
+    try {
+      await post(addresses.terminal(`processes/${process.pid}/kill`));
+      toast(`Process ${process.pid} was killed.`);
+    } catch (error) {
+      toast(error instanceof Error ? error.message : "It could not be killed.");
+    }
+    await refresh();
+  };
+  const copy = (session: Session) =>
+    navigator.clipboard.writeText(session.session_id).then(
+      () => toast("The session id was copied: sub_agent resumes it as resume_session_id."),
+      () => toast("This browser refused to copy."),
+    );
+
+  return (
+    <section class="panel" aria-label="Agents">
+      <header class="bar">
+        <h2 class="grow">Agents</h2>
+        <IconButton icon="reload" label="Look again" onClick={() => void refresh()} />
+      </header>
+      <div class="panel-body padded">
+        {problem.value && (
+          <p class="notice bad" role="alert">
+            {problem.value}
+          </p>
+        )}
+        <h3>Running now</h3>
+        {processes.value.length === 0 && <p class="muted">No coding agent runs in this sandbox.</p>}
+        <ul class="cards">
+          {processes.value.map((process) => (
+            <li key={process.pid}>
+              <div class="grow">
+                <code class="cut">{shownName(process.command)}</code>
+                <p class="muted">
+                  pid {process.pid} · started {ago(process.started_at)} · {seconds(process.cpu_seconds)} of CPU ·{" "}
+                  {bytes(process.memory_bytes)}
+                </p>
+              </div>
+              <button
+                type="button"
+                class="danger"
+                onClick={() => {
+                  asked.value = process;
+                }}
+              >
+                Kill
+              </button>
+            </li>
+          ))}
+        </ul>
+        <h3>Saved sessions</h3>
+        {sessions.value.length === 0 && (
+          <Empty icon="agents" title="No saved sessions">
+            <p>Each run of a coding agent leaves a session that can be resumed.</p>
+          </Empty>
+        )}
+        <ul class="cards">
+          {sessions.value.map((session) => (
+            <li key={session.session_id}>
+              <div class="grow">
+                <strong class="cut">{shownName(session.title || session.session_id)}</strong>
+                <p class="muted">
+                  {session.model ? `${shownName(session.model)} · ` : ""}
+                  {session.turns} turns · {ago(session.updated_at)}
+                </p>
+              </div>
+              <button type="button" onClick={() => void copy(session)}>
+                Copy id
+              </button>
+            </li>
+          ))}
+        </ul>
+      </div>
+      {asked.value && (
+        <Dialog title={`Kill process ${asked.value.pid}?`} onClose={() => { asked.value = null; }}>
+          <pre>{shownName(asked.value.command)}</pre>
+          <p class="muted">What it has not saved is lost. Its session can be resumed.</p>
+          <div class="actions">
+            <button type="button" autoFocus onClick={() => { asked.value = null; }}>
+              Cancel
+            </button>
+            <button type="button" class="danger" onClick={() => asked.value && void kill(asked.value)}>
+              Kill it
+            </button>
+          </div>
+        </Dialog>
+      )}
+    </section>
+  );
+}

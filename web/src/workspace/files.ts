@@ -1,0 +1,149 @@
+/** The chat's files as a tree that is read folder by folder. */
+import { signal } from "@preact/signals";
+import { getJson, HttpError } from "../common/http";
+import type { Addresses } from "../common/page";
+
+export type Root = "outputs" | "uploads" | "workspace";
+
+interface ListedEntry {
+  name: string;
+  kind: "file" | "directory";
+  size: number;
+  modified: number | string | null;
+  root?: Root;
+  url?: string;
+}
+
+interface Listing {
+  path: string;
+  entries: ListedEntry[];
+}
+
+export interface Entry {
+  name: string;
+  kind: "file" | "directory";
+  size: number;
+  modified: number | string | null;
+  root: Root;
+  /** Where the service has it, relative to the chat's files. */
+  path: string;
+  changed: boolean;
+}
+
+export const ROOTS: Root[] = ["outputs", "uploads", "workspace"];
+
+/** An entry's own address tells its path best: two roots may hold the same name. */
+export function pathOf(entry: ListedEntry, folder: string): string {
+  const told = /\/files\/[^/]+\/([^?#]+)/.exec(entry.url ?? "")?.[1];
+  if (told) {
+    try {
+      return decodeURIComponent(told).replace(/\/$/, "");
+    } catch {
+      // not an address after all
+    }
+  }
+  return folder ? `${folder.replace(/\/$/, "")}/${entry.name}` : entry.name;
+}
+
+export function sorted(entries: Entry[]): Entry[] {
+  const order = new Intl.Collator(undefined, { numeric: true });
+  return entries.toSorted(
+    (a, b) => Number(b.kind === "directory") - Number(a.kind === "directory") || order.compare(a.name, b.name),
+  );
+}
+
+const keyOf = (root: Root | "", path: string) => `${root}:${path}`;
+
+export class Files {
+  /** Entries of each folder that was read; the top is "". */
+  readonly folders = signal<ReadonlyMap<string, Entry[]>>(new Map());
+  readonly open = signal<ReadonlySet<string>>(new Set());
+  readonly problem = signal("");
+  readonly loading = signal(true);
+  readonly #times = new Map<string, Entry["modified"]>();
+
+  constructor(private readonly addresses: Addresses) {}
+
+  async refresh(): Promise<void> {
+    await this.#read("", "");
+    for (const key of this.open.value) {
+      const cut = key.indexOf(":");
+      await this.#read(key.slice(0, cut) as Root, key.slice(cut + 1));
+    }
+  }
+
+  top(root: Root): Entry[] {
+    return (this.folders.value.get(keyOf("", "")) ?? []).filter((e) => e.root === root);
+  }
+
+  below(entry: Entry): Entry[] | undefined {
+    return this.folders.value.get(keyOf(entry.root, entry.path));
+  }
+
+  isOpen(entry: Entry): boolean {
+    return this.open.value.has(keyOf(entry.root, entry.path));
+  }
+
+  toggle(entry: Entry): void {
+    const key = keyOf(entry.root, entry.path);
+    const open = new Set(this.open.value);
+    if (open.delete(key)) {
+      this.open.value = open;
+      return;
+    }
+    open.add(key);
+    this.open.value = open;
+    void this.#read(entry.root, entry.path);
+  }
+
+  /** Every file that was seen so far, for search and for the palette. */
+  known(): Entry[] {
+    return [...this.folders.value.values()].flat().filter((e) => e.kind === "file");
+  }
+
+  async #read(root: Root | "", path: string): Promise<void> {
+    try {
+      const listing = await getJson<Listing>(this.addresses.listing(path));
+      const entries = listing.entries
+        .map((listed) => this.#entry(listed, root, path))
+        .filter((entry) => !root || entry.root === root);
+      this.folders.value = new Map(this.folders.value).set(keyOf(root, path), sorted(entries));
+      this.problem.value = "";
+    } catch (error) {
+      // A chat that has no sandbox yet has no files either: that is no fault.
+      if (error instanceof HttpError && error.status === 404) {
+        this.folders.value = new Map(this.folders.value).set(keyOf(root, path), []);
+      } else this.problem.value = error instanceof Error ? error.message : "The files could not be read.";
+    }
+    this.loading.value = false;
+  }
+
+  #entry(listed: ListedEntry, root: Root | "", folder: string): Entry {
+    const entry: Entry = {
+      name: listed.name,
+      kind: listed.kind,
+      size: listed.size,
+      modified: listed.modified,
+      root: listed.root ?? (root || "workspace"),
+      path: pathOf(listed, folder),
+      changed: false,
+    };
+    const key = keyOf(entry.root, entry.path);
+    const before = this.#times.get(key);
+    const firstLook = this.loading.value || !this.folders.value.has(keyOf(root, folder));
+    entry.changed = entry.kind === "file" && !firstLook && before !== entry.modified;
+    if (!entry.changed) this.#times.set(key, entry.modified);
+    return entry;
+  }
+
+  /** The person looked at it: it is no news any more. */
+  seen(path: string): void {
+    for (const [folder, entries] of this.folders.value) {
+      const entry = entries.find((e) => e.path === path && e.changed);
+      if (!entry) continue;
+      this.#times.set(keyOf(entry.root, entry.path), entry.modified);
+      const next = entries.map((e) => (e === entry ? { ...e, changed: false } : e));
+      this.folders.value = new Map(this.folders.value).set(folder, next);
+    }
+  }
+}

@@ -1,0 +1,85 @@
+/** The page's side of the viewer frame: opens it, feeds it, and answers the little it may ask. */
+import { effect } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { dark } from "../common/theme";
+import { ASSET_NAME, type FromViewerFrame, type Show, type ToViewer } from "../viewer/messages";
+
+export function ViewerFrame(props: {
+  assets: string;
+  show: Show;
+  onShown: () => void;
+  onFailed: (message: string) => void;
+  onLink: (href: string) => void;
+}) {
+  const frame = useRef<HTMLIFrameElement>(null);
+  const latest = useRef(props);
+  latest.current = props;
+  const port = useRef<MessagePort | null>(null);
+
+  useEffect(() => {
+    const undo: (() => void)[] = [];
+    const say = (message: ToViewer, transfer: Transferable[] = []) => port.current?.postMessage(message, transfer);
+    const feed = () => {
+      // A copy goes over: the page keeps its own, to show the file again.
+      const bytes = latest.current.show.bytes.slice(0);
+      say({ ...latest.current.show, bytes }, [bytes]);
+    };
+    const asset = async (id: number, name: string) => {
+      let bytes: ArrayBuffer | null = null;
+      if (ASSET_NAME.test(name)) {
+        const response = await fetch(latest.current.assets + name).catch(() => null);
+        if (response?.ok) bytes = await response.arrayBuffer();
+      }
+      say({ type: "asset", id, bytes }, bytes ? [bytes] : []);
+    };
+    const take = (message: FromViewerFrame) => {
+      switch (message.type) {
+        case "ready":
+          undo.push(effect(() => say({ type: "theme", dark: dark.value })));
+          feed();
+          break;
+        case "shown":
+          latest.current.onShown();
+          break;
+        case "failed":
+          latest.current.onFailed(String(message.message).slice(0, 500));
+          break;
+        case "link":
+          latest.current.onLink(String(message.href).slice(0, 2000));
+          break;
+        case "asset":
+          void asset(message.id, String(message.name));
+          break;
+      }
+    };
+    const onLoaded = (event: MessageEvent) => {
+      if (event.source !== frame.current?.contentWindow || event.data !== "cubicle-viewer-loaded") return;
+      const channel = new MessageChannel();
+      channel.port1.onmessage = (reply: MessageEvent<FromViewerFrame>) => take(reply.data);
+      port.current = channel.port1;
+      // The frame's origin is opaque, so no origin can be named; what goes over is only one end of a channel.
+      frame.current?.contentWindow?.postMessage("cubicle-viewer", "*", [channel.port2]);
+    };
+    addEventListener("message", onLoaded);
+    undo.push(() => removeEventListener("message", onLoaded));
+    return () => {
+      for (const step of undo) step();
+      port.current?.close();
+    };
+  }, []);
+
+  useEffect(() => {
+    const bytes = props.show.bytes.slice(0);
+    port.current?.postMessage({ ...props.show, bytes } satisfies Show, [bytes]);
+  }, [props.show]);
+
+  return (
+    <iframe
+      ref={frame}
+      class="file-frame"
+      title={`Contents of ${props.show.name}`}
+      sandbox="allow-scripts"
+      src={`${props.assets}viewer`}
+    />
+  );
+}

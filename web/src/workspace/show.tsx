@@ -1,0 +1,172 @@
+/** One open file: its tools, and the viewer that suits it. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { bytes, shownName } from "../common/format";
+import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../common/kinds";
+import type { Addresses } from "../common/page";
+import { chatPath } from "../common/sandbox";
+import type { Show } from "../viewer/messages";
+import { Icon } from "../ui/icon";
+import { Empty, IconButton } from "../ui/parts";
+import { offerLink } from "../ui/toast";
+import { ViewerFrame } from "./frame";
+import { load } from "./load";
+
+export interface FileProps {
+  addresses: Addresses;
+  assets: string;
+  path: string;
+  /** Opens another file of the chat. */
+  onOpen: (path: string) => void;
+}
+
+/** A link in a file: to another file of the chat, or out. */
+export function follow(href: string, from: string, onOpen: (path: string) => void): void {
+  if (/^([a-z][a-z\d+.-]*:|\/\/)/i.test(href)) {
+    offerLink(href.startsWith("//") ? `https:${href}` : href);
+    return;
+  }
+  const base = new URL(encodeURI(from).replace(/[?#]/g, encodeURIComponent), "file:///");
+  try {
+    const path = decodeURIComponent(new URL(href, base).pathname);
+    const target = href.startsWith("/") ? chatPath(path) : path.slice(1);
+    if (target) onOpen(target);
+  } catch {
+    // not an address
+  }
+}
+
+function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => void }) {
+  const { addresses, path, asText } = props;
+  const show = useSignal<Show | null>(null);
+  const problem = useSignal("");
+  const drawn = useSignal(false);
+  const name = path.slice(path.lastIndexOf("/") + 1);
+  useEffect(() => {
+    const stop = new AbortController();
+    problem.value = "";
+    drawn.value = false;
+    load(addresses.file(path), name, asText, stop.signal).then(
+      (file) => {
+        if (stop.signal.aborted) return;
+        props.onSize(file.size);
+        show.value = { type: "show", name, base: addresses.raw(path), ...file };
+      },
+      (error: unknown) => {
+        if (!stop.signal.aborted) problem.value = error instanceof Error ? error.message : "The file could not be read.";
+      },
+    );
+    return () => stop.abort();
+  }, [addresses, path, asText]);
+  if (problem.value) {
+    return (
+      <Empty icon="file" title="This file cannot be shown">
+        <p>{problem.value}</p>
+        <a class="button" href={addresses.download(path)} download>
+          <Icon name="download" /> Download
+        </a>
+      </Empty>
+    );
+  }
+  return (
+    <>
+      {!drawn.value && (
+        <p class="file-wait muted" role="status">
+          Loading…
+        </p>
+      )}
+      {show.value && (
+        <ViewerFrame
+          assets={props.assets}
+          show={show.value}
+          onShown={() => {
+            drawn.value = true;
+          }}
+          onFailed={(message) => {
+            problem.value = message;
+          }}
+          onLink={(href) => follow(href, path, props.onOpen)}
+        />
+      )}
+    </>
+  );
+}
+
+function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSize: (size: number) => void }) {
+  const { addresses, path, kind, asText } = props;
+  const name = shownName(path.slice(path.lastIndexOf("/") + 1));
+  if (!asText && kind === "html") {
+    // A frame of an opaque origin; its own styles and pictures need the capability address to load.
+    const source = addresses.raw(path) ?? addresses.file(path);
+    return <iframe class="file-frame page" title={`The page ${name}`} sandbox="allow-scripts" src={source} />;
+  }
+  if (!asText && kind && SHOWN_BY_BROWSER.has(kind)) {
+    const source = addresses.file(path);
+    if (kind === "audio") return <div class="file-media"><audio controls src={source} aria-label={name} /></div>;
+    if (kind === "video") return <div class="file-media"><video controls src={source} aria-label={name} /></div>;
+    return <div class="file-media picture"><img src={source} alt={name} /></div>;
+  }
+  return <Framed {...props} />;
+}
+
+export function FileView(props: FileProps & { embed: boolean; onClose?: () => void }) {
+  const { addresses, path } = props;
+  const asText = useSignal(false);
+  const round = useSignal(0);
+  const size = useSignal<number | null>(null);
+  const name = path.slice(path.lastIndexOf("/") + 1);
+  const kind = kindOfName(name);
+  const source = kind !== null && hasSource(kind, name);
+  useEffect(() => {
+    asText.value = false;
+    size.value = null;
+  }, [path]);
+  return (
+    <section class="file-view" aria-label={`File ${shownName(name)}`}>
+      {!props.embed && (
+        <header class="bar">
+          {props.onClose && <IconButton icon="back" label="Close the file" onClick={props.onClose} class="phone-only" />}
+          <Icon name="file" class="wide-only" />
+          <h2 class="cut" title={shownName(path)}>
+            {shownName(name)}
+          </h2>
+          <span class="muted wide-only">{size.value === null ? ending(name).toUpperCase() : bytes(size.value)}</span>
+          <span class="grow" />
+          {source && (
+            <button
+              type="button"
+              aria-pressed={asText.value}
+              onClick={() => {
+                asText.value = !asText.value;
+              }}
+            >
+              <Icon name="code" />
+              Source
+            </button>
+          )}
+          <IconButton
+            icon="reload"
+            label="Read the file again"
+            onClick={() => {
+              round.value += 1;
+            }}
+          />
+          <a class="button plain" href={addresses.download(path)} download aria-label="Download" title="Download">
+            <Icon name="download" />
+          </a>
+          {props.onClose && <IconButton icon="close" label="Close the file" onClick={props.onClose} class="wide-only" />}
+        </header>
+      )}
+      <div class="file-body" key={`${path}\n${round.value}\n${asText.value}`}>
+        <Contents
+          {...props}
+          kind={kind}
+          asText={asText.value}
+          onSize={(told) => {
+            size.value = told;
+          }}
+        />
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,189 @@
+/** The files panel: the tree, what is being uploaded, and the file that is open. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { bytes, moment, shownName } from "../common/format";
+import type { Addresses } from "../common/page";
+import { Icon } from "../ui/icon";
+import { IconButton } from "../ui/parts";
+import { type Entry, type Files, ROOTS, type Root } from "./files";
+import type { Upload, Uploads } from "./uploads";
+
+const ROOT_WORDS: Record<Root, { title: string; empty: string }> = {
+  outputs: { title: "Outputs", empty: "Nothing made yet." },
+  uploads: { title: "Uploads", empty: "Drop files here to give them to the model." },
+  workspace: { title: "Workspace", empty: "The home folder is empty." },
+};
+
+interface RowProps {
+  files: Files;
+  entry: Entry;
+  level: number;
+  open: string;
+  onOpen: (path: string) => void;
+}
+
+function Row(props: RowProps) {
+  const { files, entry, level } = props;
+  const folder = entry.kind === "directory";
+  const expanded = folder && files.isOpen(entry);
+  const below = expanded ? files.below(entry) : undefined;
+  const name = shownName(entry.name);
+  return (
+    <>
+      <button
+        type="button"
+        role="treeitem"
+        aria-level={level}
+        aria-expanded={folder ? expanded : undefined}
+        aria-selected={!folder && entry.path === props.open}
+        class="tree-row plain"
+        style={{ "padding-inline-start": `${8 + (level - 1) * 14}px` }}
+        title={`${name} · ${folder ? "folder" : bytes(entry.size)} · ${moment(entry.modified)?.toLocaleString() ?? ""}`}
+        onClick={() => (folder ? files.toggle(entry) : props.onOpen(entry.path))}
+      >
+        <Icon name={folder ? "chevron" : "file"} class={expanded ? "turned" : ""} />
+        <span class="cut grow">{name}</span>
+        {entry.changed && <span class="badge">changed</span>}
+        {!folder && <span class="muted size">{bytes(entry.size)}</span>}
+      </button>
+      {below?.map((child) => (
+        <Row {...props} key={child.path} entry={child} level={level + 1} />
+      ))}
+      {expanded && below?.length === 0 && (
+        <p class="muted tree-empty" style={{ "padding-inline-start": `${30 + level * 14}px` }}>
+          Empty
+        </p>
+      )}
+    </>
+  );
+}
+
+/** Arrow keys move in the tree as in a list; right opens and left closes a folder. */
+function onTreeKey(event: KeyboardEvent): void {
+  const rows = [...(event.currentTarget as HTMLElement).querySelectorAll<HTMLElement>("[role=treeitem]")];
+  const at = rows.indexOf(document.activeElement as HTMLElement);
+  const row = rows[at];
+  if (!row) return;
+  const expanded = row.getAttribute("aria-expanded");
+  if (event.key === "ArrowDown") rows[at + 1]?.focus();
+  else if (event.key === "ArrowUp") rows[at - 1]?.focus();
+  else if (event.key === "ArrowRight" && expanded === "false") row.click();
+  else if (event.key === "ArrowLeft" && expanded === "true") row.click();
+  else return;
+  event.preventDefault();
+}
+
+const STATE_WORDS = { waiting: "waiting", sending: "", done: "done", cancelled: "cancelled", failed: "failed" };
+
+function UploadRow({ upload, uploads }: { upload: Upload; uploads: Uploads }) {
+  const state = upload.state.value;
+  const running = state === "sending" || state === "waiting";
+  return (
+    <li>
+      <span class="cut grow" title={shownName(upload.name)}>
+        {shownName(upload.name)}
+      </span>
+      <span class={state === "failed" ? "bad" : "muted"} title={upload.problem.value}>
+        {state === "sending" ? `${Math.floor(upload.share.value * 100)} %` : upload.problem.value || STATE_WORDS[state]}
+      </span>
+      {running && <IconButton icon="close" label={`Cancel ${upload.name}`} onClick={() => uploads.cancel(upload)} />}
+      {state === "sending" && <progress value={upload.share.value} aria-label={`Upload of ${upload.name}`} />}
+    </li>
+  );
+}
+
+export function Tree(props: {
+  addresses: Addresses;
+  files: Files;
+  uploads: Uploads;
+  open: string;
+  onOpen: (path: string) => void;
+}) {
+  const { files, uploads } = props;
+  const filter = useSignal("");
+  const picker = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const onFocus = () => void files.refresh();
+    addEventListener("focus", onFocus);
+    return () => removeEventListener("focus", onFocus);
+  }, [files]);
+  const wanted = filter.value.trim().toLowerCase();
+  const found = wanted ? files.known().filter((e) => e.path.toLowerCase().includes(wanted)).slice(0, 200) : [];
+  const row = (entry: Entry) => (
+    <Row key={entry.root + entry.path} files={files} entry={entry} level={1} open={props.open} onOpen={props.onOpen} />
+  );
+  return (
+    <section class="tree" aria-label="Files">
+      <header class="bar">
+        <h2 class="grow">Files</h2>
+        <IconButton icon="upload" label="Upload files" onClick={() => picker.current?.click()} />
+        <IconButton icon="reload" label="Read the folders again" onClick={() => void files.refresh()} />
+        <a
+          class="button plain"
+          href={props.addresses.archive()}
+          download
+          aria-label="Download everything as a zip"
+          title="Download everything as a zip"
+        >
+          <Icon name="archive" />
+        </a>
+        <input
+          ref={picker}
+          type="file"
+          multiple
+          hidden
+          onChange={(event) => {
+            uploads.add(event.currentTarget.files ?? []);
+            event.currentTarget.value = "";
+          }}
+        />
+      </header>
+      <div class="tree-filter">
+        <input
+          type="search"
+          placeholder="Filter by name"
+          aria-label="Filter files by name"
+          value={filter.value}
+          onInput={(event) => {
+            filter.value = event.currentTarget.value;
+          }}
+        />
+      </div>
+      {files.problem.value && (
+        <p class="notice bad" role="alert">
+          {files.problem.value}
+        </p>
+      )}
+      <div class="tree-rows" role="tree" aria-label="Files of the chat" onKeyDown={onTreeKey}>
+        {wanted && found.map(row)}
+        {wanted && !found.length && <p class="muted tree-empty">No file that was seen has this in its name.</p>}
+        {!wanted &&
+          ROOTS.map((root) => (
+            <div key={root} role="group" aria-label={ROOT_WORDS[root].title}>
+              <h3>{ROOT_WORDS[root].title}</h3>
+              {files.top(root).map(row)}
+              {!files.top(root).length && (
+                <p class="muted tree-empty">{files.loading.value ? "Loading…" : ROOT_WORDS[root].empty}</p>
+              )}
+            </div>
+          ))}
+      </div>
+      {uploads.all.value.length > 0 && (
+        <div class="uploads">
+          <div class="uploads-head">
+            <h3 class="grow">Uploads under way</h3>
+            <button type="button" class="plain" onClick={() => uploads.clear()}>
+              Clear
+            </button>
+          </div>
+          <ul>
+            {uploads.all.value.map((upload) => (
+              <UploadRow key={upload.id} upload={upload} uploads={uploads} />
+            ))}
+          </ul>
+        </div>
+      )}
+    </section>
+  );
+}
+
