@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import ssl
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from cubicle.drivers.memory import MemoryDriver
+from cubicle.log import TextLines, fields_of
 from cubicle.rules.addresses import Address
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Mode, Policy, Rule
@@ -34,11 +34,12 @@ class Audit(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.lines: list[dict[str, Any]] = []
+        self.text: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        assert "\n" not in message
-        self.lines.append(json.loads(message))
+        self.text.append(TextLines().format(record))
+        assert "\n" not in self.text[-1]
+        self.lines.append({"event": record.getMessage().removeprefix("egress "), **fields_of(record)})
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["event"] == event]

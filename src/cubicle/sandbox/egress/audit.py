@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,15 +40,14 @@ class Trail:
         address: Address | None = None,
         **numbers: float,
     ) -> None:
-        """Write the line. The message is JSON by itself, so that it stays whole in every format of the log."""
+        """Write the line."""
         target = self.request.target
-        fields: dict[str, object] = {"event": event.value, "tenant": self.chat.tenant, "chat": self.chat.id}
-        fields |= {"door": self.door, "host": target.host, "port": target.port}
+        fields: dict[str, object] = {"tenant": self.chat.tenant, "chat": self.chat.id, "door": self.door}
+        fields |= {"host": target.host, "port": target.port}
         if self.request.scheme is not None:
             path = self.request.path.partition("?")[0]
             fields |= {"method": self.request.method[:32], "path": path[:_LONGEST]}
         told = {"address": str(address or ""), "rule": rule, "reason": reason[:_LONGEST]}
         fields |= {name: text for name, text in told.items() if text}
         fields |= numbers
-        level = logging.WARNING if event is Event.DENIED else logging.INFO
-        log.log(level, "%s", json.dumps(fields), extra={"chat": self.chat.id, "audit": fields})
+        log.log(logging.WARNING if event is Event.DENIED else logging.INFO, "egress %s", event.value, extra=fields)

@@ -176,6 +176,8 @@ class HttpSide:
         """Answer in the door's own words, if it is still the door's turn."""
         if self._conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
+        while self._conn.their_state is h11.SEND_BODY and self._conn.next_event() is not h11.NEED_DATA:
+            pass  # what is there of the request, so that the connection can be used again
         content = text.encode()
         headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(content)))]
         if rule:

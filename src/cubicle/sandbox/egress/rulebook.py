@@ -17,13 +17,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from cubicle.rules.addresses import Network
 from cubicle.rules.chats import DEFAULT_TENANT, Chat
 from cubicle.rules.egress import DEFAULT_CONTACT, Action, BadRule, Mode, Policy, Rule, Scheme
+from cubicle.settings import BadSettings
 
 log = logging.getLogger(__name__)
 
 _LARGEST = 1024 * 1024
 
 
-class BadRules(Exception):
+class BadRules(BadSettings):
     """The rules file cannot be used; the message says where it is wrong."""
 
 
@@ -136,7 +137,7 @@ class Rulebook:
         parts = [part for part in (chats.get(chat.id), tenant, self._book) if part is not None]
         return Policy(
             mode=_first((p.mode for p in parts), self._default.mode),
-            rules=tuple(rule for part in parts for rule in self._rules.get(id(part), ())),
+            rules=(*(rule for part in parts for rule in self._rules.get(id(part), ())), *self._default.rules),
             contact=_first((p.contact for p in parts), self._default.contact or DEFAULT_CONTACT),
             most_connections=_first((p.max_connections for p in parts), self._default.most_connections),
             most_bytes=_first(
