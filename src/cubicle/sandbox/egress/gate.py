@@ -136,7 +136,7 @@ class Gate:
         meter = Meter(self._allowance, policy.most_bytes, idle.touch)
         try:
             with sock:
-                async with idle.limit:
+                async with idle.watch():
                     yield Way(Outside(sock, meter), verdict, address)
         except TimeoutError:
             reason = f"nothing moved for {self.limits.idle:g} s"

@@ -10,7 +10,7 @@ from typing import Protocol
 from cubicle.sandbox.egress.meter import Meter
 from cubicle.sandbox.stream import Stream
 
-CHUNK = 256 * 1024
+CHUNK = 512 * 1024
 _LINGER = 2.0
 _LINGER_READS = 64
 

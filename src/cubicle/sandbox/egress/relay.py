@@ -1,23 +1,43 @@
-"""Pass bytes both ways until both sides are done."""
+"""Pass bytes both ways until both sides are done, or nothing moves any more."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from cubicle.sandbox.egress.pipe import CHUNK, Pipe
 
 
 class Idle:
-    """A time limit that begins anew with every byte: work inside `async with idle.limit`."""
+    """Cuts what is inside `watch` when nothing moves for so many seconds, or for half as many again at most."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self.limit = asyncio.timeout(seconds)
+        self._limit = asyncio.timeout(None)
+        self._timer: asyncio.TimerHandle | None = None
+        self._moved = self._loop.time()
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[None]:
+        try:
+            async with self._limit:
+                self._look()
+                yield
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     def touch(self) -> None:
-        if not self.limit.expired():
-            self.limit.reschedule(self._loop.time() + self._seconds)
+        """Something moved. It is only noted: to move a timer for every piece costs more than to pass it on."""
+        self._moved = self._loop.time()
+
+    def _look(self) -> None:
+        if self._loop.time() - self._moved >= self._seconds:
+            self._limit.reschedule(self._loop.time())
+        else:
+            self._timer = self._loop.call_later(self._seconds / 2, self._look)
 
 
 async def relay(inside: Pipe, outside: Pipe) -> None:
