@@ -27,9 +27,12 @@ from cubicle.http_api.requests import RequestLog
 from cubicle.mcp_api.door import McpDoor
 from cubicle.routes import routes
 from cubicle.rules.callers import Caller
+from cubicle.rules.egress import Policy
 from cubicle.rules.keys import BadKeys, KeyRing
 from cubicle.rules.links import effective_secret
 from cubicle.sandbox.driver import Driver, Limits, Unusable
+from cubicle.sandbox.egress.door import EgressDoor
+from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import BadSettings, DriverName, Settings
@@ -58,6 +61,19 @@ def make_driver(settings: Settings) -> Driver:
             )
         case _:
             raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or memory.")
+
+
+def make_egress(settings: Settings) -> EgressDoor:
+    return EgressDoor(
+        Policy(
+            settings.egress,
+            most_connections=settings.egress_max_connections,
+            most_bytes=settings.egress_max_mb_per_day << 20,
+        ),
+        folder=settings.data_dir / "egress",
+        rules_file=settings.egress_rules_file,
+        limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
+    )
 
 
 def make_ledger(settings: Settings) -> Ledger:
@@ -96,6 +112,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
     prompt = Prompt(library, links, command_timeout=settings.command_timeout)
     outfitter = Outfitter(library, prompt)
+    egress = make_egress(settings)
     fleet = Fleet(
         make_driver(settings),
         make_ledger(settings),
@@ -103,12 +120,13 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
         furnish=outfitter.dress,
+        attendants=[egress.attend],
     )
 
     async def instructions(caller: Caller) -> str:
         return await prompt.text(caller.chat, caller.email, caller.name)
 
-    async with web, fleet:
+    async with web, egress, fleet:
         registry = Registry.build(Workplace(fleet, outfitter), settings)
         door = McpDoor(registry, Uploads(fleet), instructions, settings, ring)
         async with door.running():

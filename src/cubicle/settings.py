@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from cubicle.rules.egress import Mode
 from cubicle.rules.isolation import Isolation
 
 
@@ -21,12 +22,6 @@ class DriverName(StrEnum):
     DOCKER = "docker"
     KUBERNETES = "kubernetes"
     MEMORY = "memory"
-
-
-class Egress(StrEnum):
-    OPEN = "open"
-    ALLOWLIST = "allowlist"
-    NONE = "none"
 
 
 class ViewImages(StrEnum):
@@ -104,6 +99,24 @@ class Settings(BaseSettings):
         description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.",
     )
 
+    egress: Mode = Field(
+        Mode.OPEN,
+        description="What sandboxes may reach: open (everything public), allowlist (what a rule allows), none.",
+    )
+    egress_rules_file: Path | None = Field(
+        None, description="Rules of the egress door, TOML or JSON (docs/egress.md); read again when it changes."
+    )
+    egress_max_connections: int = Field(
+        256, ge=1, le=512, description="Connections through the egress door that one chat may have at once."
+    )
+    egress_max_mb_per_day: int = Field(
+        102400, ge=0, description="MiB that one chat may send and receive in 24 hours; 0: no limit."
+    )
+    egress_connect_timeout: float = Field(15, gt=0, le=300, description="Seconds to wait for a server outside.")
+    egress_idle_timeout: float = Field(
+        600, gt=0, le=86400, description="Seconds without a byte after which a connection to the outside is cut."
+    )
+
     command_timeout: float = Field(
         120, ge=1, le=86400, description="Seconds a command may run when the call does not say."
     )
@@ -150,7 +163,7 @@ class Settings(BaseSettings):
         parts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(p.strip() for p in parts if p.strip())
 
-    @field_validator("api_keys_file", "skills_dir", "user_skills_dir", mode="before")
+    @field_validator("api_keys_file", "egress_rules_file", "skills_dir", "user_skills_dir", mode="before")
     @classmethod
     def _empty_is_none(cls, value: Any) -> Any:
         return value or None

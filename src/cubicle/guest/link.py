@@ -102,6 +102,8 @@ class Link:
         on_close: Callable[[Link], None],
     ) -> None:
         sock.setblocking(False)
+        # Room for a whole window halves the cost of a byte: fewer turns between this side and the other.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wire.WINDOW)
         self._loop = loop
         self._sock = sock
         self._operations = operations

@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ _ROOM = wire.MAX_PAYLOAD + 256 * 1024
 _MOST_NOTICES = 4096
 _SILENCE = 20.0
 _PATIENCE = 15.0
+_SO_SNDBUFFORCE = 32
 
 
 class Gone(SandboxError):
@@ -189,6 +191,9 @@ class Line(asyncio.BufferedProtocol):
     @classmethod
     async def over(cls, sock: socket.socket) -> Line:
         """A line over a connected socket."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wire.WINDOW)
+        with suppress(PermissionError):  # root may go beyond what the system lets others ask for
+            sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, wire.WINDOW)
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
             _, line = await loop.create_unix_connection(cls, sock=sock)

@@ -99,6 +99,8 @@ class Machine:
     def __init__(self, name: str, line: Line) -> None:
         self.name = name
         self._line = line
+        self.environment: dict[str, str] = {}
+        """Variables of every command, besides those that it is given; attendants add to them."""
 
     @property
     def alive(self) -> bool:
@@ -134,7 +136,12 @@ class Machine:
     ) -> AsyncIterator[Process]:
         """Start a command; leaving the block before its end kills everything it started, unless it is detached."""
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
-        fields: dict[str, Any] = {"argv": argv, "cwd": cwd, "env": dict(env or {}), "timeout": timeout}
+        fields: dict[str, Any] = {
+            "argv": argv,
+            "cwd": cwd,
+            "env": {**self.environment, **(env or {})},
+            "timeout": timeout,
+        }
         fields |= {"pty": pty, "merge": merge, "stdin": stdin, "id": id}
         _check_size(fields)
         async with self._process(self._line.open("run", **fields)) as process:

@@ -1,0 +1,142 @@
+"""Throughput and added latency of the egress door: python bench/egress.py [MiB]
+
+A server on the loopback, a true guest (memory driver), and clients inside the sandbox that go through the door by
+CONNECT; the same clients without the door are the measure. Prints one table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from ipaddress import ip_network
+from pathlib import Path
+
+import uvloop
+
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.rules.chats import Chat
+from cubicle.rules.egress import Mode, Policy, Rule
+from cubicle.sandbox.egress.door import EgressDoor
+from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.pool import connect
+
+# Sends as much as a line asks for, or takes as much and says when it is done, or echoes.
+SERVER = r"""
+import socket, threading
+def serve(sock):
+    with sock:
+        sock.setsockopt(6, 1, 1)
+        file = sock.makefile("rb", buffering=0)
+        while line := file.readline():
+            word, _, number = line.decode().strip().partition(" ")
+            if word == "get":
+                left, block = int(number), memoryview(bytes(1 << 20))
+                while left > 0:
+                    left -= sock.send(block[:left])
+            elif word == "put":
+                left, buffer = int(number), bytearray(1 << 20)
+                while left > 0:
+                    left -= sock.recv_into(buffer)
+                sock.sendall(b"done\n")
+            else:
+                sock.sendall(b"echo\n")
+server = socket.create_server(("127.0.0.1", 0), backlog=256)
+print(server.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+"""
+
+CLIENT = r"""
+import json, socket, sys, time
+port, proxy, what, amount = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+def dial():
+    sock = socket.create_connection(("127.0.0.1", proxy or port))
+    sock.setsockopt(6, 1, 1)
+    if proxy:
+        sock.sendall(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\nHost: x\r\n\r\n" % port)
+        head = sock.recv(4096)
+        assert b" 200 " in head and head.endswith(b"\r\n\r\n"), head
+    return sock
+if what == "get":
+    sock, buffer = dial(), bytearray(1 << 20)
+    start, left = time.perf_counter(), amount
+    sock.sendall(b"get %d\n" % amount)
+    while left > 0:
+        left -= sock.recv_into(buffer)
+    print(amount / (time.perf_counter() - start) / 1e6)
+elif what == "put":
+    sock, block = dial(), memoryview(bytes(1 << 20))
+    start, left = time.perf_counter(), amount
+    sock.sendall(b"put %d\n" % amount)
+    while left > 0:
+        left -= sock.send(block[:left])
+    assert sock.recv(5)
+    print(amount / (time.perf_counter() - start) / 1e6)
+else:
+    connects, trips = [], []
+    for _ in range(amount):
+        start = time.perf_counter()
+        sock = dial()
+        connects.append((time.perf_counter() - start) * 1e3)
+        for _ in range(5):
+            start = time.perf_counter()
+            sock.sendall(b"ping\n")
+            assert sock.recv(5)
+            trips.append((time.perf_counter() - start) * 1e3)
+        sock.close()
+    at = lambda values, part: sorted(values)[int(len(values) * part)]
+    print(json.dumps([at(connects, .5), at(connects, .95), at(trips, .5), at(trips, .95)]))
+"""
+
+
+async def client(machine: Machine, port: int, door: int, what: str, number: int) -> list[float]:
+    """The client's own figures; door 0 is straight to the server."""
+    _, output = await machine.output(["python3", "-c", CLIENT, str(port), str(door), what, str(number)])
+    answer = json.loads(output)
+    return answer if isinstance(answer, list) else [answer]
+
+
+async def measure(machine: Machine, port: int, amount: int) -> list[tuple[str, str, str, str]]:
+    door = int(machine.environment["HTTP_PROXY"].rpartition(":")[2])
+    rows = []
+    for what, name in (("get", "download, one connection"), ("put", "upload, one connection")):
+        direct = max([(await client(machine, port, 0, what, amount))[0] for _ in range(3)])
+        through = max([(await client(machine, port, door, what, amount))[0] for _ in range(3)])
+        rows.append((name, f"{direct:.0f} MB/s", f"{through:.0f} MB/s", "≥ 500 MB/s"))
+    direct_times = await client(machine, port, 0, "ping", 300)
+    door_times = await client(machine, port, door, "ping", 300)
+    names = ("connect, p50", "connect, p95", "round trip, p50", "round trip, p95")
+    for name, before, after in zip(names, direct_times, door_times, strict=True):
+        rows.append((name, f"{before:.2f} ms", f"{after:.2f} ms", "< 3 ms added" if "p50" in name else ""))
+    return rows
+
+
+async def main(amount: int) -> None:
+    policy = Policy(Mode.OPEN, (Rule("bench", networks=(ip_network("127.0.0.0/8"),)),))
+    chat = Chat("bench")
+    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    assert server.stdout is not None
+    port = int(await asyncio.to_thread(server.stdout.readline))
+    with tempfile.TemporaryDirectory() as folder:
+        driver = MemoryDriver(Path(folder))
+        await driver.open()
+        await driver.start(chat.digest, chat.digest)
+        try:
+            machine = await connect(driver, chat.digest)
+            async with EgressDoor(policy, folder=Path(folder) / "egress") as door, door.attend(chat, machine):
+                for row in [("", "direct", "through the door", "target"), ("---",) * 4]:
+                    print("| " + " | ".join(row) + " |")
+                for row in await measure(machine, port, amount):
+                    print("| " + " | ".join(row) + " |")
+            machine.close()
+        finally:
+            await driver.delete(chat.digest)
+            server.terminate()
+            server.wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(main((int(sys.argv[1]) if len(sys.argv) > 1 else 1024) << 20))

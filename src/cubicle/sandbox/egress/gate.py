@@ -1,0 +1,167 @@
+"""The door as one chat meets it: its callers, its policy, its allowance."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cubicle.rules.addresses import Address
+from cubicle.rules.chats import Chat
+from cubicle.rules.egress import Policy, Request, Target, Verdict, terminates
+from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.egress import socks
+from cubicle.sandbox.egress.audit import Event, Trail
+from cubicle.sandbox.egress.dialler import Denied, Dialler, Refused
+from cubicle.sandbox.egress.http import HttpSide
+from cubicle.sandbox.egress.meter import Allowance, Meter, Spent
+from cubicle.sandbox.egress.pipe import Inside, Outside
+from cubicle.sandbox.egress.relay import Idle, relay
+from cubicle.sandbox.egress.rulebook import Rulebook
+from cubicle.sandbox.egress.secured import Interception
+from cubicle.sandbox.stream import Stream
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds that the door waits."""
+
+    connect: float = 15.0
+    idle: float = 600.0
+    handshake: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A connection to the outside, and the verdict that opened it."""
+
+    pipe: Outside
+    verdict: Verdict
+    address: Address
+
+
+class Gate:
+    """Serves the callers of one chat."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        rulebook: Rulebook,
+        dialler: Dialler,
+        allowance: Allowance,
+        limits: Limits,
+        interception: Interception | None,
+    ) -> None:
+        self.chat = chat
+        self.limits = limits
+        self.interception = interception
+        self._rulebook = rulebook
+        self._dialler = dialler
+        self._allowance = allowance
+
+    async def policy(self) -> Policy:
+        return await self._rulebook.policy(self.chat)
+
+    async def serve(self, stream: Stream) -> None:
+        """One caller, from its first byte to its last."""
+        inside = Inside(stream)
+        self._allowance.connections += 1
+        try:
+            await self._serve(inside)
+            await inside.linger()
+        except (OSError, EOFError, TimeoutError, Spent, SandboxError, socks.BadHandshake):
+            pass  # one side went away or must go; what it was is in the audit
+        except Exception:
+            log.exception("the egress door failed for one caller", extra={"chat": self.chat.id})
+        finally:
+            self._allowance.connections -= 1
+
+    async def _serve(self, inside: Inside) -> None:
+        async with asyncio.timeout(self.limits.idle):
+            first = await inside.exactly(1)
+        inside.put_back(first)
+        if first[0] == socks.VERSION:
+            await self._socks(inside)
+        else:
+            await HttpSide(self, inside).serve()
+
+    async def _socks(self, inside: Inside) -> None:
+        async with asyncio.timeout(self.limits.handshake):
+            target = await socks.handshake(inside)
+        try:
+            await self.tunnel(inside, target, "socks5", lambda: socks.answer(inside, socks.Reply.DONE))
+        except Denied:
+            await socks.answer(inside, socks.Reply.DENIED)
+        except Refused:
+            await socks.answer(inside, socks.Reply.HOST_UNREACHABLE)
+
+    async def tunnel(self, inside: Inside, target: Target, door: str, connected: Callable[[], Awaitable[None]]) -> None:
+        """Carry bytes to the target; Refused before `connected` was called, if at all."""
+        policy = await self.policy()
+        if self.interception is not None and terminates(policy, target):
+            self.check_limits(policy, Trail(self.chat, Request(target), door))
+            await connected()
+            async with asyncio.timeout(self.limits.handshake):
+                secured = await self.interception.accept(inside, target)
+            await HttpSide(self, secured, target).serve()
+            await secured.write_eof()
+            return
+        async with self.way(policy, Request(target), door) as way:
+            await connected()
+            await relay(inside, way.pipe)
+
+    @asynccontextmanager
+    async def way(self, policy: Policy, request: Request, door: str) -> AsyncIterator[Way]:
+        """Judge, dial, and write down how it went; the block is cut when nothing moves for too long."""
+        trail = Trail(self.chat, request, door)
+        self.check_limits(policy, trail)
+        try:
+            choices = await self._dialler.choose(policy, request)
+            sock, address = await self._dialler.dial(request.target, choices)
+        except Denied as no:
+            trail.record(Event.DENIED, rule=no.verdict.rule, reason=no.verdict.reason, address=no.address)
+            raise
+        except Refused as no:
+            trail.record(Event.FAILED, reason=str(no))
+            raise
+        verdict = dict(choices)[address]
+        trail.record(Event.ALLOWED, rule=verdict.rule, address=address, headers_set=len(verdict.inject))
+        began, reason = time.monotonic(), ""
+        idle = Idle(self.limits.idle)
+        meter = Meter(self._allowance, policy.most_bytes, idle.touch)
+        try:
+            with sock:
+                async with idle.watch():
+                    yield Way(Outside(sock, meter), verdict, address)
+        except TimeoutError:
+            reason = f"nothing moved for {self.limits.idle:g} s"
+            raise
+        except Spent:
+            reason = "the chat used up its bytes for the day"
+            raise
+        except Refused as no:
+            reason = str(no)
+            raise
+        except (OSError, SandboxError):
+            reason = "the connection broke off"
+            raise
+        finally:
+            seconds = round(time.monotonic() - began, 3)
+            used = {"up": meter.up, "down": meter.down, "seconds": seconds}
+            trail.record(Event.CLOSED, rule=verdict.rule, reason=reason, address=address, **used)
+
+    def check_limits(self, policy: Policy, trail: Trail) -> None:
+        """Denied when the chat has more than its share already."""
+        reason = ""
+        if self._allowance.connections > policy.most_connections:
+            reason = f"more than {policy.most_connections} connections at once"
+        elif self._allowance.spent(policy.most_bytes):
+            reason = f"the chat used up its {policy.most_bytes >> 20} MiB for the day"
+        if reason:
+            trail.record(Event.DENIED, rule="limits", reason=reason)
+            raise Denied(Verdict(False, "limits", reason))

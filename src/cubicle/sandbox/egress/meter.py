@@ -1,0 +1,55 @@
+"""What a chat uses of the door: connections at once, and bytes a day."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_DAY = 86400.0
+
+
+class Spent(Exception):
+    """The chat has used up what it may send and receive."""
+
+
+class Allowance:
+    """Of one chat; it outlives the sandbox, so that a restart of the sandbox is no way around it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+        self.connections = 0
+        self.bytes = 0
+
+    def add(self, amount: int, most: int) -> None:
+        """Count bytes; Spent when there are more than `most` (0: no limit) in this day."""
+        now = self._clock()
+        if now - self._since >= _DAY:
+            self._since, self.bytes = now, 0
+        self.bytes += amount
+        if most and self.bytes > most:
+            raise Spent
+
+    def spent(self, most: int) -> bool:
+        return bool(most) and self.bytes >= most and self._clock() - self._since < _DAY
+
+
+class Meter:
+    """Of one connection."""
+
+    def __init__(self, allowance: Allowance, most: int, touched: Callable[[], None]) -> None:
+        self._allowance = allowance
+        self._most = most
+        self._touched = touched
+        self.up = 0
+        self.down = 0
+
+    def sent(self, amount: int) -> None:
+        self.up += amount
+        self._touched()
+        self._allowance.add(amount, self._most)
+
+    def received(self, amount: int) -> None:
+        self.down += amount
+        self._touched()
+        self._allowance.add(amount, self._most)
