@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 import httpx
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
 
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
 from cubicle.chat.outfit import Outfitter
 from cubicle.chat.prompt import Prompt
+from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
@@ -21,12 +23,23 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api.access import Access
+from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.browser import BrowserRoutes
+from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.info import mcp_info
+from cubicle.http_api.live import LiveRoutes
+from cubicle.http_api.login import Login
+from cubicle.http_api.origins import OriginGuard
 from cubicle.http_api.problems import HANDLERS
+from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.requests import RequestLog
+from cubicle.http_api.skills import SkillRoutes
+from cubicle.http_api.terminal import TerminalRoutes
+from cubicle.http_api.uploads import UploadRoutes
 from cubicle.mcp_api.door import McpDoor
 from cubicle.routes import routes
 from cubicle.rules.callers import Caller
+from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Policy
 from cubicle.rules.keys import BadKeys, KeyRing
 from cubicle.rules.links import effective_secret
@@ -37,6 +50,7 @@ from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import BadSettings, DriverName, Settings
 from cubicle.tools.registry import Registry
+from cubicle.web_ui.pages import Pages
 
 
 def make_driver(settings: Settings) -> Driver:
@@ -126,15 +140,48 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     async def instructions(caller: Caller) -> str:
         return await prompt.text(caller.chat, caller.email, caller.name)
 
-    async with web, egress, fleet:
+    screens = Screens()
+    async with web, egress, fleet, screens:
         registry = Registry.build(Workplace(fleet, outfitter), settings)
-        door = McpDoor(registry, Uploads(fleet), instructions, settings, ring)
+        uploads = Uploads(fleet)
+        door = McpDoor(registry, uploads, instructions, settings, ring)
+        pages = await asyncio.to_thread(make_pages, settings, links)
+        address, mode = base_url(settings), settings.single_user_mode
         async with door.running():
             yield Starlette(
-                routes=routes(door.routes(), mcp_info(registry, settings, ring)),
+                routes=routes(
+                    door.routes(),
+                    mcp_info(registry, settings, ring),
+                    PromptRoutes(prompt, ring, mode, address).routes(),
+                    SkillRoutes(library, ring, mode).routes(),
+                    UploadRoutes(uploads, settings.max_upload_mb, address, mode).routes(),
+                    ArchiveRoutes(fleet, mode).routes(),
+                    FileRoutes(fleet, links, mode).routes(),
+                    BrowserRoutes(fleet, settings.public_base_url).routes(),
+                    LiveRoutes(fleet, screens).routes(),
+                    TerminalRoutes(fleet).routes(),
+                    Login(ring, links, pages.login_page, address).routes(),
+                    pages.routes(),
+                ),
                 middleware=[
                     Middleware(RequestLog),
-                    Middleware(Access, ring, links, settings.mcp_paths, settings.allowed_hosts),
+                    Middleware(OriginGuard, [address], settings.mcp_paths),
+                    Middleware(
+                        Access,
+                        ring,
+                        links,
+                        settings.mcp_paths,
+                        settings.allowed_hosts,
+                        lambda request: pages.login_page(request, status=401),
+                        mode,
+                    ),
                 ],
                 exception_handlers=HANDLERS,
             )
+
+
+def make_pages(settings: Settings, links: Links) -> Pages:
+    def raw_base(request: Request, chat_id: str) -> str:
+        return f"raw/{links.capability(Chat(chat_id, request.state.tenant))}/"
+
+    return Pages(embedders=settings.embedders, raw_base=raw_base)

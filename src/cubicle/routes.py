@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from starlette.routing import BaseRoute, Route
 
 from cubicle.http_api.info import Endpoint, health
 
 
-def routes(mcp: Sequence[BaseRoute], mcp_info: Endpoint, more: Iterable[Sequence[BaseRoute]] = ()) -> list[BaseRoute]:
-    """MCP first, then the plain addresses."""
+def routes(mcp: Sequence[BaseRoute], mcp_info: Endpoint, *groups: Sequence[BaseRoute]) -> list[BaseRoute]:
+    """MCP first, then the plain addresses of section 4.4, then the pages."""
     return [
         *mcp,
-        Route("/health", health),
         Route("/mcp-info", mcp_info),
-        *(route for group in more for route in group),
+        Route("/health", health),
+        *(route for group in groups for route in group),
     ]

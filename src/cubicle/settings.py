@@ -94,6 +94,9 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Host names that the service answers to, separated by commas; empty: any."
     )
+    embedders: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Origins that may show the pages in a frame, separated by commas; empty: the service's own."
+    )
     single_user_mode: Isolation = Field(
         Isolation.LENIENT,
         description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.",
@@ -157,7 +160,7 @@ class Settings(BaseSettings):
             raise ValueError("must be paths that start with /, separated by commas")
         return paths
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "embedders", mode="before")
     @classmethod
     def _hosts(cls, value: Any) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else list(value)

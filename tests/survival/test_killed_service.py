@@ -31,7 +31,8 @@ async def test_twenty_sandboxes_outlive_a_killed_service(service: ServiceProcess
     await service.start()
     for chat in CHATS:
         failed, said = await service.bash(
-            chat, "cat ~/kept; rm ~/beat; for i in $(seq 100); do test -s ~/beat && echo beats && break; sleep 0.1; done"
+            chat,
+            "cat ~/kept; rm ~/beat; for i in $(seq 100); do test -s ~/beat && echo beats && break; sleep 0.1; done",
         )
         assert (failed, said.split()) == (False, ["kept-/bin/bash", "beats"])
         assert await service.bash(chat, "pgrep -cfx 'sleep 77'") == (False, "1\n")  # its caller was lost, not it

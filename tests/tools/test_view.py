@@ -81,7 +81,9 @@ async def test_a_long_file_is_capped_and_its_end_numbered(service: Service) -> N
 
 
 async def test_a_directory_is_a_tree_of_two_levels_with_sizes_and_without_dot_files(service: Service) -> None:
-    await service.bash("mkdir -p d/sub/deeper && cd d && echo hi > a.txt && touch .hidden sub/deeper/no && ln -s a.txt link")
+    await service.bash(
+        "mkdir -p d/sub/deeper && cd d && echo hi > a.txt && touch .hidden sub/deeper/no && ln -s a.txt link"
+    )
     said, failed = await view(service, "/home/assistant/d")
     assert not failed
     assert said == "/home/assistant/d/\n  a.txt (3 bytes)\n  link -> a.txt\n  sub/\n    deeper/"
@@ -128,7 +130,9 @@ async def test_a_large_image_comes_as_a_thumbnail_or_says_why_not(service: Servi
     result = await service.call("view", {"path": "/tmp/large.png"})
     assert not result["isError"]
     assert "2600 x 1300 pixels" in text(result)
-    has_tool = "yes" in await service.bash("python3 -c 'import PIL' 2>/dev/null || which magick convert && echo yes || true")
+    has_tool = "yes" in await service.bash(
+        "python3 -c 'import PIL' 2>/dev/null || which magick convert && echo yes || true"
+    )
     if has_tool:
         kind, encoded = result["content"][1]["text"].removeprefix("data:").split(";base64,")
         data = base64.b64decode(encoded)
@@ -207,7 +211,10 @@ async def test_a_pdf_comes_as_its_text_or_says_what_is_missing(service: Service)
         places.append(len(out))
         out += b"%d 0 obj%sendobj\n" % (number, body)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    out += b"xref\n0 6\n0000000000 65535 f \n%strailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (table, len(out))
+    out += b"xref\n0 6\n0000000000 65535 f \n%strailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
+        table,
+        len(out),
+    )
     await put(service, "/tmp/a.pdf", out)
     said, failed = await view(service, "/tmp/a.pdf")
     if "yes" in await service.bash("command -v pdftotext >/dev/null && echo yes || true"):

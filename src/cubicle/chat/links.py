@@ -80,6 +80,14 @@ class Links:
     def opened_capability(self, text: str) -> Chat | None:
         return rules.opened_capability(self._secret, text, self._clock())
 
+    def sign_in(self, tenant: str) -> str:
+        """What the cookie of a person who showed the tenant's key holds, for a day or two."""
+        return rules.sign_in(self._secret, tenant, rules.expiry(self._clock(), 1))
+
+    def signed_in(self, cookie: str) -> str | None:
+        """The tenant that such a cookie opens, or None."""
+        return rules.signed_in(self._secret, cookie, self._clock())
+
     def file(self, chat: Chat, path: str) -> str:
         return f"{self._of('files', chat)}/{quote(encoded(path))}{self.query(chat)}"
 

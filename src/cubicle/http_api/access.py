@@ -7,11 +7,15 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from cubicle.chat.links import Links
 from cubicle.http_api.problems import response
 from cubicle.rules import hosts, problems
 from cubicle.rules.callers import Headers
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
+from cubicle.rules.isolation import Isolation
 from cubicle.rules.keys import KeyRing
 from cubicle.rules.problems import Problem
 
@@ -21,7 +25,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+SignIn = Callable[[Request], Response]
+"""Makes the page (401) that asks a person for the key."""
+
 NOT_ALLOWED = 4401
+LOGIN_COOKIE = "cubicle-login"
 _OPEN = ("/health", "/static", "/login", "/raw")
 """Need no key: what says nothing of a chat, and what carries a capability in its own path."""
 _OF_A_CHAT = {"files": 1, "preview": 1, "browser": 1, "terminal": 1, "api": 2}
@@ -29,16 +37,25 @@ _OF_A_CHAT = {"files": 1, "preview": 1, "browser": 1, "terminal": 1, "api": 2}
 
 
 class Access:
-    """ASGI middleware for every route but MCP's own. Leaves the tenant in `scope["state"]["tenant"]`."""
+    """ASGI middleware for every route but MCP's own. Leaves the tenant and the isolation mode in `scope["state"]`."""
 
     def __init__(
-        self, app: App, ring: KeyRing, links: Links, passed: tuple[str, ...], allowed_hosts: tuple[str, ...]
+        self,
+        app: App,
+        ring: KeyRing,
+        links: Links,
+        passed: tuple[str, ...],
+        allowed_hosts: tuple[str, ...],
+        sign_in: SignIn,
+        isolation: Isolation = Isolation.LENIENT,
     ) -> None:
         self._app = app
         self._ring = ring
         self._links = links
         self._passed = frozenset(passed)
         self._hosts = allowed_hosts
+        self._sign_in = sign_in
+        self._isolation = isolation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or _route_path(scope) in self._passed:
@@ -52,7 +69,7 @@ class Access:
         if tenant is None:
             await self._refuse(scope, receive, send, problems.UNAUTHORIZED)
             return
-        scope.setdefault("state", {})["tenant"] = tenant
+        scope.setdefault("state", {}).update(tenant=tenant, isolation=self._isolation)
         await self._app(scope, receive, _with_cookie(send, scope, key) if key else send)
 
     def _tenant(self, scope: Scope, headers: Headers) -> tuple[str | None, str]:
@@ -63,20 +80,27 @@ class Access:
         opened = self._ring.tenant(headers.get("Authorization"))
         if opened is not None:
             return opened, ""
+        cookies = _cookies(headers)
+        if signed_in := self._links.signed_in(cookies.get(LOGIN_COOKIE, "")):
+            return signed_in, ""
         chat_id = _chat_id(path)
         if chat_id is None:
             return None, ""
         sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]
         if sent and (chat := self._links.opened(chat_id, sent)):
             return chat.tenant, sent
-        for name, value in _cookies(headers).items():
+        for name, value in cookies.items():
             if name.startswith("cubicle-") and (chat := self._links.opened(chat_id, value)):
                 return chat.tenant, ""
         return None, ""
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
         if scope["type"] == "http":
-            await response(problem)(scope, receive, send)
+            asks_for_page = scope["method"] == "GET" and "text/html" in (Headers(scope["headers"]).get("Accept") or "")
+            if problem.status == 401 and asks_for_page:
+                await self._sign_in(Request(scope))(scope, receive, send)
+            else:
+                await response(problem)(scope, receive, send)
             return
         await receive()
         await send({"type": "websocket.accept"})

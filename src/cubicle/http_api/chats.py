@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from starlette.requests import HTTPConnection
 
-from cubicle.rules.chats import Chat
+from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
+from cubicle.rules.isolation import Isolation
 
 
 def chat_of(connection: HTTPConnection) -> Chat:
     """The chat of `{chat}` in the path. The gate before the routes sets `state.tenant`. Raises BadChatId."""
-    return Chat(connection.path_params["chat"], connection.state.tenant)
+    named = Chat(connection.path_params["chat"], connection.state.tenant)
+    alone = getattr(connection.state, "isolation", None) is Isolation.SINGLE
+    return Chat(DEFAULT_CHAT_ID, named.tenant) if alone else named

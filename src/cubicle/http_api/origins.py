@@ -23,16 +23,21 @@ def from_our_page(connection: HTTPConnection, known: Sequence[str] = ()) -> bool
 
 
 class OriginGuard:
-    """Refuses what foreign pages and sandboxed files ask for: 403, and no handshake for a WebSocket."""
+    """Refuses what foreign pages and sandboxed files ask for: 403, and no handshake for a WebSocket.
 
-    def __init__(self, app: ASGIApp, known: Sequence[str] = ()) -> None:
+    The MCP paths are passed: their own gate checks the origin, and clients that are pages of other sites are welcome
+    there when they show a key.
+    """
+
+    def __init__(self, app: ASGIApp, known: Sequence[str] = (), passed: Sequence[str] = ()) -> None:
         self._app = app
+        self._passed = frozenset(passed)
         self._known = tuple(address for address in known if address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         guarded = kind == "websocket" or (kind == "http" and scope["method"] not in SAFE_METHODS)
-        if not guarded or from_our_page(HTTPConnection(scope), self._known):
+        if not guarded or scope["path"] in self._passed or from_our_page(HTTPConnection(scope), self._known):
             await self._app(scope, receive, send)
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1008})

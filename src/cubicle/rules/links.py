@@ -17,6 +17,7 @@ from cubicle.rules.chats import BadChatId, Chat
 
 DAY = 86_400
 _LONGEST = 1024
+_NO_CHAT = "-"
 _MAC_BYTES = 16  # 128 bits cannot be guessed, and six links stand in every prompt
 
 
@@ -55,6 +56,20 @@ def opened_capability(secret: bytes, text: str, now: float) -> Chat | None:
         return None
     chat_id = _decode(parts[2])
     return None if chat_id is None else _checked(secret, "raw", chat_id, _decode(parts[1]), parts[0], parts[3], now)
+
+
+def sign_in(secret: bytes, tenant: str, expires: int) -> str:
+    """What the cookie of a person who showed the tenant's API key holds."""
+    return f"{expires}.{_encode(tenant)}.{_mac(secret, 'login', Chat(_NO_CHAT, tenant), expires)}"
+
+
+def signed_in(secret: bytes, text: str, now: float) -> str | None:
+    """The tenant that a cookie of `sign_in` opens now, or None."""
+    parts = text.split(".") if len(text) <= _LONGEST else []
+    if len(parts) != 3:
+        return None
+    chat = _checked(secret, "login", _NO_CHAT, _decode(parts[1]), parts[0], parts[2], now)
+    return None if chat is None else chat.tenant
 
 
 def _checked(

@@ -35,9 +35,7 @@ class Assets:
     def __init__(self, folder: Path = STATIC) -> None:
         self.folder = folder
         try:
-            self._manifest: dict[str, dict[str, Any]] = json.loads(
-                (folder / "manifest.json").read_text("utf-8")
-            )
+            self._manifest: dict[str, dict[str, Any]] = json.loads((folder / "manifest.json").read_text("utf-8"))
         except FileNotFoundError:
             raise AssetsMissing("The pages are not built: run web/build.sh") from None
 
@@ -70,9 +68,7 @@ class AssetFiles(StaticFiles):
     ) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
         hashed = Path(full_path).parent.name == "assets"
-        response.headers["Cache-Control"] = (
-            "public, max-age=31536000, immutable" if hashed else "public, max-age=3600"
-        )
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if hashed else "public, max-age=3600"
         # The viewer frame has an opaque origin: without this it could not load its own scripts.
         response.headers["Access-Control-Allow-Origin"] = "*"
         response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"

@@ -65,9 +65,7 @@ def root_of(request: Request) -> str:
 class Pages:
     """All pages of the service. `embedders` are the origins that may frame them."""
 
-    def __init__(
-        self, *, embedders: Sequence[str] = (), raw_base: RawBase = _no_raw, static: Path = STATIC
-    ) -> None:
+    def __init__(self, *, embedders: Sequence[str] = (), raw_base: RawBase = _no_raw, static: Path = STATIC) -> None:
         self._assets = Assets(static)
         self._raw_base = raw_base
         self._page_policy = page_policy(embedders)
@@ -154,9 +152,7 @@ class Pages:
         }  # fmt: skip
         data = {**blank, **(facts or {}), "root": root, "assets": static}
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
-        links += [
-            f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads
-        ]
+        links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]
         html = _SHELL.format(
             title=escape(title),
             static=static,
