@@ -155,9 +155,11 @@ async def test_many_at_once_are_all_different(driver):
 
 
 async def test_a_missing_runtime_is_one_sentence(make_driver):
+    files = open_files()
     with pytest.raises(Unusable, match=r"nosuchruntime is not installed: run `apt-get install"):
         async with make_driver(runtime="nosuchruntime"):
             pass
+    assert open_files() == files
 
 
 async def test_without_root_it_says_so(monkeypatch, make_driver):
@@ -210,3 +212,19 @@ async def test_a_sandbox_of_another_runtime_is_still_ours(make_driver):
         await second.stop("one")
         await second.start("one", None)
         assert await said(second, "one", "echo here") == "here"
+
+
+async def test_the_last_driver_takes_its_folders_with_it(make_driver):
+    async with make_driver(keep=True) as first, make_driver(keep=True) as second:
+        await first.start("one", None)
+        await second.delete("one")
+        await first.close()
+        assert first._place.stage.exists()
+        await second.start("two", None)
+        assert await said(second, "two", "echo here") == "here"
+        await second.close()
+        assert first._place.stage.exists()
+    async with make_driver() as third:
+        assert (await state_of(third, "two")).state is State.RUNNING
+    assert not first._place.stage.exists()
+    assert cgroups(third) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cubicle.drivers.oci import mounts
 from cubicle.drivers.oci.assembly import Assembly
-from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS
+from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS, Place
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
 
 
@@ -23,6 +23,15 @@ async def clean(assembly: Assembly) -> None:
                 with contextlib.suppress(RuntimeFailed):
                     await runtime.delete(name)
     await asyncio.to_thread(_sweep, assembly, names)
+
+
+def leave(place: Place) -> None:
+    """Remove the driver's own folders of this boot, if no sandbox is up."""
+    if place.stage.exists() and not set(os.listdir(place.stage)) - set(OWN_FOLDERS):
+        shutil.rmtree(place.stage, ignore_errors=True)
+        for cgroup in _cgroups(place.cgroup):
+            with contextlib.suppress(OSError):
+                cgroup.rmdir()
 
 
 def _used_runtimes(stage: Path) -> list[Runtime]:
@@ -55,7 +64,7 @@ def _sweep(assembly: Assembly, names: set[str]) -> None:
         shutil.rmtree(assembly.place.stage / name, ignore_errors=True)
         for state in (assembly.place.stage / "state").glob(f"*/{name}"):
             shutil.rmtree(state, ignore_errors=True)
-        for cgroup in _cgroups(assembly.place.cgroup, name):
+        for cgroup in _cgroups(f"{assembly.place.cgroup}/{name}"):
             with contextlib.suppress(OSError):
                 cgroup.rmdir()
     for home in assembly.records.homes():
@@ -70,7 +79,8 @@ def _sweep(assembly: Assembly, names: set[str]) -> None:
             link.unlink()
 
 
-def _cgroups(parent: str, name: str) -> list[Path]:
-    tail = f"{parent.lstrip('/')}/{name}"
+def _cgroups(path: str) -> list[Path]:
+    """A cgroup in every tree that has it."""
+    tail = path.lstrip("/")
     trees = [CGROUPS, *(entry for entry in CGROUPS.iterdir() if entry.is_dir())]
     return [tree / tail for tree in trees if (tree / tail).is_dir()]

@@ -70,22 +70,19 @@ class OciDriver:
         return self._assembly.disk_mode
 
     async def open(self) -> None:
-        await in_thread(host.require)
-        await in_thread(self._records.make_folders)
-        await in_thread(self._place.make)
-        trials = self._records.root / "trials.json"
-        self.runtime = await host.choose(self._wanted_runtime, self._place, trials)
-        self._assembly = await in_thread(self._assemble)
-        if await in_thread(self._take_charge):
-            await cleaning.clean(self._assembly)
-        if self.disk_mode is DiskMode.WATCHDOG:
-            self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
         if self._lock is not None:
+            if await in_thread(self._alone):
+                await in_thread(cleaning.leave, self._place)
             os.close(self._lock)
             self._lock = None
 
@@ -124,6 +121,20 @@ class OciDriver:
             raise NotRunning("The sandbox is up but accepts no connection.") from None
         except OSError:
             raise NotRunning("The sandbox is not up.") from None
+
+    async def _open(self) -> None:
+        await in_thread(host.require)
+        await in_thread(self._records.make_folders)
+        await in_thread(self._join)
+        await in_thread(self._place.make)
+        trials = self._records.root / "trials.json"
+        self.runtime = await host.choose(self._wanted_runtime, self._place, trials)
+        self._assembly = await in_thread(self._assemble)
+        if await in_thread(self._alone):
+            await cleaning.clean(self._assembly)
+            await in_thread(self._join)
+        if self.disk_mode is DiskMode.WATCHDOG:
+            self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
 
     async def _start(self, home: Home, owner: str | None) -> None:
         fresh = await in_thread(home.meta) is None
@@ -204,15 +215,21 @@ class OciDriver:
             hands_over=self.runtime.hands_over,
         )
 
-    def _take_charge(self) -> bool:
-        """Whether this is the only driver over its DATA_DIR: a second one looks, and leaves cleaning to the first."""
-        lock = os.open(self._records.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
+    def _join(self) -> None:
+        """Be one of the drivers over this DATA_DIR: the service, and a command of the command line beside it."""
+        if self._lock is None:
+            self._lock = os.open(self._records.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def _alone(self) -> bool:
+        """Whether this is the only one; then none can join until it says `_join` or closes. Only such a one cleans."""
+        if self._lock is None:
             return False
-        self._lock = lock
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._join()
+            return False
         return True
 
     def _see_all(self) -> list[Seen]:
