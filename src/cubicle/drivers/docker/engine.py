@@ -136,7 +136,7 @@ async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:
         log.info("bringing the sandbox image to the Docker engine", extra={"image": reference})
         await _import(client, base, reference)
     guest = await asyncio.to_thread(_compiled_guest, base.rootfs)
-    return Image(reference, base.digest, base.environment, guest)
+    return Image(reference, base.digest, await asyncio.to_thread(lambda: base.environment), guest)
 
 
 async def _engine_image(client: Docker, name: str, missing: ImageError) -> Image:
@@ -162,7 +162,7 @@ async def _import(client: Docker, base: Base, reference: str) -> None:
     """`docker import`, from a pipe: the image is never whole on either side."""
     reader, writer = os.pipe()
     task = asyncio.create_task(asyncio.to_thread(_write, base, writer))
-    changes = export.docker_changes(base)[1::2]
+    changes = (await asyncio.to_thread(export.docker_changes, base))[1::2]
     repository, tag = reference.split(":")
     query = [("fromSrc", "-"), ("repo", repository), ("tag", tag), *(("changes", change) for change in changes)]
     try:
