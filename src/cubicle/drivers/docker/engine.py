@@ -87,17 +87,19 @@ async def examine(client: Docker, runtime: str) -> tuple[Facts, bool]:
         raise Unusable(
             f"No Docker engine answers ({_brief(error)}): start it, or set DOCKER_HOST to where it listens."
         ) from error
-    sockets = runtime in _ORDINARY
+    sockets, gvisor = runtime in _ORDINARY, False
     if runtime:
         known = info.get("Runtimes") or {}
         if runtime not in known:
             names = ", ".join(sorted(known)) or "none"
             raise Unusable(f"The Docker engine has no runtime {runtime} (it has {names}): add it to its daemon.json.")
-        if "runsc" in runtime or "runsc" in str(known[runtime].get("path", "")):
+        gvisor = "runsc" in runtime or "runsc" in str(known[runtime].get("path", ""))
+        if gvisor:
             sockets = _gvisor_sockets(runtime, known[runtime].get("runtimeArgs") or [])
     facts = Facts(
         machine=str(info.get("Architecture", "")),
         runtime=runtime,
+        gvisor=gvisor,
         user_namespace=any("name=userns" in option for option in info.get("SecurityOptions") or []),
         disk_quota=_has_quota(info),
         private_cgroups=bool(info.get("CgroupVersion")),
