@@ -99,6 +99,15 @@ def test_every_wheel_is_pinned_by_hash(recipe: Recipe) -> None:
             assert line.startswith("#") or ("==" in line and "--hash=sha256:" in line), line
 
 
+def test_git_sees_every_file_of_the_recipe() -> None:
+    """An ignored file would be in the images of one checkout and missing from all others."""
+    argv = ["git", "-c", "safe.directory=*", "ls-files", "--others", "--ignored", "--exclude-standard", "."]
+    done = subprocess.run(argv, cwd=Recipe.here().folder, capture_output=True, text=True, timeout=30)
+    if done.returncode != 0:
+        pytest.skip("not a checkout")
+    assert done.stdout == ""
+
+
 def test_a_variant_that_is_not_built_says_how_to_build_it(store: ImageStore) -> None:
     with pytest.raises(NotBuilt, match="cubicle image build slim"):
         store.resolve("slim")
