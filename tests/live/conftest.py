@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,7 +20,8 @@ async def service(
 ) -> AsyncIterator[ground.Service]:
     """One service for all tests of a file; every test takes chats of its own."""
     folder = tmp_path_factory.mktemp("service")
-    async with ground.serving(ground.DRIVERS[request.param](folder), folder) as running:
+    driver = await asyncio.to_thread(ground.DRIVERS[request.param], folder)
+    async with ground.serving(driver, folder) as running:
         yield running
 
 

@@ -65,6 +65,9 @@ async def test_tabs_over_http(service: Service, http: httpx.AsyncClient, machine
     assert (await http.get(f"/browser/b/json/activate/{made['id']}")).text == "Target activated"
     assert (await http.get(f"/browser/b/json/close/{made['id']}")).text == "Target is closing"
     assert (await http.get("/browser/b/json/close/..%2f..%2fversion")).status_code == 404
+    async with asyncio.timeout(10):
+        while made["id"] in (await http.get("/browser/b/json/list")).text:
+            await asyncio.sleep(0.05)
 
 
 async def test_both_sockets_and_the_bare_one(service: Service, http: httpx.AsyncClient, machine: Machine) -> None:
