@@ -62,8 +62,7 @@ class Tab:
 
     def cast(self, width: int) -> None:
         """Have pictures of this width come; a first one comes at once."""
-        if self.casting:
-            self.tell("Page.stopScreencast")
+        self.tell("Page.stopScreencast")
         self.casting = width
         self.tell("Page.startScreencast", format="jpeg", quality=_QUALITY, maxWidth=width, maxHeight=width)
 

@@ -5,11 +5,9 @@ What they print is hostile all the same: whoever reads it checks it.
 
 from __future__ import annotations
 
-from functools import cache
 from importlib.resources import files
 
 
-@cache
 def program(name: str) -> str:
     """The source of one of them."""
     return (files(__package__) / f"{name}.py").read_text(encoding="utf-8")
