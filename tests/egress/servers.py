@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -122,12 +123,17 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def http_server(folder: Path, *, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+def http_server(
+    folder: Path, *, address: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+) -> Iterator[Server]:
     class Here(Handler):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments, directory=str(folder))  # type: ignore[arg-type]
 
-    server = Server((address, 0), Here)
+    class Family(Server):
+        address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+
+    server = Family((address, port), Here)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
