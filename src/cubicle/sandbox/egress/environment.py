@@ -27,4 +27,4 @@ def proxy_environment(port: int = HTTP_PORT) -> dict[str, str]:
 def trust_environment(path: str = TRUST_FILE) -> dict[str, str]:
     """Variables that name a bundle of certificates which holds the door's own authority, too."""
     names = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS")
-    return dict.fromkeys((*names, "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE"), path)
+    return dict.fromkeys((*names, "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "npm_config_cafile"), path)

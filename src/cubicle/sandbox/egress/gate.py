@@ -8,8 +8,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from cubicle.rules.addresses import Address
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Policy, Request, Target, Verdict, terminates
 from cubicle.sandbox.driver import SandboxError
@@ -33,6 +33,8 @@ class Limits:
 
     connect: float = 15.0
     idle: float = 600.0
+    silent: float = 60.0
+    """As idle, once the caller has closed its side."""
     handshake: float = 20.0
 
 
@@ -42,7 +44,8 @@ class Way:
 
     pipe: Outside
     verdict: Verdict
-    address: Address
+    hurry: Callable[[], None]
+    """Call it when the caller falls silent: one that was killed looks like one that waits for the answer."""
 
 
 class Gate:
@@ -113,7 +116,7 @@ class Gate:
             return
         async with self.way(policy, Request(target), door) as way:
             await connected()
-            await relay(inside, way.pipe)
+            await relay(inside, way.pipe, way.hurry)
 
     @asynccontextmanager
     async def way(self, policy: Policy, request: Request, door: str) -> AsyncIterator[Way]:
@@ -137,9 +140,9 @@ class Gate:
         try:
             with sock:
                 async with idle.watch():
-                    yield Way(Outside(sock, meter), verdict, address)
+                    yield Way(Outside(sock, meter), verdict, partial(idle.hurry, self.limits.silent))
         except TimeoutError:
-            reason = f"nothing moved for {self.limits.idle:g} s"
+            reason = "nothing moved for too long"
             raise
         except Spent:
             reason = "the chat used up its bytes for the day"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cubicle.sandbox.egress.gate import Gate, Way
 
 _LARGEST_HEAD = 64 * 1024
+_HEAD_PIECE = 16 * 1024
 _HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate", b"upgrade"}
 )
@@ -48,7 +49,7 @@ class HttpSide:
         while True:
             try:
                 async with asyncio.timeout(self._gate.limits.idle):
-                    request = await _next(self._conn, self._caller)
+                    request = await _next(self._conn, self._caller, _HEAD_PIECE)
                 if not isinstance(request, h11.Request):
                     return
                 self._head_only = request.method == b"HEAD"
@@ -126,7 +127,7 @@ class HttpSide:
             outside = await self._gate.interception.connect(way.pipe, request.target, self._gate.limits.connect)
         conn = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LARGEST_HEAD)
         await outside.write(conn.send(_outgoing(head, request, way.verdict.inject)) or b"")
-        body = asyncio.ensure_future(self._send_body(conn, outside))
+        body = asyncio.ensure_future(self._send_body(conn, outside, way.hurry))
         try:
             upgraded = await _either(self._receive_answer(conn, outside), body)
         finally:
@@ -135,16 +136,20 @@ class HttpSide:
         if upgraded:
             await outside.write(self._conn.trailing_data[0])
             await self._caller.write(conn.trailing_data[0])
-            await relay(self._caller, outside)
+            await relay(self._caller, outside, way.hurry)
 
-    async def _send_body(self, conn: h11.Connection, outside: Pipe) -> None:
+    async def _send_body(self, conn: h11.Connection, outside: Pipe, on_silence: Callable[[], None]) -> None:
         while True:
             event = await _next(self._conn, self._caller)
             if not isinstance(event, h11.Data | h11.EndOfMessage):
                 return
             await outside.write(conn.send(event) or b"")
             if isinstance(event, h11.EndOfMessage):
-                return
+                break
+        data = await self._caller.read(_HEAD_PIECE)
+        self._conn.receive_data(data)
+        if not data:
+            on_silence()
 
     async def _receive_answer(self, conn: h11.Connection, outside: Pipe) -> bool:
         """True when the server and the caller go on in another protocol."""
@@ -196,12 +201,12 @@ class HttpSide:
             await self._caller.write(data)
 
 
-async def _next(conn: h11.Connection, pipe: Pipe) -> Any:
+async def _next(conn: h11.Connection, pipe: Pipe, most: int = CHUNK) -> Any:
     while True:
         event = conn.next_event()
         if event is not h11.NEED_DATA:
             return event
-        conn.receive_data(await pipe.read(CHUNK))
+        conn.receive_data(await pipe.read(most))
 
 
 async def _either(answer: Coroutine[Any, Any, bool], body: asyncio.Future[None]) -> bool:
