@@ -120,11 +120,16 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
     ring = await asyncio.to_thread(key_ring, settings)
     secret = await asyncio.to_thread(kept_secret, settings.data_dir)
-    links = Links(effective_secret(secret, settings.mcp_api_key), base_url(settings), signed=bool(ring))
+    links = Links(
+        effective_secret(secret, settings.mcp_api_key),
+        base_url(settings),
+        signed=bool(ring),
+        days=settings.data_max_age_days,
+    )
     web = httpx.AsyncClient()
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
-    prompt = Prompt(library, links, command_timeout=settings.command_timeout)
+    prompt = Prompt(library, links, command_timeout=settings.command_timeout, network=settings.egress.value)
     outfitter = Outfitter(library, prompt)
     egress = make_egress(settings)
     fleet = Fleet(
@@ -154,7 +159,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     mcp_info(registry, settings, ring),
                     PromptRoutes(prompt, ring, mode, address).routes(),
                     SkillRoutes(library, ring, mode).routes(),
-                    UploadRoutes(uploads, settings.max_upload_mb, address, mode).routes(),
+                    UploadRoutes(uploads, settings.max_upload_mb, mode).routes(),
                     ArchiveRoutes(fleet, mode).routes(),
                     FileRoutes(fleet, links, mode).routes(),
                     BrowserRoutes(fleet, settings.public_base_url).routes(),
