@@ -80,7 +80,9 @@ export class Addresses {
     return this.#at(`browser/${this.#chat}/${tail}`);
   }
   login(): string {
-    return this.#at(`login?next=${encodeURIComponent(document.location.pathname + document.location.search)}`);
+    return this.#at(
+      `login?next=${encodeURIComponent(document.location.pathname + document.location.search)}`,
+    );
   }
   admin(tail: string): string {
     return this.#at(tail);

@@ -90,8 +90,8 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
               <div class="grow">
                 <code class="cut">{shownName(process.command)}</code>
                 <p class="muted">
-                  pid {process.pid} · started {ago(process.started_at)} · {seconds(process.cpu_seconds)} of CPU ·{" "}
-                  {bytes(process.memory_bytes)}
+                  pid {process.pid} · started {ago(process.started_at)} · {seconds(process.cpu_seconds)} of
+                  CPU · {bytes(process.memory_bytes)}
                 </p>
               </div>
               <button
@@ -130,11 +130,22 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
         </ul>
       </div>
       {asked.value && (
-        <Dialog title={`Kill process ${asked.value.pid}?`} onClose={() => { asked.value = null; }}>
+        <Dialog
+          title={`Kill process ${asked.value.pid}?`}
+          onClose={() => {
+            asked.value = null;
+          }}
+        >
           <pre>{shownName(asked.value.command)}</pre>
           <p class="muted">What it has not saved is lost. Its session can be resumed.</p>
           <div class="actions">
-            <button type="button" autoFocus onClick={() => { asked.value = null; }}>
+            <button
+              type="button"
+              autoFocus
+              onClick={() => {
+                asked.value = null;
+              }}
+            >
               Cancel
             </button>
             <button type="button" class="danger" onClick={() => asked.value && void kill(asked.value)}>

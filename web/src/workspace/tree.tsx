@@ -73,7 +73,13 @@ function onTreeKey(event: KeyboardEvent): void {
   event.preventDefault();
 }
 
-const STATE_WORDS = { waiting: "waiting", sending: "", done: "done", cancelled: "cancelled", failed: "failed" };
+const STATE_WORDS = {
+  waiting: "waiting",
+  sending: "",
+  done: "done",
+  cancelled: "cancelled",
+  failed: "failed",
+};
 
 function UploadRow({ upload, uploads }: { upload: Upload; uploads: Uploads }) {
   const state = upload.state.value;
@@ -84,9 +90,13 @@ function UploadRow({ upload, uploads }: { upload: Upload; uploads: Uploads }) {
         {shownName(upload.name)}
       </span>
       <span class={state === "failed" ? "bad" : "muted"} title={upload.problem.value}>
-        {state === "sending" ? `${Math.floor(upload.share.value * 100)} %` : upload.problem.value || STATE_WORDS[state]}
+        {state === "sending"
+          ? `${Math.floor(upload.share.value * 100)} %`
+          : upload.problem.value || STATE_WORDS[state]}
       </span>
-      {running && <IconButton icon="close" label={`Cancel ${upload.name}`} onClick={() => uploads.cancel(upload)} />}
+      {running && (
+        <IconButton icon="close" label={`Cancel ${upload.name}`} onClick={() => uploads.cancel(upload)} />
+      )}
       {state === "sending" && <progress value={upload.share.value} aria-label={`Upload of ${upload.name}`} />}
     </li>
   );
@@ -108,9 +118,21 @@ export function Tree(props: {
     return () => removeEventListener("focus", onFocus);
   }, [files]);
   const wanted = filter.value.trim().toLowerCase();
-  const found = wanted ? files.known().filter((e) => e.path.toLowerCase().includes(wanted)).slice(0, 200) : [];
+  const found = wanted
+    ? files
+        .known()
+        .filter((e) => e.path.toLowerCase().includes(wanted))
+        .slice(0, 200)
+    : [];
   const row = (entry: Entry) => (
-    <Row key={entry.root + entry.path} files={files} entry={entry} level={1} open={props.open} onOpen={props.onOpen} />
+    <Row
+      key={entry.root + entry.path}
+      files={files}
+      entry={entry}
+      level={1}
+      open={props.open}
+      onOpen={props.onOpen}
+    />
   );
   return (
     <section class="tree" aria-label="Files">
@@ -156,7 +178,9 @@ export function Tree(props: {
       )}
       <div class="tree-rows" role="tree" aria-label="Files of the chat" onKeyDown={onTreeKey}>
         {wanted && found.map(row)}
-        {wanted && !found.length && <p class="muted tree-empty">No file that was seen has this in its name.</p>}
+        {wanted && !found.length && (
+          <p class="muted tree-empty">No file that was seen has this in its name.</p>
+        )}
         {!wanted &&
           ROOTS.map((root) => (
             <div key={root} role="group" aria-label={ROOT_WORDS[root].title}>
@@ -186,4 +210,3 @@ export function Tree(props: {
     </section>
   );
 }
-
