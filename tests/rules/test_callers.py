@@ -101,7 +101,9 @@ def test_only_the_key_itself_opens(text: str) -> None:
     assert KeyRing.parse("the-one-key").tenant(f"Bearer {text}") == ("main" if text.strip() == "the-one-key" else None)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"short": "a"}', '{"long-enough": ""}', '{"long-enough": 1}', '{"a b c d e": "t"}'])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"short": "a"}', '{"long-enough": ""}', '{"long-enough": 1}', '{"a b c d e": "t"}']
+)
 def test_a_bad_file_of_keys_is_refused_without_showing_a_key(text: str) -> None:
     with pytest.raises(BadKeys) as refusal:
         KeyRing.parse("", text)

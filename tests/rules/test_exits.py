@@ -39,7 +39,7 @@ from cubicle.rules.shell import last_command
         ("diff <(sort a) <(sort b)", "diff"),
         ("\\grep x", "grep"),
         ('"grep" x', "grep"),
-        ("grep x <<< \"$y\"", "grep"),
+        ('grep x <<< "$y"', "grep"),
         ("! grep x", None),
         ("! (grep x)", None),
         ("grep x &", None),

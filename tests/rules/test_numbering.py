@@ -42,7 +42,9 @@ def test_every_line_has_its_own_number(text: str, piece: int) -> None:
 
 
 @given(TEXTS, st.integers(1, 30), st.integers(-1, 30), st.integers(1, 50))
-def test_a_range_shows_exactly_its_lines_or_says_how_many_there_are(text: str, start: int, end: int, piece: int) -> None:
+def test_a_range_shows_exactly_its_lines_or_says_how_many_there_are(
+    text: str, start: int, end: int, piece: int
+) -> None:
     lines = plainly(text)
     if end != -1 and end < start:
         with pytest.raises(BadRange):

@@ -32,7 +32,9 @@ async def test_a_file_is_created_with_its_folders_then_overwritten(service: Serv
 
 
 @pytest.mark.parametrize("tool", ["create_file", "str_replace", "view"])
-@pytest.mark.parametrize("path", ["/etc/passwd", "/home/assistant/../../etc/passwd", "/root/x", "/", "/proc/self/environ"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "/home/assistant/../../etc/passwd", "/root/x", "/", "/proc/self/environ"]
+)
 async def test_a_path_outside_of_the_allowed_folders_is_refused(service: Service, tool: str, path: str) -> None:
     said, failed = await ask(service, tool, path=path, content="x", old_str="a", new_str="b")
     assert failed

@@ -40,7 +40,7 @@ def archive(**parts: str) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as packed:
         for name, content in parts.items():
-            packed.writestr(name.replace("__", "/") + ("" if "rels" in name else ".xml"), content)
+            packed.writestr(name.replace("__", "/") + ".xml", content)
     return out.getvalue()
 
 
@@ -81,7 +81,9 @@ async def test_a_long_file_is_capped_and_its_end_numbered(service: Service) -> N
 
 
 async def test_a_directory_is_a_tree_of_two_levels_with_sizes_and_without_dot_files(service: Service) -> None:
-    await service.bash("mkdir -p d/sub/deeper && cd d && echo hi > a.txt && touch .hidden sub/deeper/no && ln -s a.txt link")
+    await service.bash(
+        "mkdir -p d/sub/deeper && cd d && echo hi > a.txt && touch .hidden sub/deeper/no && ln -s a.txt link"
+    )
     said, failed = await view(service, "/home/assistant/d")
     assert not failed
     assert said == "/home/assistant/d/\n  a.txt (3 bytes)\n  link -> a.txt\n  sub/\n    deeper/"
@@ -128,7 +130,9 @@ async def test_a_large_image_comes_as_a_thumbnail_or_says_why_not(service: Servi
     result = await service.call("view", {"path": "/tmp/large.png"})
     assert not result["isError"]
     assert "2600 x 1300 pixels" in text(result)
-    has_tool = "yes" in await service.bash("python3 -c 'import PIL' 2>/dev/null || which magick convert && echo yes || true")
+    has_tool = "yes" in await service.bash(
+        "python3 -c 'import PIL' 2>/dev/null || which magick convert && echo yes || true"
+    )
     if has_tool:
         kind, encoded = result["content"][1]["text"].removeprefix("data:").split(";base64,")
         data = base64.b64decode(encoded)
@@ -138,18 +142,25 @@ async def test_a_large_image_comes_as_a_thumbnail_or_says_why_not(service: Servi
         assert "could not make a small picture" in text(result)
 
 
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def cell(text: str) -> str:
+    return f"<w:tc><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>"
+
+
 DOCX = archive(
-    word__document='<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>'
-    "<w:p><w:r><w:t>Hello</w:t></w:r><w:r><w:t xml:space='preserve'> Word</w:t></w:r></w:p><w:tbl><w:tr><w:tc><w:p><w:r>"
-    "<w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr></w:tbl></w:body></w:document>"
+    word__document=f'<w:document xmlns:w="{WORD}"><w:body><w:p><w:r><w:t>Hello</w:t></w:r><w:r>'
+    f"<w:t xml:space='preserve'> Word</w:t></w:r></w:p><w:tbl><w:tr>{cell('a')}{cell('b')}</w:tr></w:tbl></w:body>"
+    "</w:document>"
 )
 XLSX = archive(
-    xl__workbook='<workbook xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" xmlns:r="http://schemas.'
-    'openxmlformats.org/officeDocument/2006/relationships"><sheets><sheet name="First" sheetId="1" r:id="rId1"/></sheets>'
-    "</workbook>",
-    xl___rels__workbook_xml_rels="",
-    xl__sharedStrings='<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><si><t>shared</t></si></sst>',
-    xl__worksheets__sheet1='<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+    xl__workbook=f'<workbook xmlns="{SHEET}" xmlns:r="{LINKS}"><sheets>'
+    '<sheet name="First" sheetId="1" r:id="rId1"/></sheets></workbook>',
+    xl__sharedStrings=f'<sst xmlns="{SHEET}"><si><t>shared</t></si></sst>',
+    xl__worksheets__sheet1=f'<worksheet xmlns="{SHEET}"><sheetData>'
     '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="C1"><v>42</v></c></row></sheetData></worksheet>',
 )
 PPTX = archive(
@@ -207,7 +218,10 @@ async def test_a_pdf_comes_as_its_text_or_says_what_is_missing(service: Service)
         places.append(len(out))
         out += b"%d 0 obj%sendobj\n" % (number, body)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    out += b"xref\n0 6\n0000000000 65535 f \n%strailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (table, len(out))
+    out += b"xref\n0 6\n0000000000 65535 f \n%strailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
+        table,
+        len(out),
+    )
     await put(service, "/tmp/a.pdf", out)
     said, failed = await view(service, "/tmp/a.pdf")
     if "yes" in await service.bash("command -v pdftotext >/dev/null && echo yes || true"):
