@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from cubicle.chat.uploads import Uploads
+from cubicle.chat.workplace import Workplace
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.http_api import info, problems
 from cubicle.http_api.requests import RequestLog
@@ -182,7 +183,7 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     options = options or Options()
     settings = Settings(_env_file=None, **options.settings)  # type: ignore[call-arg]
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
-    registry = Registry.build(fleet, settings, options.sub_agent)
+    registry = Registry.build(Workplace(fleet), settings, options.sub_agent)
     door = McpDoor(registry, Uploads(fleet), instructions, settings, ring)
     app = Starlette(
         routes=[
