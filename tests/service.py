@@ -43,6 +43,7 @@ class Service:
     fleet: Fleet
     settings: Settings
     client: httpx.AsyncClient
+    door: McpDoor
     calls: int = 0
 
     async def post(
@@ -198,4 +199,4 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
         serve(RequestLog(app)) as url,
         httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
     ):
-        yield Service(url, fleet, settings, client)
+        yield Service(url, fleet, settings, client, door)
