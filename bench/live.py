@@ -61,9 +61,9 @@ class Bench:
 
 
 @contextmanager
-def running() -> Iterator[Bench]:
+def running(*options: str) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="bench-live-") as name:
-        command = [sys.executable, "-m", "bench.live_service", name]
+        command = [sys.executable, "-m", "bench.live_service", name, *options]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
             assert service.stdin
             assert service.stdout

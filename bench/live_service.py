@@ -14,7 +14,8 @@ from tests.live import ground
 
 async def serve(folder: Path) -> None:
     # Without a network of its own, so that the same ports can be measured directly.
-    async with ground.serving(MemoryDriver(folder), folder) as service, service.machine("bench"):
+    options = dict(part.split("=") for part in sys.argv[2:])
+    async with ground.serving(MemoryDriver(folder), folder, **options) as service, service.machine("bench"):
         sys.stdout.write(f"{service.base}\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)

@@ -116,10 +116,13 @@ def memory_driver(folder: Path) -> Driver:
 
 def oci_driver(folder: Path) -> Driver:
     """Sandboxes on the newest image that has a browser."""
-    store = ImageStore(settings.load().image_dir)
-    for base in store.built():
+    return OciDriver(folder / "data", ImageStore(settings.load().image_dir), browser_image(), SUBUID_START)
+
+
+def browser_image() -> str:
+    for base in ImageStore(settings.load().image_dir).built():
         if (base.rootfs / "usr/bin/chromium").exists() and (base.rootfs / "usr/bin/ttyd").exists():
-            return OciDriver(folder / "data", store, base.digest, SUBUID_START)
+            return base.digest
     absent("needs a sandbox image with a browser: cubicle image build standard")
     raise AssertionError
 
