@@ -81,15 +81,15 @@ class Sandboxes:
         resolve: Callable[[str], Awaitable[Sequence[Address]]] = names,
         trust: ssl.SSLContext | None = None,
         driver: Driver | None = None,
+        captive: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[Machine]:
         driver = driver or MemoryDriver(self._folder)
         await driver.open()
         await driver.start(chat.digest, chat.digest)
         try:
             machine = await connect(driver, chat.digest)
-            door = EgressDoor(
-                policy, folder=self._folder / "egress", rules_file=rules, limits=limits, resolve=resolve, trust=trust
-            )
+            options = {"rules_file": rules, "limits": limits, "resolve": resolve, "trust": trust, "captive": captive}
+            door = EgressDoor(policy, folder=self._folder / "egress", **options)
             async with door, door.attend(chat, machine):
                 yield machine
             machine.close()
