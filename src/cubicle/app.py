@@ -72,12 +72,13 @@ def make_driver(settings: Settings) -> Driver:
                 SUBUID_START,
                 limits=limits,
                 runtime=settings.oci_runtime,
+                captive=settings.egress_captive,
             )
         case _:
             raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or memory.")
 
 
-def make_egress(settings: Settings) -> EgressDoor:
+def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
     return EgressDoor(
         Policy(
             settings.egress,
@@ -87,6 +88,7 @@ def make_egress(settings: Settings) -> EgressDoor:
         folder=settings.data_dir / "egress",
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
+        captive=lambda: isinstance(driver, OciDriver) and driver.captive,
     )
 
 
@@ -131,9 +133,10 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
     prompt = Prompt(library, links, command_timeout=settings.command_timeout, network=settings.egress.value)
     outfitter = Outfitter(library, prompt)
-    egress = make_egress(settings)
+    driver = make_driver(settings)
+    egress = make_egress(settings, driver)
     fleet = Fleet(
-        make_driver(settings),
+        driver,
         make_ledger(settings),
         pool_size=settings.pool_size,
         idle_after=settings.container_max_age_hours * 3600,

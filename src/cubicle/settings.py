@@ -109,6 +109,10 @@ class Settings(BaseSettings):
     egress_rules_file: Path | None = Field(
         None, description="Rules of the egress door, TOML or JSON (docs/egress.md); read again when it changes."
     )
+    egress_captive: bool = Field(
+        True,
+        description="Embedded driver: lead programs that ignore proxies to the egress door, too (needs nft and ip).",
+    )
     egress_max_connections: int = Field(
         256, ge=1, le=512, description="Connections through the egress door that one chat may have at once."
     )

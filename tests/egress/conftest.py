@@ -18,6 +18,7 @@ from cubicle.log import TextLines, fields_of
 from cubicle.rules.addresses import Address
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Mode, Policy, Rule
+from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits
 from cubicle.sandbox.machine import Machine
@@ -79,20 +80,22 @@ class Sandboxes:
         limits: Limits | None = None,
         resolve: Callable[[str], Awaitable[Sequence[Address]]] = names,
         trust: ssl.SSLContext | None = None,
+        driver: Driver | None = None,
+        captive: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[Machine]:
-        driver = MemoryDriver(self._folder)
+        driver = driver or MemoryDriver(self._folder)
         await driver.open()
         await driver.start(chat.digest, chat.digest)
         try:
             machine = await connect(driver, chat.digest)
-            door = EgressDoor(
-                policy, folder=self._folder / "egress", rules_file=rules, limits=limits, resolve=resolve, trust=trust
-            )
+            options = {"rules_file": rules, "limits": limits, "resolve": resolve, "trust": trust, "captive": captive}
+            door = EgressDoor(policy, folder=self._folder / "egress", **options)
             async with door, door.attend(chat, machine):
                 yield machine
             machine.close()
         finally:
             await driver.delete(chat.digest)
+            await driver.close()
 
 
 @pytest.fixture

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 HTTP_PORT = 3128
 SOCKS_PORT = 1080
+CAPTIVE_PORT = 3129
+"""Where the redirection of a captive network leads."""
+NAMES_PORT = 53
+RESOLVER_FILE = "/etc/resolv.conf"
+RESOLVER = "# The network door of this sandbox\nnameserver 127.0.0.1\noptions use-vc\n"
 TRUST_FILE = "/run/egress/ca.crt"
 _DIRECT = "localhost,127.0.0.1,::1"
 
