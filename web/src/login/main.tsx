@@ -1,7 +1,13 @@
 /** Asks for the key. A plain form: it works the same when the script of the page is slow. */
 import "./login.css";
-import { type PageData, readPage } from "../common/page";
+import { Addresses, type PageData, readPage } from "../common/page";
 import { start } from "../common/start";
+
+/** The service answers with this page in place of one that needs a key: signing in then leads back to it. */
+function wayBack(page: PageData): string {
+  const here = new Addresses(page).here();
+  return page.next || (/^\/login($|\?)/.test(here) ? "" : here);
+}
 
 function Login({ page }: { page: PageData }) {
   return (
@@ -16,7 +22,7 @@ function Login({ page }: { page: PageData }) {
         )}
         <label for="key">API key</label>
         <input id="key" name="key" type="password" autoComplete="current-password" required autoFocus />
-        <input type="hidden" name="next" value={page.next} />
+        <input type="hidden" name="next" value={wayBack(page)} />
         <button type="submit" class="primary">
           Sign in
         </button>
