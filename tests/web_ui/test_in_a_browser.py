@@ -15,6 +15,7 @@ from tests.web_ui.visitor import KEY, House, visit
 from tests.web_ui.visitor import house as open_house
 
 pytestmark = pytest.mark.anyio
+expect.set_options(timeout=30_000)
 
 OUTPUTS = "/mnt/user-data/outputs"
 HOSTILE = """# Report

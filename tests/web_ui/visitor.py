@@ -42,7 +42,12 @@ class House:
     async def bash(self, chat: str, command: str) -> str:
         """What a command prints in the chat's sandbox; run as a model runs it."""
         arguments = {"command": command, "description": "test"}
-        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bash_tool", "arguments": arguments}}
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "bash_tool", "arguments": arguments},
+        }
         headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat}
         answer = await self.client.post("/mcp", json=call, headers=headers)
         answer.raise_for_status()
@@ -54,7 +59,9 @@ class House:
     async def put(self, chat: str, path: str, content: bytes, mode: str = "644") -> None:
         """A file in the sandbox, written from inside."""
         encoded = base64.b64encode(content).decode()
-        await self.bash(chat, f"mkdir -p \"$(dirname {path})\" && echo {encoded} | base64 -d > {path} && chmod {mode} {path}")
+        await self.bash(
+            chat, f'mkdir -p "$(dirname {path})" && echo {encoded} | base64 -d > {path} && chmod {mode} {path}'
+        )
 
     async def furnish(self, chat: str) -> None:
         """The programs that the image would bring."""
@@ -98,7 +105,9 @@ async def house(folder: Path, *, key: str = "") -> AsyncIterator[House]:
         url = f"http://127.0.0.1:{port}"
         chosen = settings.load(driver="memory", data_dir=folder, port=port, pool_size=0, mcp_api_key=key)
         async with running(chosen) as app:
-            config = uvicorn.Config(app, log_config=None, lifespan="off", ws="websockets-sansio", timeout_graceful_shutdown=3)
+            config = uvicorn.Config(
+                app, log_config=None, lifespan="off", ws="websockets-sansio", timeout_graceful_shutdown=3
+            )
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server._serve([listener]))
             headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -121,7 +130,7 @@ async def chromium() -> AsyncIterator[Browser]:
 @asynccontextmanager
 async def visit(browser: Browser, address: str, *, width: int = 1200) -> AsyncIterator[Visit]:
     context: BrowserContext = await browser.new_context(viewport={"width": width, "height": 800})
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     visit = Visit(await context.new_page())
     visit.watch()
     try:
