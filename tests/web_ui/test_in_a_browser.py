@@ -75,7 +75,8 @@ async def test_a_terminal_that_was_cut_off_says_so_and_comes_back(house: House, 
 
 async def test_a_person_takes_over_the_live_browser_and_clicks(house: House, browser: Browser) -> None:
     await house.furnish("live")
-    button = "<title>start</title><body style='margin:0'><button style='width:100vw;height:100vh' onclick='document.title=\"clicked\"'>"
+    style = "width: 100vw; height: 100vh"
+    button = f"""<title>start</title><button style='{style}' onclick='document.title="clicked"'>"""
     await house.put("live", "/home/assistant/page.html", button.encode())
     async with visit(browser, f"{house.url}/browser/live/") as seen:
         await expect(seen.page.get_by_role("button", name="Take control")).to_be_enabled(timeout=60_000)
@@ -144,15 +145,15 @@ async def test_an_upload_is_in_the_tree_and_in_the_sandbox(house: House, browser
 async def test_who_has_no_key_signs_in_and_comes_back(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    async with open_house(tmp_path_factory.mktemp("locked"), key=KEY) as locked:
-        async with visit(browser, f"{locked.url}/preview/mine/") as seen:
-            await seen.page.get_by_label("API key").fill("wrong")
-            await seen.page.get_by_role("button", name="Sign in").click()
-            await expect(seen.page.get_by_role("alert")).to_be_visible()
-            await seen.page.get_by_label("API key").fill(KEY)
-            await seen.page.get_by_role("button", name="Sign in").click()
-            await expect(seen.page.get_by_role("heading", name="mine")).to_be_visible()
-            assert seen.page.url == f"{locked.url}/preview/mine/"
+    folder = tmp_path_factory.mktemp("locked")
+    async with open_house(folder, key=KEY) as locked, visit(browser, f"{locked.url}/preview/mine/") as seen:
+        await seen.page.get_by_label("API key").fill("wrong")
+        await seen.page.get_by_role("button", name="Sign in").click()
+        await expect(seen.page.get_by_role("alert")).to_be_visible()
+        await seen.page.get_by_label("API key").fill(KEY)
+        await seen.page.get_by_role("button", name="Sign in").click()
+        await expect(seen.page.get_by_role("heading", name="mine")).to_be_visible()
+        assert seen.page.url == f"{locked.url}/preview/mine/"
 
 
 @pytest.mark.parametrize("width", [1200, 390])
