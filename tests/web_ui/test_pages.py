@@ -83,6 +83,10 @@ def test_names_from_the_sandbox_are_text(client: TestClient) -> None:
     assert facts(answer.text)["path"] == HOSTILE
 
 
+def test_a_name_may_hold_a_line_break(client: TestClient) -> None:
+    assert facts(client.get("/preview/c1/a%0Ab").text)["path"] == "a\nb"
+
+
 def test_messages_and_the_way_back_are_text(client: TestClient) -> None:
     answer = client.get("/login", params={"next": HOSTILE})
     assert "<img" not in answer.text

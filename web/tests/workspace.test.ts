@@ -30,6 +30,10 @@ describe("addresses", () => {
     expect(at.socket(at.terminal("ws"))).toBe("wss://h.example/pre/fix/terminal/a%3Ab%40c/ws");
     expect(at.raw("a.html")).toBe("https://h.example/pre/fix/raw/cap/a.html");
   });
+  test("the way back is counted from the root of the service", () => {
+    const at = new Addresses(page, "https://h.example/pre/fix/terminal/c/");
+    expect(at.here("https://h.example/pre/fix/terminal/c/?a=1")).toBe("/terminal/c/?a=1");
+  });
   test("carry the signature of a signed link, but never to untrusted bytes", () => {
     const at = new Addresses(page, "https://h.example/preview/c/?key=k1");
     expect(at.download("f")).toBe("https://h.example/files/a%3Ab%40c/f?download=1&key=k1");

@@ -6,6 +6,7 @@ import { getJson, HttpError, post } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Dialog, Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
+import { TranscriptDialog } from "./transcript";
 
 interface Process {
   pid: number;
@@ -31,6 +32,7 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
   const sessions = useSignal<Session[]>([]);
   const problem = useSignal("");
   const asked = useSignal<Process | null>(null);
+  const read = useSignal<Session | null>(null);
 
   const refresh = async () => {
     try {
@@ -122,6 +124,14 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
                   {session.turns} turns · {ago(session.updated_at)}
                 </p>
               </div>
+              <button
+                type="button"
+                onClick={() => {
+                  read.value = session;
+                }}
+              >
+                Read
+              </button>
               <button type="button" onClick={() => void copy(session)}>
                 Copy id
               </button>
@@ -129,6 +139,16 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
           ))}
         </ul>
       </div>
+      {read.value && (
+        <TranscriptDialog
+          addresses={addresses}
+          id={read.value.session_id}
+          title={read.value.title || read.value.session_id}
+          onClose={() => {
+            read.value = null;
+          }}
+        />
+      )}
       {asked.value && (
         <Dialog
           title={`Kill process ${asked.value.pid}?`}

@@ -1,1 +1,0 @@
-import{D as e,O as t,t as n,u as r}from"./start-DdeOEwy1.js";import{t as i}from"./lazy-1i34P-Sz.js";n(r(i,{addresses:new e(t()),alone:!0}));
