@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -60,7 +61,8 @@ class RunFolder:
         return ["/bin/bash", "-c", _SCRIPT, "agent", self.path, *argv]
 
     async def fill(self, machine: Machine, prompt: str, files: Mapping[str, str]) -> None:
-        for name, text in {"prompt": prompt, "window.py": program("agent_window"), **files}.items():
+        window = await asyncio.to_thread(program, "agent_window")
+        for name, text in {"prompt": prompt, "window.py": window, **files}.items():
             await machine.write(f"{self.path}/{name}", text.encode("utf-8", "replace"), mode=0o600)
 
     async def note_session(self, machine: Machine, session: str, argv: list[str], env: Mapping[str, str]) -> None:
