@@ -71,18 +71,29 @@ async def emptied(folder: Path) -> AsyncIterator[Path]:
             await driver.delete(seen.name)
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    return FakeApi(KEY)
-
-
-@pytest.fixture
-async def api_url(api: FakeApi) -> AsyncIterator[str]:
+@pytest.fixture(scope="module")
+async def module_api() -> AsyncIterator[tuple[FakeApi, str]]:
+    api = FakeApi(KEY)
     async with serve(api.app()) as url:
-        yield url
+        yield api, url
 
 
 @pytest.fixture
-async def service(tmp_path: Path, api_url: str) -> AsyncIterator[Service]:
-    async with emptied(tmp_path) as folder, agents_service(folder, api_url) as running:
+def api(module_api: tuple[FakeApi, str]) -> FakeApi:
+    """The module's API, with nothing scripted and nothing asked yet."""
+    module_api[0].reset()
+    return module_api[0]
+
+
+@pytest.fixture
+def api_url(module_api: tuple[FakeApi, str]) -> str:
+    return module_api[1]
+
+
+@pytest.fixture(scope="module")
+async def service(
+    tmp_path_factory: pytest.TempPathFactory, module_api: tuple[FakeApi, str]
+) -> AsyncIterator[Service]:
+    folder = tmp_path_factory.mktemp("s")
+    async with emptied(folder), agents_service(folder, module_api[1]) as running:
         yield running

@@ -66,6 +66,10 @@ class FakeApi:
     headers: list[dict[str, str]] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def reset(self) -> None:
+        self.script, self.requests, self.headers = [Say("hello")], [], []
+        self.asked = asyncio.Event()
+
     def app(self) -> Starlette:
         return Starlette(
             routes=[

@@ -103,4 +103,4 @@ class ClaudeReader:
 def _result(part: Fields) -> str:
     content = part.get("content")
     text = content if isinstance(content, str) else " ".join(text_of(one.get("text")) for one in items_of(content))
-    return short(f"  {'failed: ' if part.get('is_error') is True else ''}{text[:2000]}")
+    return "  " + short(f"{'failed: ' if part.get('is_error') is True else ''}{text[:2000]}")
