@@ -46,4 +46,5 @@ def some_base(store: ImageStore) -> Base:
 MAKERS = [
     pytest.param(memory, id="memory"),
     pytest.param(oci("runc"), id="oci-runc", marks=pytest.mark.oci),
+    pytest.param(oci("runsc"), id="oci-runsc", marks=pytest.mark.oci),
 ]

@@ -1,9 +1,9 @@
 """Which processes are there, and which command started each.
 
 Every command carries a mark that its descendants inherit and that neither a new session, a new process group, a double
-fork nor an empty environment takes off: the hard limit of RLIMIT_LOCKS, which the kernel keeps but does not use. A
-limit can only be lowered, so the marks count down. A process can lower its own and hide from its command's end; it
-stays inside the sandbox and its limits all the same.
+fork nor an empty environment takes off: the hard limit of RLIMIT_RSS, which kernels keep but do not use (Linux since
+2.4, and gVisor, which lets few limits be set at all). A limit can only be lowered, so the marks count down. A process
+can lower its own and hide from its command's end; it stays inside the sandbox and its limits all the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import resource
 
-_RLIMIT_LOCKS = 10
 _TOP = 1 << 60
 
 
@@ -19,13 +18,13 @@ class Marks:
     """Hands out a new mark for every command."""
 
     def __init__(self) -> None:
-        hard = resource.getrlimit(_RLIMIT_LOCKS)[1]
+        hard = resource.getrlimit(resource.RLIMIT_RSS)[1]
         self._last = min(hard, _TOP) if hard != resource.RLIM_INFINITY else _TOP
 
     def next(self) -> int:
         """A new mark, worn by whatever is started from now on."""
         self._last -= 1
-        resource.setrlimit(_RLIMIT_LOCKS, (self._last, self._last))
+        resource.setrlimit(resource.RLIMIT_RSS, (self._last, self._last))
         return self._last
 
 
@@ -68,7 +67,7 @@ def signal_all(pids: list[int], number: int) -> None:
 
 def _mark(pid: int) -> int:
     for line in text("/proc/%d/limits" % pid).splitlines():
-        if line.startswith("Max file locks"):
+        if line.startswith("Max resident set"):
             fields = line.split()
             return int(fields[4]) if fields[4].isdigit() else -1
     return -1

@@ -87,6 +87,8 @@ class Assembly:
         rootfs = self._stage(home) / "rootfs"
         rootfs.mkdir(exist_ok=True)
         mounts.overlay(base.rootfs, disk.target / "upper", disk.target / "work", rootfs)
+        if not self.hands_over:
+            _fill_tmp(rootfs, self.place.first_id)
         self._write_bundle(home, self._folders(home, disk, rootfs), base)
         home.save_failure("")
         home.save_meta(meta)
@@ -179,3 +181,14 @@ class Assembly:
             return self.bases.resolve(meta.image)
         except SandboxError:
             return self.base
+
+
+def _fill_tmp(rootfs: Path, owner: int) -> None:
+    """gVisor mounts a file system in memory over an empty /tmp, where no disk limit holds: so it is not empty."""
+    tmp = os.open(rootfs / "tmp", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(".X11-unix", 0o755, dir_fd=tmp)
+            os.chown(".X11-unix", owner, owner, dir_fd=tmp, follow_symlinks=False)
+    finally:
+        os.close(tmp)

@@ -1,0 +1,55 @@
+"""What the host sees of a sandbox's processes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from cubicle.sandbox.driver import Driver
+from cubicle.sandbox.machine import Machine
+
+
+async def in_gvisor(machine: Machine) -> bool:
+    """Whether the sandbox's kernel is gVisor's: it tells its own boot messages."""
+    _, output = await machine.output("dmesg 2>/dev/null | grep -c gVisor")
+    return output.strip() not in (b"", b"0")
+
+
+def host_processes(word: str) -> list[int]:
+    """The processes of the host that have this word among their arguments."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if word.encode() in words:
+            found.append(int(pid))
+    return found
+
+
+async def guest_sign(driver: Driver, name: str) -> str:
+    """The word by which the runtime's own processes for a sandbox are known."""
+    container = getattr(driver, "container_id", None)
+    return str(await container(name)) if container else name
+
+
+async def guest_on_host(driver: Driver, machine: Machine) -> int:
+    """The guest's pid as the host sees it: the first process of its pid namespace, or the one that plays its kernel."""
+    if await in_gvisor(machine):
+        sign = await guest_sign(driver, machine.name)
+        for pid in host_processes(sign):
+            if b"boot" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return pid
+        raise AssertionError("no such sandbox")
+    _, namespace = await machine.output("readlink /proc/self/ns/pid")
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/ns/pid") == namespace.decode().strip():
+                status = Path(f"/proc/{pid}/status").read_text()
+                if re.search(r"^NSpid:.*\t1$", status, re.M):
+                    return int(pid)
+        except OSError:
+            continue
+    raise AssertionError("no such guest")
