@@ -91,9 +91,7 @@ def api_url(module_api: tuple[FakeApi, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-async def service(
-    tmp_path_factory: pytest.TempPathFactory, module_api: tuple[FakeApi, str]
-) -> AsyncIterator[Service]:
+async def service(tmp_path_factory: pytest.TempPathFactory, module_api: tuple[FakeApi, str]) -> AsyncIterator[Service]:
     folder = tmp_path_factory.mktemp("s")
     async with emptied(folder), agents_service(folder, module_api[1]) as running:
         yield running
