@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -51,6 +52,8 @@ from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import BadSettings, DriverName, Settings
 from cubicle.tools.registry import Registry
 from cubicle.web_ui.pages import Pages
+
+log = logging.getLogger(__name__)
 
 
 def make_driver(settings: Settings) -> Driver:
@@ -150,6 +153,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
 
     screens = Screens()
     async with web, egress, fleet, screens:
+        await collect_images(settings, driver)
         registry = Registry.build(Workplace(fleet, outfitter), settings)
         uploads = Uploads(fleet)
         door = McpDoor(registry, uploads, instructions, settings, ring)
@@ -186,6 +190,16 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                 ],
                 exception_handlers=HANDLERS,
             )
+
+
+async def collect_images(settings: Settings, driver: Driver) -> None:
+    """Remove the images that no chat of any service on this host stands on."""
+    if settings.driver is DriverName.OCI:
+        store = ImageStore(settings.image_dir)
+        in_use = {seen.image for seen in await driver.running()}
+        gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use)
+        for base in gone:
+            log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
 
 
 def make_pages(settings: Settings, links: Links) -> Pages:

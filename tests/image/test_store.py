@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -221,3 +222,20 @@ def test_an_old_image_is_collected_when_no_chat_uses_it(store: ImageStore) -> No
     assert [base.digest for base in store.collect({used})] == [unused]
     assert {base.digest for base in store.built()} == {used, current.digest}
     assert list((store.folder / "building").iterdir()) == []
+
+
+def test_services_that_share_the_folder_keep_each_others_images(store: ImageStore, tmp_path: Path) -> None:
+    mine, theirs, nobodys, young = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+    for digest in (mine, theirs, nobodys, young):
+        put(store, digest)
+    for digest in (mine, theirs, nobodys):
+        os.utime(store.bases / digest, (1, 1))
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    assert store.settle(other, {mine, theirs, nobodys}) == []
+    assert store.settle(one, {mine}) == []
+    assert [base.digest for base in store.settle(other, {theirs})] == [nobodys]
+    other.rmdir()
+    assert [base.digest for base in store.settle(one, {mine})] == [theirs]
+    assert {base.digest for base in store.built()} == {mine, young}
