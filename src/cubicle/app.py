@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 
+from cubicle.chat.activity import Activity
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
 from cubicle.chat.outfit import Outfitter
@@ -24,12 +25,14 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api.access import Access
+from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.archive import ArchiveRoutes
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.info import mcp_info
 from cubicle.http_api.live import LiveRoutes
 from cubicle.http_api.login import Login
+from cubicle.http_api.operator import OperatorRoutes
 from cubicle.http_api.origins import OriginGuard
 from cubicle.http_api.problems import HANDLERS
 from cubicle.http_api.prompt import PromptRoutes
@@ -52,6 +55,7 @@ from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import BadSettings, DriverName, Settings
 from cubicle.tools.registry import Registry
 from cubicle.web_ui.pages import Pages
+from cubicle.web_ui.policy import BadEmbedder
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +158,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     screens = Screens()
     async with web, egress, fleet, screens:
         await collect_images(settings, driver)
-        registry = Registry.build(Workplace(fleet, outfitter), settings)
+        activity = Activity()
+        registry = Registry.build(Workplace(fleet, outfitter), settings, activity=activity)
         uploads = Uploads(fleet)
         door = McpDoor(registry, uploads, instructions, settings, ring)
         pages = await asyncio.to_thread(make_pages, settings, links)
@@ -172,6 +177,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     BrowserRoutes(fleet, settings.public_base_url).routes(),
                     LiveRoutes(fleet, screens).routes(),
                     TerminalRoutes(fleet).routes(),
+                    ActivityRoutes(activity).routes(),
+                    OperatorRoutes(fleet).routes(),
                     Login(ring, links, pages.login_page, address).routes(),
                     pages.routes(),
                 ),
@@ -206,4 +213,7 @@ def make_pages(settings: Settings, links: Links) -> Pages:
     def raw_base(request: Request, chat_id: str) -> str:
         return f"raw/{links.capability(Chat(chat_id, request.state.tenant))}/"
 
-    return Pages(embedders=settings.embedders, raw_base=raw_base)
+    try:
+        return Pages(embedders=settings.embedders, raw_base=raw_base)
+    except BadEmbedder as error:
+        raise BadSettings(f"EMBEDDERS: {error}") from None

@@ -19,11 +19,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import time
 import os
 import platform
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
