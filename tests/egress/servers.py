@@ -6,12 +6,15 @@ import hashlib
 import json
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+FORGE_TOKEN = "Basic dG9rZW46aHVudGVyMg=="
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -25,6 +28,9 @@ class Handler(SimpleHTTPRequestHandler):
         super().handle_one_request()
 
     def do_GET(self) -> None:
+        if self.path.startswith("/git/"):
+            self._git(b"")
+            return
         parts = urlsplit(self.path)
         query = parse_qs(parts.query)
         match parts.path:
@@ -48,7 +54,10 @@ class Handler(SimpleHTTPRequestHandler):
         self._echo(b"")
 
     def do_POST(self) -> None:
-        self._echo(self._body())
+        if self.path.startswith("/git/"):
+            self._git(self._body())
+        else:
+            self._echo(self._body())
 
     do_PUT = do_DELETE = do_POST
 
@@ -78,6 +87,40 @@ class Handler(SimpleHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def _git(self, body: bytes) -> None:
+        """A forge: git's own server, for whoever has the token."""
+        if self.headers.get("Authorization") != FORGE_TOKEN:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="forge"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        path, _, query = self.path.partition("?")
+        variables = {
+            "PATH": "/usr/bin:/bin",
+            "GIT_PROJECT_ROOT": str(Path(self.directory) / "git"),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+            "REMOTE_USER": "somebody",
+            "REQUEST_METHOD": self.command,
+            "PATH_INFO": path.removeprefix("/git"),
+            "QUERY_STRING": query,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+        }
+        done = subprocess.run(["git", "http-backend"], input=body, env=variables, capture_output=True, timeout=30)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        self.send_response(int(headers.pop("Status", "200").split()[0]))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
 
     def _big(self, size: int) -> None:
         self.send_response(200)

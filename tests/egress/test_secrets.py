@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from cubicle.sandbox.egress.authority import Authority
 from tests.egress.conftest import OPEN, Audit, Behind, shell
-from tests.egress.servers import Server, http_server
+from tests.egress.servers import FORGE_TOKEN, Server, http_server
 
 pytestmark = pytest.mark.anyio
 
@@ -145,3 +146,24 @@ async def test_a_large_answer_comes_through_tls_whole(behind: Behind, world: Wor
     async with behind(rules=write_rules(tmp_path), trust=world.trust) as machine:
         url = f"https://api.test:{world.server.port}/big?n=20000000"
         assert (await shell(machine, f"curl -sS '{url}' | wc -c")).strip() == "20000000"
+
+
+async def test_git_pushes_with_a_token_that_the_sandbox_never_sees(
+    behind: Behind, world: World, tmp_path: Path, audit: Audit
+) -> None:
+    repository = tmp_path / "www" / "git" / "repo.git"
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(repository)], check=True, timeout=30)
+    rules = write_rules(tmp_path, inject={"Authorization": FORGE_TOKEN})
+    async with behind(rules=rules, trust=world.trust) as machine:
+        output = await shell(
+            machine,
+            f"git clone -q https://api.test:{world.server.port}/git/repo.git && cd repo && head -c 3000000 /dev/urandom > f"
+            " && git checkout -q -b main && git add f && git -c user.name=a -c user.email=a@b commit -q -m one"
+            " && git push -q origin main && echo pushed; grep -rs hunter2 ~; env | grep -i basic",
+        )
+    assert output.splitlines()[-1] == "pushed", output
+    log = subprocess.run(
+        ["git", "--git-dir", str(repository), "log", "--oneline", "main"], capture_output=True, timeout=30
+    )
+    assert b"one" in log.stdout
+    assert {line["headers_set"] for line in audit.of("allowed")} == {1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cubicle.rules.addresses import closed_range, faces, plain
@@ -399,6 +399,7 @@ def test_a_port_has_its_bounds(port: int) -> None:
         Target.parse("a.org", port)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_a_target_or_is_refused(text: str) -> None:
     try:
@@ -411,6 +412,7 @@ def test_any_text_is_a_target_or_is_refused(text: str) -> None:
         assert host_name(target.host) == target.host
 
 
+@settings(deadline=None)
 @given(st.ip_addresses())
 def test_no_address_is_open_without_being_global(address: object) -> None:
     shown = plain(ip_address(str(address)))

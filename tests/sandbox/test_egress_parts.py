@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cubicle.rules.egress import Target
@@ -92,6 +92,7 @@ def test_a_handshake_that_is_refused(said: bytes, heard: bytes) -> None:
     assert caller.heard == heard
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400) | st.binary(max_size=300).map(lambda rest: HELLO + b"\x05\x01\x00\x03" + rest))
 def test_no_bytes_break_the_handshake(said: bytes) -> None:
     try:
@@ -110,7 +111,9 @@ def test_the_allowance_ends_and_begins_again_with_the_day() -> None:
         allowance.add(60, 100)
     assert allowance.spent(100)
     assert not allowance.spent(0)
+    assert not allowance.forgettable
     now[0] = 86400.0
+    assert allowance.forgettable
     assert not allowance.spent(100)
     allowance.add(60, 100)
 

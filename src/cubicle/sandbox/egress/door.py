@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _SYSTEM_TRUST = "/etc/ssl/certs/ca-certificates.crt"
 _LARGEST_TRUST = 4 * 1024 * 1024
-_MOST_ALLOWANCES = 100_000
+_MOST_ALLOWANCES = 10_000
 
 
 class EgressDoor:
@@ -102,7 +102,7 @@ class EgressDoor:
 
     def _allowance(self, chat: Chat) -> Allowance:
         if len(self._allowances) > _MOST_ALLOWANCES:
-            self._allowances = {key: kept for key, kept in self._allowances.items() if kept.connections or kept.bytes}
+            self._allowances = {key: kept for key, kept in self._allowances.items() if not kept.forgettable}
         return self._allowances.setdefault(chat.digest, Allowance())
 
     async def _plant(self, machine: Machine) -> bool:
