@@ -87,7 +87,10 @@ class FakeApi:
 
     async def _messages(self, request: Request) -> Response:
         body = await request.json()
-        if request.headers.get("x-api-key") != self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+        if (
+            request.headers.get("x-api-key") != self.key
+            and request.headers.get("authorization") != f"Bearer {self.key}"
+        ):
             return _error(401, "authentication_error", "invalid x-api-key")
         if not body.get("tools"):
             return self._answer(Say("A title", 1), body)  # side questions: titles, topics
