@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import httpx
 from starlette.applications import Starlette
@@ -13,8 +13,13 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 
 from cubicle.chat.activity import Activity
+from cubicle.chat.agent_apis import apis
+from cubicle.chat.agent_purses import Limits as Budget
+from cubicle.chat.agent_purses import Purses
+from cubicle.chat.agent_relay import Relay
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
+from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
 from cubicle.chat.prompt import Prompt
 from cubicle.chat.screens import Screens
@@ -47,12 +52,15 @@ from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Policy
 from cubicle.rules.keys import BadKeys, KeyRing
 from cubicle.rules.links import effective_secret
+from cubicle.rules.passes import signing_key
 from cubicle.sandbox.driver import Driver, Limits, Unusable
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import BadSettings, DriverName, Settings
+from cubicle.tools.agents.runs import SubAgents
+from cubicle.tools.agents.table import chosen
 from cubicle.tools.registry import Registry
 from cubicle.web_ui.pages import Pages
 from cubicle.web_ui.policy import BadEmbedder
@@ -64,7 +72,7 @@ def make_driver(settings: Settings) -> Driver:
     """The driver that the settings name; only this module knows which there are."""
     match settings.driver:
         case DriverName.MEMORY:
-            return MemoryDriver(settings.data_dir)
+            return MemoryDriver(settings.data_dir, own_network=True)
         case DriverName.OCI:
             limits = Limits(
                 settings.sandbox_memory_mb * 1024**2,
@@ -97,6 +105,18 @@ def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
         captive=lambda: isinstance(driver, OciDriver) and driver.captive,
     )
+
+
+def make_relay(settings: Settings, servers: McpServers, key: bytes) -> Relay:
+    purses = Purses(settings.data_dir / "agents", Budget.of(settings), keep_days=settings.data_max_age_days)
+    return Relay(apis(settings), servers, purses, key)
+
+
+def make_sub_agents(settings: Settings, workplace: Workplace, servers: McpServers, key: bytes) -> SubAgents | None:
+    """The coding agents, if the service has a key for the API that they call."""
+    if chosen(settings.sub_agent_cli).api not in apis(settings):
+        return None
+    return SubAgents(workplace, settings, servers, key)
 
 
 def make_ledger(settings: Settings) -> Ledger:
@@ -142,6 +162,9 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     outfitter = Outfitter(library, prompt)
     driver = make_driver(settings)
     egress = make_egress(settings, driver)
+    own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
+    servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
+    relay = make_relay(settings, servers, signing_key(secret))
     fleet = Fleet(
         driver,
         make_ledger(settings),
@@ -149,22 +172,24 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
         furnish=outfitter.dress,
-        attendants=[egress.attend],
+        attendants=[egress.attend, relay.attend],
     )
 
     async def instructions(caller: Caller) -> str:
         return await prompt.text(caller.chat, caller.email, caller.name)
 
     screens = Screens()
-    async with web, egress, fleet, screens:
+    async with web, egress, relay, fleet, screens:
         await collect_images(settings, driver)
         activity = Activity()
-        registry = Registry.build(Workplace(fleet, outfitter), settings, activity=activity)
+        workplace = Workplace(fleet, outfitter)
+        agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
+        registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
         door = McpDoor(registry, uploads, instructions, settings, ring)
         pages = await asyncio.to_thread(make_pages, settings, links)
         address, mode = base_url(settings), settings.single_user_mode
-        async with door.running():
+        async with door.running(), agents or nullcontext():
             yield Starlette(
                 routes=routes(
                     door.routes(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from cubicle.chat.agent_apis import apis
-from cubicle.chat.agent_purses import Limits, Purses
-from cubicle.chat.agent_relay import Relay
+from cubicle.app import make_relay, make_sub_agents
 from cubicle.chat.mcp_servers import read_servers
 from cubicle.chat.workplace import Workplace
 from cubicle.drivers.memory import MemoryDriver
@@ -20,7 +19,6 @@ from cubicle.rules.passes import signing_key
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import Settings
-from cubicle.tools.agents.runs import SubAgents
 from tests.conftest import absent
 from tests.service import Options, Service, serve, service_of
 from tests.sub_agent.fake_api import FakeApi
@@ -39,21 +37,25 @@ def program(name: str) -> str:
 @asynccontextmanager
 async def agents_service(folder: Path, url: str, **settings: Any) -> AsyncIterator[Service]:
     """Like the service that `app.py` builds; a second one over the same folder finds what the first left."""
-    given = {"sub_agent_cli": program("claude"), "anthropic_base_url": url, "anthropic_api_key": KEY, **settings}
+    given = {
+        "data_dir": folder,
+        "sub_agent_cli": program("claude"),
+        "anthropic_base_url": url,
+        "anthropic_api_key": KEY,
+        **settings,
+    }
     read = Settings(_env_file=None, **given)  # type: ignore[call-arg]
-    servers = read_servers(read.mcp_servers_file, [url])
-    limits = Limits(read.sub_agent_budget_usd, read.sub_agent_max_requests, read.sub_agent_max_tokens)
-    purses = Purses(folder / "purses", limits)
-    purses.open()
+    servers = await asyncio.to_thread(read_servers, read.mcp_servers_file, ["http://127.0.0.1:8081"])
     key = signing_key(b"secret of the test")
-    relay = Relay(apis(read), servers, purses, key)
+    relay = make_relay(read, servers, key)
     driver = MemoryDriver(folder, own_network=True)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(relay.close)
+        await stack.enter_async_context(relay)
         fleet = await stack.enter_async_context(
             Fleet(driver, Ledger(folder / "ledger"), pool_size=0, attendants=[relay.attend])
         )
-        agents = SubAgents(Workplace(fleet), read, servers, key)
+        agents = make_sub_agents(read, Workplace(fleet), servers, key)
+        assert agents is not None
         service = await stack.enter_async_context(service_of(fleet, Options(settings=given, sub_agent=agents)))
         await stack.enter_async_context(agents)
         yield service

@@ -9,9 +9,11 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from cubicle.rules.chats import Chat
 from cubicle.rules.spending import Usage, price
+from cubicle.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,10 @@ class Limits:
     dollars: float = 0
     requests: int = 0
     tokens: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(settings.sub_agent_budget_usd, settings.sub_agent_max_requests, settings.sub_agent_max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ and counts what they cost. So neither the sandbox nor a caller's header ever dec
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -55,7 +57,11 @@ class Relay:
             timeout=_TIMEOUT, follow_redirects=False, limits=httpx.Limits(max_connections=256)
         )
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._purses.open)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
         await self._web.aclose()
 
     @asynccontextmanager

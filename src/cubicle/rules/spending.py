@@ -13,12 +13,14 @@ _BYTES_A_TOKEN = 4
 # Dollars a million tokens: (input, output), by the longest part of the model's name that fits.
 _PRICES = {
     "haiku": (1.0, 5.0),
-    "claude-3-5-haiku": (0.8, 4.0),
+    "haiku-5-5": (0.1, 0.5),
     "sonnet": (3.0, 15.0),
+    "sonnet-5-5": (2.0, 10.0),
     "opus": (5.0, 25.0),
-    "claude-opus-4-1": (15.0, 75.0),
-    "claude-opus-4-2": (15.0, 75.0),
-    "claude-3-opus": (15.0, 75.0),
+    "opus-5-5": (4.0, 20.0),
+    "opus-4-0": (15.0, 75.0),
+    "opus-4-1": (15.0, 75.0),
+    "opus-4-2025": (15.0, 75.0),
     "gpt-5": (1.75, 14.0),
     "gpt-5-mini": (0.25, 2.0),
     "gemini": (2.0, 12.0),
