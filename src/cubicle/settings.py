@@ -66,6 +66,13 @@ class Settings(BaseSettings):
         description="Where sandboxes live: oci (embedded), docker, kubernetes, memory (no walls, for tests).",
     )
     oci_runtime: str = Field("", description="runc, crun, runsc or a path; empty: the first that works on this host.")
+    docker_host: str = Field(
+        "unix:///var/run/docker.sock",
+        description="Where the Docker engine (or Podman's socket) listens: unix://, tcp:// or ssh://.",
+    )
+    docker_cert_path: Path | None = Field(
+        None, description="Folder with ca.pem, cert.pem and key.pem, for a Docker engine behind TLS (tcp://)."
+    )
     docker_runtime: str = Field(
         "",
         description="Runtime that the Docker engine uses for sandboxes (runsc, kata, …); empty: its default.",
@@ -211,7 +218,13 @@ class Settings(BaseSettings):
         return tuple(p.strip() for p in parts if p.strip())
 
     @field_validator(
-        "api_keys_file", "egress_rules_file", "skills_dir", "user_skills_dir", "mcp_servers_file", mode="before"
+        "api_keys_file",
+        "docker_cert_path",
+        "egress_rules_file",
+        "skills_dir",
+        "user_skills_dir",
+        "mcp_servers_file",
+        mode="before",
     )
     @classmethod
     def _empty_is_none(cls, value: Any) -> Any:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cubicle.drivers.docker.driver import DockerDriver
+from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
@@ -43,8 +45,19 @@ def some_base(store: ImageStore) -> Base:
     return min(built, key=lambda base: base.manifest.size)
 
 
+def docker(runtime: str) -> Callable[[Path], Maker]:
+    def make(folder: Path) -> Maker:
+        store = ImageStore(load().image_dir)
+        base, address = some_base(store), Address(load().docker_host)
+        return lambda: DockerDriver(folder / "data", store, base.digest, runtime=runtime, address=address)
+
+    return make
+
+
 MAKERS = [
     pytest.param(memory, id="memory"),
     pytest.param(oci("runc"), id="oci-runc", marks=pytest.mark.oci),
     pytest.param(oci("runsc"), id="oci-runsc", marks=pytest.mark.oci),
+    pytest.param(docker(""), id="docker-runc", marks=pytest.mark.docker),
+    pytest.param(docker("runsc"), id="docker-runsc", marks=pytest.mark.docker),
 ]

@@ -1,4 +1,4 @@
-"""PID 1 of a sandbox: `python3 -I -S guest.pyz '<json>'`."""
+"""PID 1 of a sandbox: `python3 -I -S guest.pyz '<json>'`. Beside it: `guest.pyz relay SOCKET SECONDS`."""
 
 from __future__ import annotations
 
@@ -111,6 +111,10 @@ def _listen(config: dict[str, object]) -> socket.socket:
 
 
 def main() -> None:
+    if sys.argv[1] == "relay":
+        from .relay import relay  # not for PID 1, which stays small: threads cost it memory
+
+        relay(sys.argv[2], float(sys.argv[3]))
     Guest(json.loads(sys.argv[1])).loop.run()
 
 

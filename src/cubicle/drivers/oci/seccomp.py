@@ -83,7 +83,9 @@ def profile(machine: str) -> dict[str, Any]:
     rules: list[dict[str, Any]] = [
         {"names": sorted(ALLOWED), "action": allow},
         {"names": sorted(REFUSED), "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM},
-        # clone3 hides its flags behind a pointer, where a filter cannot look: libc falls back to clone on ENOSYS.
+        # clone3 hides its flags behind a pointer, where a filter cannot look: libc falls back to clone on ENOSYS, which
+        # is said here because engines before Docker 23 do not know `defaultErrnoRet`.
+        {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS},
         {"names": ["clone"], "action": allow, "args": [_argument(0, NEW_NAMESPACES, 0, "SCMP_CMP_MASKED_EQ")]},
     ]
     rules += [{"names": ["socket"], "action": allow, "args": [_argument(0, family)]} for family in FAMILIES]

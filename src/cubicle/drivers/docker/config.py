@@ -1,0 +1,156 @@
+"""The container of a sandbox, as the engine's API wants it told: pure functions."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cubicle.drivers.oci import seccomp
+from cubicle.drivers.oci.config import CAPABILITIES, GUEST, MASKED, PATH, READ_ONLY, WRITABLE
+from cubicle.sandbox.driver import Limits
+
+SOCKET = "/run/cubicle/host/guest.sock"
+INSTANCE = "cubicle.instance"
+NAME = "cubicle.name"
+IMAGE = "cubicle.image"
+
+_SHM_BYTES = 256 * 1024**2
+_LOG_BYTES = "64k"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the description of a container has to know about its engine."""
+
+    machine: str
+    runtime: str = ""
+    user_namespace: bool = False
+    """Whether root of a container is another user than root of the host."""
+    disk_quota: bool = False
+    """Whether the engine's storage refuses writes past a limit."""
+    private_cgroups: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One sandbox, as its container is made."""
+
+    instance: str
+    name: str
+    image: str
+    image_digest: str
+    environment: Mapping[str, str]
+    limits: Limits
+    socket_dir: Path | None
+    """The folder of the host in which the guest listens; None where the host cannot reach one."""
+
+
+def container_name(instance: str, name: str, owner: str | None) -> str:
+    """A container is called by its owner's name once it has one: the engine gives a name once, and so keeps an owner
+    from having two. Labels cannot be changed on a container that runs; names can."""
+    return f"cubicle-{instance}-{owner}" if owner is not None else f"cubicle-{instance}-blank-{name}"
+
+
+def owner_of(instance: str, container: str) -> str | None:
+    """The owner that a container's name tells."""
+    tail = container.lstrip("/").removeprefix(f"cubicle-{instance}-")
+    return None if tail.startswith("blank-") else tail
+
+
+def volumes(instance: str, name: str) -> dict[str, str]:
+    """The named volumes of a sandbox, by the folder in which commands see them."""
+    return {target: f"cubicle-{instance}-{name}-{target.rsplit('/', 1)[1]}" for target in WRITABLE}
+
+
+def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
+    """The body of `POST /containers/create`."""
+    told = {
+        "socket": SOCKET,
+        "uid": 1000,
+        "gid": 1000,
+        "home": "/home/assistant",
+        "env": dict(wanted.environment),
+        "aliases": WRITABLE,
+    }
+    return {
+        "Image": wanted.image,
+        "Hostname": "cubicle",
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Env": [f"PATH={PATH}"],
+        "Entrypoint": ["/usr/bin/python3", "-I", "-S", GUEST, json.dumps(told, separators=(",", ":"))],
+        "Cmd": [],
+        "Labels": {INSTANCE: wanted.instance, NAME: wanted.name, IMAGE: wanted.image_digest},
+        "NetworkDisabled": True,
+        "HostConfig": _host_config(wanted, facts),
+    }
+
+
+def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
+    limits = wanted.limits
+    profile = json.dumps(seccomp.profile(facts.machine))
+    config: dict[str, Any] = {
+        "NetworkMode": "none",
+        "IpcMode": "private",
+        "CapDrop": ["ALL"],
+        "CapAdd": [name.removeprefix("CAP_") for name in CAPABILITIES],
+        "Privileged": False,
+        "SecurityOpt": ["no-new-privileges", f"seccomp={profile}"],
+        "MaskedPaths": list(MASKED),
+        "ReadonlyPaths": list(READ_ONLY),
+        "PidsLimit": limits.pids,
+        "Memory": limits.memory_bytes,
+        "MemorySwap": limits.memory_bytes,  # memory and swap together: no swap on top
+        "NanoCpus": int(limits.cpus * 1_000_000_000),
+        "ShmSize": _SHM_BYTES,
+        "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
+        "RestartPolicy": {"Name": "no"},
+        "Init": False,
+        "LogConfig": {"Type": "json-file", "Config": {"max-size": _LOG_BYTES, "max-file": "1"}},
+        "Mounts": _mounts(wanted),
+    }
+    if facts.private_cgroups:
+        config["CgroupnsMode"] = "private"
+    if facts.runtime:
+        config["Runtime"] = facts.runtime
+    if facts.disk_quota:
+        config["StorageOpt"] = {"size": str(limits.disk_bytes)}
+    return config
+
+
+def _mounts(wanted: Wanted) -> list[dict[str, Any]]:
+    """What commands may only read is a second time, writable, behind a door that only the guest passes."""
+    found: list[dict[str, Any]] = []
+    for target, volume in volumes(wanted.instance, wanted.name).items():
+        options = {"Labels": {INSTANCE: wanted.instance, NAME: wanted.name}}
+        common = {"Type": "volume", "Source": volume, "VolumeOptions": options}
+        found.append({**common, "Target": WRITABLE[target]})
+        found.append({**common, "Target": target, "ReadOnly": True})
+    if wanted.socket_dir is not None:
+        target = SOCKET.rsplit("/", 1)[0]
+        private = {"Propagation": "rprivate"}
+        found.append({"Type": "bind", "Source": str(wanted.socket_dir), "Target": target, "BindOptions": private})
+    return found
+
+
+def guest_archive(guest: bytes) -> bytes:
+    """What is put into a container before it starts: the guest, in a folder that only root can enter.
+
+    gVisor mounts a file system in memory over an empty /tmp, where no disk limit holds: so it is not empty.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        private = GUEST.rsplit("/", 1)[0].lstrip("/")
+        for name, mode in ((private, 0o700), (f"{private}/host", 0o700), ("tmp/.X11-unix", 0o755)):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, mode
+            tar.addfile(entry)
+        entry = tarfile.TarInfo(GUEST.lstrip("/"))
+        entry.size, entry.mode = len(guest), 0o600
+        tar.addfile(entry, io.BytesIO(guest))
+    return buffer.getvalue()

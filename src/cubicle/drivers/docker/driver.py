@@ -1,0 +1,316 @@
+"""The Docker driver: each sandbox is a container with the guest in it and two volumes. The engine's objects are the
+truth; a driver object finds its sandboxes among them by label."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from aiodocker import Docker
+from aiodocker.containers import DockerContainer
+from aiodocker.exceptions import DockerError
+
+from cubicle.drivers.docker import config, engine
+from cubicle.drivers.docker.answers import ENGINE_ERRORS, last_words, plain, unless, why
+from cubicle.drivers.docker.config import Facts
+from cubicle.drivers.docker.engine import Address, Image
+from cubicle.drivers.docker.records import Home, Records, word
+from cubicle.drivers.docker.streams import Streams
+from cubicle.drivers.oci import sockets
+from cubicle.drivers.oci.completion import complete, in_thread
+from cubicle.drivers.oci.images import ImageStore
+from cubicle.guest import bundle
+from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State
+
+log = logging.getLogger(__name__)
+
+_STARTS_AT_ONCE = 6
+_GUEST_SECONDS = 30.0
+_CONNECT_SECONDS = 5.0
+_STOP_SECONDS = 20.0
+_WATCH_SECONDS = 15.0
+_DEFAULT_LIMITS = Limits()
+_DEFAULT_ADDRESS = Address()
+_REMAPPED = re.compile(r"/(\d+)\.\d+$")
+
+
+class DockerDriver:
+    """The Driver protocol on a Docker engine."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        store: ImageStore,
+        image: str,
+        *,
+        limits: Limits = _DEFAULT_LIMITS,
+        runtime: str = "",
+        address: Address = _DEFAULT_ADDRESS,
+    ) -> None:
+        root = Path(os.path.realpath(data_dir))
+        self._instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+        self._records = Records(root / "docker")
+        self._store = store
+        self._wanted_image = image
+        self._limits = limits
+        self._runtime = runtime
+        self._address = address
+        self._streams = Streams()
+        self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
+        self._starting: set[str] = set()
+        self._ids: dict[str, str] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._first_id = 0
+        self._client: Docker
+        self._image: Image
+        self.facts: Facts
+        self.by_socket = False
+        """Whether guests are reached by a socket of this machine; else each connection is an `exec` of their relay."""
+
+    async def open(self) -> None:
+        self._client = self._address.client()
+        try:
+            self.facts, sockets_work = await engine.examine(self._client, self._runtime)
+            self.by_socket = sockets_work and self._address.local
+            self._image = await engine.ensure_image(self._client, self._store, self._wanted_image)
+            await in_thread(self._records.open)
+            self._first_id = await self._root_of_containers()
+            if await in_thread(self._records.alone):
+                await self._clean()
+                await in_thread(self._records.join)
+        except BaseException:
+            await self.close()
+            raise
+        if not self.facts.disk_quota:
+            self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        await self._streams.close()
+        self._records.close()
+        await self._client.close()
+        await self._client.connector.close()
+
+    async def start(self, name: str, owner: str | None) -> None:
+        found = await self._find(word(name))
+        if found is not None and found["State"] == "running":
+            if owner is not None:
+                await self._bind(found, owner)
+            return
+        self._starting.add(name)
+        try:
+            async with self._starts:
+                await self._start(name, owner, found)
+        finally:
+            self._starting.discard(name)
+
+    async def stop(self, name: str) -> None:
+        found = await self._find(word(name))
+        if found is not None:
+            await self._stop(name, found["Id"], "")
+
+    async def delete(self, name: str) -> None:
+        found = await self._find(word(name))
+        await complete(self._delete(name, found["Id"] if found else None))
+
+    async def running(self) -> list[Seen]:
+        return await asyncio.gather(*(self._see(entry) for entry in await self._list()))
+
+    async def connect(self, name: str) -> socket.socket:
+        try:
+            if self.by_socket:
+                return await sockets.connect(self._records.home(name).socket, _CONNECT_SECONDS)
+            return await self._streams.open(await self._container(name), _CONNECT_SECONDS)
+        except BlockingIOError:
+            raise NotRunning("The sandbox is up but accepts no connection.") from None
+        except OSError:
+            raise NotRunning("The sandbox is not up.") from None
+
+    async def container_id(self, name: str) -> str:
+        """The engine's id of a sandbox's container. Raises NotRunning."""
+        if name not in self._ids and await self._find(word(name)) is None:
+            raise NotRunning("There is no such sandbox.")
+        return self._ids[name]
+
+    async def _start(self, name: str, owner: str | None, found: dict[str, Any] | None) -> None:
+        home = self._records.home(name)
+        try:
+            if found is not None and owner is not None:
+                await self._bind(found, owner)
+            await in_thread(home.make, self._first_id)
+            await self._bring_up(home, owner, found["Id"] if found else None)
+        except BaseException as error:
+            # Also when cancelled: whatever came up goes down again before the caller hears of it.
+            reason = plain(error)
+            await complete(self._take_down(home, found is None, reason))
+            if isinstance(error, DockerError) and error.status == 409 and found is None:
+                raise StartFailed("This chat already has another sandbox.") from error
+            if isinstance(error, ENGINE_ERRORS):
+                log.warning("sandbox %s could not be started: %s", name, error)
+                raise StartFailed(f"The sandbox could not be started: {reason}.") from error
+            raise
+
+    async def _bring_up(self, home: Home, owner: str | None, container_id: str | None) -> None:
+        if container_id is None:
+            wanted = config.Wanted(
+                instance=self._instance,
+                name=home.name,
+                image=self._image.reference,
+                image_digest=self._image.digest,
+                environment=self._image.environment,
+                limits=self._limits,
+                socket_dir=home.socket_dir if self.by_socket else None,
+            )
+            called = config.container_name(self._instance, home.name, owner)
+            made = await complete(self._client.containers.create(config.container(wanted, self.facts), name=called))
+            container_id = self._ids[home.name] = made.id
+        container = self._client.containers.container(container_id)
+        await container.put_archive("/", config.guest_archive(self._image.guest))  # type: ignore[no-untyped-call]
+        await in_thread(home.socket.unlink, missing_ok=True)
+        await container.start()
+        await in_thread(home.began, bundle.digest(self._image.guest))
+        await self._await_guest(home, container)
+
+    async def _await_guest(self, home: Home, container: DockerContainer) -> None:
+        deadline = time.monotonic() + _GUEST_SECONDS
+        with contextlib.suppress(OSError):
+            if not self.by_socket:
+                (await self._streams.open(container, _GUEST_SECONDS)).close()
+                return
+        while time.monotonic() < deadline and (await container.show())["State"]["Running"]:
+            for _ in range(50):
+                with contextlib.suppress(OSError):
+                    (await sockets.connect(home.socket, 1.0)).close()
+                    return
+                await asyncio.sleep(0.01)
+        raise StartFailed(f"The sandbox's guest did not come up: {await last_words(container)}.")
+
+    async def _bind(self, found: dict[str, Any], owner: str) -> None:
+        """Give a sandbox to an owner for good. An owner has one sandbox, a sandbox one owner."""
+        now = config.owner_of(self._instance, found["Names"][0])
+        if now == word(owner):
+            return
+        if now is not None:
+            raise StartFailed("This sandbox belongs to another chat.")
+        try:
+            container = self._client.containers.container(found["Id"])
+            await container.rename(config.container_name(self._instance, "", owner))
+        except DockerError as error:
+            if error.status == 409:
+                raise StartFailed("This chat already has another sandbox.") from error
+            raise StartFailed(f"The sandbox could not be given to its chat: {plain(error)}.") from error
+
+    async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
+        container_id = self._ids.get(home.name)
+        if fresh:
+            await self._delete(home.name, container_id)
+        elif container_id is not None:
+            await self._stop(home.name, container_id, reason)
+
+    async def _stop(self, name: str, container_id: str, reason: str) -> None:
+        """End everything of it: all its processes are in the pid namespace of the first and die with it."""
+        home = self._records.home(name)
+        container = self._client.containers.container(container_id)
+        await in_thread(home.ended, reason)
+        try:
+            with unless(304, 404, 409):
+                await container.kill(signal="SIGKILL")
+            async with asyncio.timeout(_STOP_SECONDS):
+                await container.wait(condition="not-running")
+        except DockerError as error:
+            if error.status != 404:
+                raise SandboxError(f"The sandbox could not be stopped: {plain(error)}.") from error
+        except TimeoutError:
+            raise SandboxError("The sandbox's processes could not be ended.") from None
+
+    async def _delete(self, name: str, container_id: str | None) -> None:
+        try:
+            if container_id is not None:
+                with unless(404, 409):
+                    await self._client.containers.container(container_id).delete(force=True)
+            for volume in config.volumes(self._instance, name).values():
+                with unless(404):
+                    await self._client._query_json(f"volumes/{volume}", method="DELETE", params={"force": True})
+        except DockerError as error:
+            raise SandboxError(f"The sandbox could not be removed: {plain(error)}.") from error
+        self._ids.pop(name, None)
+        await in_thread(self._records.home(name).remove)
+
+    async def _list(self, **options: Any) -> list[dict[str, Any]]:
+        labels = [f"{config.INSTANCE}={self._instance}"]
+        if name := options.pop("name", None):
+            labels.append(f"{config.NAME}={name}")
+        try:
+            found = await self._client.containers.list(all=1, filters={"label": labels}, **options)
+        except ENGINE_ERRORS as error:
+            raise SandboxError(f"The Docker engine does not answer: {plain(error)}.") from error
+        return [container._container for container in found]
+
+    async def _find(self, name: str) -> dict[str, Any] | None:
+        for entry in await self._list(name=name):
+            self._ids[name] = entry["Id"]
+            return entry
+        self._ids.pop(name, None)
+        return None
+
+    async def _container(self, name: str) -> DockerContainer:
+        return self._client.containers.container(await self.container_id(name))
+
+    async def _see(self, entry: dict[str, Any]) -> Seen:
+        name, image = entry["Labels"][config.NAME], entry["Labels"].get(config.IMAGE, "")
+        home = self._records.home(name)
+        state, reason = State.STOPPED, ""
+        if name in self._starting:
+            state = State.STARTING
+        elif entry["State"] == "running":
+            state = State.RUNNING
+        else:
+            end = await in_thread(lambda: home.end)
+            reason = await why(self._client.containers.container(entry["Id"])) if end is None else end
+            state = State.FAILED if reason else State.STOPPED
+        guest = await in_thread(lambda: home.guest)
+        current = image == self._image.digest and guest in (None, bundle.digest(self._image.guest))
+        return Seen(name, config.owner_of(self._instance, entry["Names"][0]), state, reason, image, current)
+
+    async def _root_of_containers(self) -> int:
+        """The host's id of the root user in containers: an engine with user namespaces names its folder after it."""
+        if not self.facts.user_namespace:
+            return 0
+        found = _REMAPPED.search(str((await self._client.system.info()).get("DockerRootDir", "")))
+        return int(found.group(1)) if found else 0
+
+    async def _clean(self) -> None:
+        """Remove what a crash left half-made: containers that never ran, and folders and volumes of none."""
+        known = set()
+        for entry in await self._list():
+            name = entry["Labels"][config.NAME]
+            if entry["State"] == "created":
+                await self._delete(name, entry["Id"])
+            else:
+                known.add(name)
+        label = f"{config.INSTANCE}={self._instance}"
+        listed = await self._client.volumes.list(filters={"label": [label]})  # type: ignore[no-untyped-call]
+        left = {(volume.get("Labels") or {}).get(config.NAME) for volume in listed.get("Volumes") or []}
+        for name in ({*left, *await in_thread(self._records.names)} - known) - {None}:
+            await self._delete(str(name), None)
+
+    async def _watch_disks(self) -> None:
+        """Stop what is over its limit, where the engine's storage cannot refuse the write itself."""
+        limit = self._limits.disk_bytes
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            with contextlib.suppress(SandboxError):
+                for entry in await self._list(size=1):
+                    if entry["State"] == "running" and entry.get("SizeRw", 0) > limit:
+                        reason = f"it used more than its {limit // 1024**2} MiB of disk"
+                        await self._stop(entry["Labels"][config.NAME], entry["Id"], reason)

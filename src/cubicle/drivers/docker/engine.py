@@ -1,0 +1,205 @@
+"""The engine: how it is reached, what it offers, and the sandbox image in it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiodocker import Docker
+from aiodocker.exceptions import DockerError
+from yarl import URL
+
+from cubicle.drivers.docker.config import Facts
+from cubicle.drivers.oci import export
+from cubicle.drivers.oci.images import Base, ImageError, ImageStore
+from cubicle.guest import bundle
+from cubicle.sandbox.driver import Unusable
+
+log = logging.getLogger(__name__)
+
+LOCAL = "unix:///var/run/docker.sock"
+REPOSITORY = "cubicle-sandbox"
+_CALL_SECONDS = 60.0
+_IMPORT_SECONDS = 1800.0
+_CHUNK = 1024 * 1024
+_ORDINARY = ("", "runc", "crun", "youki", "io.containerd.runc.v2")
+"""Runtimes whose containers are processes of the engine's own kernel."""
+
+GVISOR_ARGUMENTS = ("--network=none", "--overlay2=none", "--host-uds=create")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the engine listens."""
+
+    url: str = LOCAL
+    certificates: Path | None = None
+    """Folder with ca.pem, cert.pem and key.pem, for a TCP address."""
+
+    @property
+    def local(self) -> bool:
+        """Whether containers can mount folders of this machine."""
+        return self.url.startswith("unix://")
+
+    def client(self) -> Docker:
+        """A client whose calls are limited in time and not in number: each stream to a guest is one that stays."""
+        limit = aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=10)
+        if self.local:
+            connector: aiohttp.BaseConnector = aiohttp.UnixConnector(self.url.removeprefix("unix://"), limit=0)
+            return Docker(url="unix://localhost", connector=connector, timeout=limit)
+        if self.url.startswith("ssh://"):
+            return Docker(url=self.url, timeout=limit)
+        place = self.url.split("://", 1)[-1]
+        if self.certificates is None:
+            return Docker(url=f"http://{place}", connector=aiohttp.TCPConnector(limit=0), timeout=limit)
+        context = ssl.create_default_context(cafile=str(self.certificates / "ca.pem"))
+        context.load_cert_chain(self.certificates / "cert.pem", self.certificates / "key.pem")
+        connector = aiohttp.TCPConnector(limit=0, ssl=context)
+        return Docker(url=f"https://{place}", connector=connector, timeout=limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The image of a new sandbox, in the engine."""
+
+    reference: str
+    digest: str
+    environment: Mapping[str, str]
+    guest: bytes
+
+
+async def examine(client: Docker, runtime: str) -> tuple[Facts, bool]:
+    """What the engine offers, and whether a guest in it can make a socket that the engine's host sees.
+
+    Raises Unusable, in one sentence.
+    """
+    try:
+        info: Mapping[str, Any] = await client.system.info()
+    except (DockerError, OSError, aiohttp.ClientError, TimeoutError) as error:
+        raise Unusable(
+            f"No Docker engine answers ({_brief(error)}): start it, or set DOCKER_HOST to where it listens."
+        ) from error
+    sockets = runtime in _ORDINARY
+    if runtime:
+        known = info.get("Runtimes") or {}
+        if runtime not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise Unusable(f"The Docker engine has no runtime {runtime} (it has {names}): add it to its daemon.json.")
+        if "runsc" in runtime or "runsc" in str(known[runtime].get("path", "")):
+            sockets = _gvisor_sockets(runtime, known[runtime].get("runtimeArgs") or [])
+    facts = Facts(
+        machine=str(info.get("Architecture", "")),
+        runtime=runtime,
+        user_namespace=any("name=userns" in option for option in info.get("SecurityOptions") or []),
+        disk_quota=_has_quota(info),
+        private_cgroups=bool(info.get("CgroupVersion")),
+    )
+    return facts, sockets
+
+
+def _gvisor_sockets(runtime: str, arguments: list[str]) -> bool:
+    """Whether this gVisor lets the guest make its socket. Raises Unusable if it would forget files at each stop."""
+    flat = {argument.lstrip("-") for argument in arguments}
+    if "overlay2=none" not in flat:
+        wanted = ", ".join(f'"{argument}"' for argument in GVISOR_ARGUMENTS)
+        raise Unusable(
+            f"The runtime {runtime} would lose a sandbox's files at each stop: "
+            f'give it "runtimeArgs": [{wanted}] in the engine\'s daemon.json.'
+        )
+    return bool(flat & {"host-uds=create", "host-uds=all"})
+
+
+def _has_quota(info: Mapping[str, Any]) -> bool:
+    """Whether the storage can limit one container: overlay2 does on XFS alone, and `open` tries it."""
+    status = dict(pair for pair in info.get("DriverStatus") or [] if len(pair) == 2)
+    driver = info.get("Driver")
+    return driver in ("btrfs", "zfs") or (driver == "overlay2" and status.get("Backing Filesystem") == "xfs")
+
+
+async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:
+    """The image that SANDBOX_IMAGE names: of this machine's store, brought to the engine if it is not there; else one
+    that the engine has by that name. Raises Unusable."""
+    try:
+        base = await asyncio.to_thread(store.resolve, name)
+    except ImageError as error:
+        return await _engine_image(client, name, error)
+    reference = f"{REPOSITORY}:{base.digest[:24]}"
+    if await _inspect(client, reference) is None:
+        log.info("bringing the sandbox image to the Docker engine", extra={"image": reference})
+        await _import(client, base, reference)
+    guest = await asyncio.to_thread(_compiled_guest, base.rootfs)
+    return Image(reference, base.digest, base.environment, guest)
+
+
+async def _engine_image(client: Docker, name: str, missing: ImageError) -> Image:
+    for reference in (name, f"{REPOSITORY}:{name}"):
+        found = await _inspect(client, reference)
+        if found is not None:
+            variables = dict(word.split("=", 1) for word in found["Config"].get("Env") or [] if "=" in word)
+            guest = await asyncio.to_thread(bundle.build)
+            return Image(reference, str(found["Id"]).removeprefix("sha256:"), variables, guest)
+    raise missing
+
+
+async def _inspect(client: Docker, reference: str) -> dict[str, Any] | None:
+    try:
+        return await client.images.inspect(reference)
+    except DockerError as error:
+        if error.status in (400, 404):
+            return None
+        raise Unusable(f"The Docker engine does not tell about its images: {error.message}.") from error
+
+
+async def _import(client: Docker, base: Base, reference: str) -> None:
+    """`docker import`, from a pipe: the image is never whole on either side."""
+    reader, writer = os.pipe()
+    task = asyncio.create_task(asyncio.to_thread(_write, base, writer))
+    changes = export.docker_changes(base)[1::2]
+    repository, tag = reference.split(":")
+    query = [("fromSrc", "-"), ("repo", repository), ("tag", tag), *(("changes", change) for change in changes)]
+    try:
+        async with client._query(
+            URL("images/create").with_query(query),
+            "POST",
+            data=_read(reader),
+            headers={"Content-Type": "application/x-tar"},
+            timeout=aiohttp.ClientTimeout(total=_IMPORT_SECONDS),
+        ) as response:
+            await response.read()
+        await task
+    except (DockerError, OSError, aiohttp.ClientError) as error:
+        raise Unusable(f"The sandbox image could not be brought to the Docker engine: {_brief(error)}.") from error
+    finally:
+        os.close(reader)
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _write(base: Base, descriptor: int) -> None:
+    with open(descriptor, "wb") as pipe:
+        export.write_tar(base, pipe)
+
+
+async def _read(descriptor: int) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(os.read, descriptor, _CHUNK):
+        yield chunk
+
+
+def _compiled_guest(rootfs: Path) -> bytes:
+    """Compiled by the image's own Python, it starts in half the time; where that cannot run, it compiles itself."""
+    try:
+        return bundle.build(["chroot", str(rootfs), "/usr/bin/python3"])
+    except (OSError, subprocess.SubprocessError):
+        return bundle.build()
+
+
+def _brief(error: BaseException) -> str:
+    said = error.message if isinstance(error, DockerError) else getattr(error, "strerror", None) or str(error)
+    return " ".join(str(said).split())[:300] or type(error).__name__

@@ -1,0 +1,117 @@
+"""What the driver itself remembers of a sandbox, under DATA_DIR/docker: the rest is the engine's to know."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from cubicle.sandbox.driver import SandboxError
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def word(text: str) -> str:
+    """A name that may be part of a path and of a container's name. Raises SandboxError."""
+    if not _WORD.fullmatch(text):
+        raise SandboxError("A sandbox's name is 1 to 64 letters, digits, - and _.")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder of one sandbox."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def socket_dir(self) -> Path:
+        return self.path / "host"
+
+    @property
+    def socket(self) -> Path:
+        return self.socket_dir / "guest.sock"
+
+    def make(self, first_id: int) -> None:
+        """Its folders; the one of the socket belongs to the root user of containers."""
+        self.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self.socket_dir.mkdir(mode=0o700, exist_ok=True)
+        if first_id:
+            os.chown(self.socket_dir, first_id, first_id)
+
+    def began(self, guest: str) -> None:
+        """It runs, with this guest."""
+        (self.path / "guest").write_text(guest)
+        (self.path / "end").unlink(missing_ok=True)
+
+    def ended(self, reason: str) -> None:
+        """The driver ended it: on demand (no reason), or for a reason."""
+        if self.path.exists():
+            (self.path / "end").write_text(reason)
+
+    @property
+    def end(self) -> str | None:
+        """Why the driver ended it; None if it did not."""
+        return _text(self.path / "end")
+
+    @property
+    def guest(self) -> str | None:
+        return _text(self.path / "guest")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Records:
+    """All of them, and who else looks after them: the service, and a command of the command line beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        # The root user of containers, where it is another than ours, must pass to the folders of the sockets.
+        self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.join()
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def join(self) -> None:
+        if self._lock is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def alone(self) -> bool:
+        """Whether this is the only one; then none can join until it says `join`. Only such a one cleans up."""
+        if self._lock is None:
+            return False
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.join()
+            return False
+        return True
+
+    def home(self, name: str) -> Home:
+        return Home(self.root / "sandboxes" / word(name))
+
+    def names(self) -> list[str]:
+        folder = self.root / "sandboxes"
+        return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
