@@ -1,17 +1,19 @@
 #!/bin/sh
-# playwright.sh
+# playwright.sh IMAGE
 #
 # Runs inside the new root when it has Node. Playwright for Python carries a whole Node and the package playwright-core;
 # one Node is enough, and Node programs load the same package. Playwright looks for browsers of its own under
 # $PLAYWRIGHT_BROWSERS_PATH, in folders named by revision: each name leads to Debian's Chromium, so that a plain
 # launch() works without a download.
 set -eu
+image=$1
 driver=$(python3 -c 'import os, playwright; print(os.path.join(os.path.dirname(playwright.__file__), "driver"))')
 modules=/usr/local/lib/node_modules
 browsers=/usr/local/lib/playwright-browsers
 
 ln -sf /usr/local/bin/node "$driver/node"
 ln -sfn "$driver/package" "$modules/playwright-core"
+cp -R --no-preserve=ownership "$image/playwright-for-node" "$modules/playwright"
 # An import statement knows no NODE_PATH: it looks in the node_modules of every parent folder, / last.
 ln -sfn "$modules" /node_modules
 

@@ -36,7 +36,7 @@ echo "cubicle: adding files"
 cp -R --no-preserve=ownership "$image/root/." /
 chmod 0755 /usr/local/bin/cubicle-browser
 if [ -x /usr/local/bin/node ]; then
-    NODE_PATH=/usr/local/lib/node_modules sh "$image/playwright.sh"
+    NODE_PATH=/usr/local/lib/node_modules sh "$image/playwright.sh" "$image"
 else
     rm -f /usr/local/bin/cubicle-browser
 fi

@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from cubicle.chat.uploads import Uploads
+from cubicle.chat.workplace import Workplace
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.http_api import info, problems
 from cubicle.http_api.requests import RequestLog
@@ -42,6 +43,7 @@ class Service:
     fleet: Fleet
     settings: Settings
     client: httpx.AsyncClient
+    door: McpDoor
     calls: int = 0
 
     async def post(
@@ -182,7 +184,7 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     options = options or Options()
     settings = Settings(_env_file=None, **options.settings)  # type: ignore[call-arg]
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
-    registry = Registry.build(fleet, settings, options.sub_agent)
+    registry = Registry.build(Workplace(fleet), settings, options.sub_agent)
     door = McpDoor(registry, Uploads(fleet), instructions, settings, ring)
     app = Starlette(
         routes=[
@@ -197,4 +199,4 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
         serve(RequestLog(app)) as url,
         httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
     ):
-        yield Service(url, fleet, settings, client)
+        yield Service(url, fleet, settings, client, door)

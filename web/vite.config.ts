@@ -23,7 +23,8 @@ function pdfData(): Plugin {
         const from = join(here, "node_modules/pdfjs-dist", folder);
         const to = join(out, "pdf", folder);
         mkdirSync(to, { recursive: true });
-        for (const name of readdirSync(from)) if (ending.test(name)) copyFileSync(join(from, name), join(to, name));
+        for (const name of readdirSync(from))
+          if (ending.test(name)) copyFileSync(join(from, name), join(to, name));
       }
     },
   };
@@ -35,7 +36,9 @@ function onlyWoff2(): Plugin {
     name: "only-woff2",
     enforce: "pre",
     transform(code, id) {
-      return id.includes("katex.min.css") ? code.replace(/,url\([^)]*\.(woff|ttf)\) format\("[a-z]+"\)/g, "") : null;
+      return id.includes("katex.min.css")
+        ? code.replace(/,url\([^)]*\.(woff|ttf)\) format\("[a-z]+"\)/g, "")
+        : null;
     },
   };
 }

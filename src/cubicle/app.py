@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import httpx
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 
+from cubicle.chat.activity import Activity
+from cubicle.chat.agent_apis import apis
+from cubicle.chat.agent_purses import Limits as Budget
+from cubicle.chat.agent_purses import Purses
+from cubicle.chat.agent_relay import Relay
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
+from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
 from cubicle.chat.prompt import Prompt
 from cubicle.chat.screens import Screens
@@ -23,12 +30,14 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api.access import Access
+from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.archive import ArchiveRoutes
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.info import mcp_info
 from cubicle.http_api.live import LiveRoutes
 from cubicle.http_api.login import Login
+from cubicle.http_api.operator import OperatorRoutes
 from cubicle.http_api.origins import OriginGuard
 from cubicle.http_api.problems import HANDLERS
 from cubicle.http_api.prompt import PromptRoutes
@@ -43,21 +52,27 @@ from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Policy
 from cubicle.rules.keys import BadKeys, KeyRing
 from cubicle.rules.links import effective_secret
+from cubicle.rules.passes import signing_key
 from cubicle.sandbox.driver import Driver, Limits, Unusable
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import BadSettings, DriverName, Settings
+from cubicle.tools.agents.runs import SubAgents
+from cubicle.tools.agents.table import chosen
 from cubicle.tools.registry import Registry
 from cubicle.web_ui.pages import Pages
+from cubicle.web_ui.policy import BadEmbedder
+
+log = logging.getLogger(__name__)
 
 
 def make_driver(settings: Settings) -> Driver:
     """The driver that the settings name; only this module knows which there are."""
     match settings.driver:
         case DriverName.MEMORY:
-            return MemoryDriver(settings.data_dir)
+            return MemoryDriver(settings.data_dir, own_network=True)
         case DriverName.OCI:
             limits = Limits(
                 settings.sandbox_memory_mb * 1024**2,
@@ -72,12 +87,13 @@ def make_driver(settings: Settings) -> Driver:
                 SUBUID_START,
                 limits=limits,
                 runtime=settings.oci_runtime,
+                captive=settings.egress_captive,
             )
         case _:
             raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or memory.")
 
 
-def make_egress(settings: Settings) -> EgressDoor:
+def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
     return EgressDoor(
         Policy(
             settings.egress,
@@ -87,7 +103,20 @@ def make_egress(settings: Settings) -> EgressDoor:
         folder=settings.data_dir / "egress",
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
+        captive=lambda: isinstance(driver, OciDriver) and driver.captive,
     )
+
+
+def make_relay(settings: Settings, servers: McpServers, key: bytes) -> Relay:
+    purses = Purses(settings.data_dir / "agents", Budget.of(settings), keep_days=settings.data_max_age_days)
+    return Relay(apis(settings), servers, purses, key)
+
+
+def make_sub_agents(settings: Settings, workplace: Workplace, servers: McpServers, key: bytes) -> SubAgents | None:
+    """The coding agents, if the service has a key for the API that they call."""
+    if chosen(settings.sub_agent_cli).api not in apis(settings):
+        return None
+    return SubAgents(workplace, settings, servers, key)
 
 
 def make_ledger(settings: Settings) -> Ledger:
@@ -120,46 +149,61 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
     ring = await asyncio.to_thread(key_ring, settings)
     secret = await asyncio.to_thread(kept_secret, settings.data_dir)
-    links = Links(effective_secret(secret, settings.mcp_api_key), base_url(settings), signed=bool(ring))
+    links = Links(
+        effective_secret(secret, settings.mcp_api_key),
+        base_url(settings),
+        signed=bool(ring),
+        days=settings.data_max_age_days,
+    )
     web = httpx.AsyncClient()
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
-    prompt = Prompt(library, links, command_timeout=settings.command_timeout)
+    prompt = Prompt(library, links, command_timeout=settings.command_timeout, network=settings.egress.value)
     outfitter = Outfitter(library, prompt)
-    egress = make_egress(settings)
+    driver = make_driver(settings)
+    egress = make_egress(settings, driver)
+    own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
+    servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
+    relay = make_relay(settings, servers, signing_key(secret))
     fleet = Fleet(
-        make_driver(settings),
+        driver,
         make_ledger(settings),
         pool_size=settings.pool_size,
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
         furnish=outfitter.dress,
-        attendants=[egress.attend],
+        attendants=[egress.attend, relay.attend],
     )
 
     async def instructions(caller: Caller) -> str:
         return await prompt.text(caller.chat, caller.email, caller.name)
 
     screens = Screens()
-    async with web, egress, fleet, screens:
-        registry = Registry.build(Workplace(fleet, outfitter), settings)
+    async with web, egress, relay, fleet, screens:
+        await collect_images(settings, driver)
+        activity = Activity()
+        workplace = Workplace(fleet, outfitter)
+        agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
+        registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
         door = McpDoor(registry, uploads, instructions, settings, ring)
         pages = await asyncio.to_thread(make_pages, settings, links)
         address, mode = base_url(settings), settings.single_user_mode
-        async with door.running():
+        async with door.running(), agents or nullcontext():
             yield Starlette(
                 routes=routes(
                     door.routes(),
                     mcp_info(registry, settings, ring),
                     PromptRoutes(prompt, ring, mode, address).routes(),
                     SkillRoutes(library, ring, mode).routes(),
-                    UploadRoutes(uploads, settings.max_upload_mb, address, mode).routes(),
+                    UploadRoutes(uploads, settings.max_upload_mb, mode).routes(),
                     ArchiveRoutes(fleet, mode).routes(),
                     FileRoutes(fleet, links, mode).routes(),
                     BrowserRoutes(fleet, settings.public_base_url).routes(),
                     LiveRoutes(fleet, screens).routes(),
                     TerminalRoutes(fleet).routes(),
+                    ActivityRoutes(activity).routes(),
+                    OperatorRoutes(fleet).routes(),
                     Login(ring, links, pages.login_page, address).routes(),
                     pages.routes(),
                 ),
@@ -180,8 +224,21 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
             )
 
 
+async def collect_images(settings: Settings, driver: Driver) -> None:
+    """Remove the images that no chat of any service on this host stands on."""
+    if settings.driver is DriverName.OCI:
+        store = ImageStore(settings.image_dir)
+        in_use = {seen.image for seen in await driver.running()}
+        gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use)
+        for base in gone:
+            log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
+
+
 def make_pages(settings: Settings, links: Links) -> Pages:
     def raw_base(request: Request, chat_id: str) -> str:
         return f"raw/{links.capability(Chat(chat_id, request.state.tenant))}/"
 
-    return Pages(embedders=settings.embedders, raw_base=raw_base)
+    try:
+        return Pages(embedders=settings.embedders, raw_base=raw_base)
+    except BadEmbedder as error:
+        raise BadSettings(f"EMBEDDERS: {error}") from None

@@ -116,6 +116,10 @@ class Settings(BaseSettings):
     egress_rules_file: Path | None = Field(
         None, description="Rules of the egress door, TOML or JSON (docs/egress.md); read again when it changes."
     )
+    egress_captive: bool = Field(
+        True,
+        description="Embedded driver: lead programs that ignore proxies to the egress door, too (needs nft and ip).",
+    )
     egress_max_connections: int = Field(
         256, ge=1, le=512, description="Connections through the egress door that one chat may have at once."
     )
@@ -145,6 +149,46 @@ class Settings(BaseSettings):
         "", description="Address of a service that knows users' skills and tokens (docs/settings-service.md)."
     )
     settings_token: str = Field("", description="Bearer secret that the settings service wants.")
+    sub_agent_cli: str = Field(
+        "claude",
+        description="Coding agent of sub_agent: claude, codex, opencode or gemini, or its path in the sandbox.",
+    )
+    sub_agent_max_turns: int = Field(
+        25, ge=1, le=1000, description="Turns of a coding agent when the call does not say."
+    )
+    sub_agent_timeout: float = Field(3600, ge=1, le=86400, description="Seconds that a coding agent may run.")
+    sub_agent_default_model: str = Field(
+        "", description="Model when the call names none: an alias or a full name; empty: the agent's own default."
+    )
+    sub_agent_budget_usd: float = Field(
+        0, ge=0, description="Dollars that the agents of one chat may spend on models; 0: no limit."
+    )
+    sub_agent_max_requests: int = Field(
+        0, ge=0, description="Calls of a model that the agents of one chat may make; 0: no limit."
+    )
+    sub_agent_max_tokens: int = Field(
+        0, ge=0, description="Tokens that the agents of one chat may use, read and written; 0: no limit."
+    )
+    mcp_servers_file: Path | None = Field(
+        None, description="JSON file of the MCP servers (`mcpServers`) that X-MCP-Servers may name."
+    )
+    anthropic_base_url: str = Field(
+        "https://api.anthropic.com", description="Address of the Anthropic API, or of a gateway that speaks it."
+    )
+    anthropic_api_key: str = Field("", description="Key of the Anthropic API; it never enters a sandbox.")
+    anthropic_auth_token: str = Field("", description="Bearer token of a gateway; wins over ANTHROPIC_API_KEY.")
+    anthropic_custom_headers: str = Field(
+        "", description="More headers for the Anthropic API: `Name: value`, one a line."
+    )
+    anthropic_default_sonnet_model: str = Field("", description="Model that the alias sonnet stands for.")
+    anthropic_default_opus_model: str = Field("", description="Model that the alias opus stands for.")
+    anthropic_default_haiku_model: str = Field("", description="Model that the alias haiku stands for.")
+    openai_base_url: str = Field("https://api.openai.com/v1", description="Address of the OpenAI API, for codex.")
+    openai_api_key: str = Field("", description="Key of the OpenAI API; it never enters a sandbox.")
+    gemini_base_url: str = Field(
+        "https://generativelanguage.googleapis.com", description="Address of the Gemini API, for gemini."
+    )
+    gemini_api_key: str = Field("", description="Key of the Gemini API; it never enters a sandbox.")
     view_images: ViewImages = Field(
         ViewImages.TEXT,
         description="How view answers for an image: text (a data: URI) or blocks (a real MCP image block).",
@@ -174,11 +218,24 @@ class Settings(BaseSettings):
         return tuple(p.strip() for p in parts if p.strip())
 
     @field_validator(
-        "api_keys_file", "docker_cert_path", "egress_rules_file", "skills_dir", "user_skills_dir", mode="before"
+        "api_keys_file",
+        "docker_cert_path",
+        "egress_rules_file",
+        "skills_dir",
+        "user_skills_dir",
+        "mcp_servers_file",
+        mode="before",
     )
     @classmethod
     def _empty_is_none(cls, value: Any) -> Any:
         return value or None
+
+    @field_validator("anthropic_base_url", "openai_base_url", "gemini_base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must be an address that starts with https:// or http://")
+        return value.rstrip("/")
 
 
 def load(**overrides: Any) -> Settings:

@@ -227,11 +227,11 @@ async def test_a_command_outlives_its_connection_and_is_heard_again(driver: Driv
 
 async def test_only_the_last_part_is_kept_for_a_late_listener(driver: Driver, machine: Machine) -> None:
     second = await connect(driver, machine.name)
-    async with second.run("sleep 0.3; seq 1000000; sleep 0.3", id="long") as process:
+    async with second.run("sleep 0.3; seq 1000000; touch ~/told", id="long") as process:
         process.detach()
         second.close()
         await second.gone()
-    await asyncio.sleep(1.5)
+    await machine.output("while ! test -e ~/told; do sleep 0.05; done", timeout=60)
     async with machine.attach("long") as heard:
         output = b"".join([chunk async for _, chunk in heard.output])
     assert output.endswith(b"1000000\n")

@@ -18,6 +18,7 @@ from cubicle.log import TextLines, fields_of
 from cubicle.rules.addresses import Address
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Mode, Policy, Rule
+from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits
 from cubicle.sandbox.machine import Machine
@@ -79,20 +80,22 @@ class Sandboxes:
         limits: Limits | None = None,
         resolve: Callable[[str], Awaitable[Sequence[Address]]] = names,
         trust: ssl.SSLContext | None = None,
+        driver: Driver | None = None,
+        captive: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[Machine]:
-        driver = MemoryDriver(self._folder)
+        driver = driver or MemoryDriver(self._folder)
         await driver.open()
         await driver.start(chat.digest, chat.digest)
         try:
             machine = await connect(driver, chat.digest)
-            door = EgressDoor(
-                policy, folder=self._folder / "egress", rules_file=rules, limits=limits, resolve=resolve, trust=trust
-            )
+            options = {"rules_file": rules, "limits": limits, "resolve": resolve, "trust": trust, "captive": captive}
+            door = EgressDoor(policy, folder=self._folder / "egress", **options)
             async with door, door.attend(chat, machine):
                 yield machine
             machine.close()
         finally:
             await driver.delete(chat.digest)
+            await driver.close()
 
 
 @pytest.fixture
@@ -112,5 +115,6 @@ def behind(sandboxes: Sandboxes) -> Behind:
 
 async def shell(machine: Machine, command: str, **options: Any) -> str:
     """What a command prints, its errors included."""
-    _, output = await machine.output(command, timeout=30, **options)
+    door = machine.environment["HTTP_PROXY"].removeprefix("http://")
+    _, output = await machine.output(command, timeout=30, env={"DOOR": door}, **options)
     return output.decode(errors="replace")

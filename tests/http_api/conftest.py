@@ -1,9 +1,8 @@
-"""One fleet for the folder's tests; a service of the usual kind over it."""
+"""One fleet for a module's tests; a service of the usual kind over it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,7 @@ from tests.service import Service, fleet_of, service_of
 
 @pytest.fixture(scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    folder: Path = tmp_path_factory.mktemp("fleet")
-    async with fleet_of(folder) as fleet:
+    async with fleet_of(tmp_path_factory.mktemp("fleet")) as fleet:
         yield fleet
 
 

@@ -33,7 +33,7 @@ def base(request: pytest.FixtureRequest) -> Base:
 
 @pytest.fixture(scope="module")
 def inside(base: Base) -> Iterator[Inside]:
-    """Runs a command in a container over the image, as a sandbox would: a user namespace, no capabilities, `lo`."""
+    """Runs a command in a container over the image, as in a sandbox: user namespace, no capabilities, only `lo`."""
     folder = Path(tempfile.mkdtemp(prefix="cubicle-base-", dir="/run"))
     folder.chmod(0o711)
     upper, work, root = folder / "upper", folder / "work", folder / "rootfs"
@@ -188,8 +188,7 @@ def test_a_tool_of_standard_runs(base: Base, inside: Inside, command: str, answe
         ("python3 -c 'import docx, openpyxl, pptx, pypdf, pandas; print(1)'", "1"),
         ("python3 -c 'import matplotlib.pyplot as p; p.plot([1]); p.savefig(\"a.png\")' && file a.png", "PNG image"),
         (
-            "echo '# Hi' | pandoc -o a.docx && soffice --headless --convert-to pdf a.docx >/dev/null"
-            " && pdftotext a.pdf -",
+            "echo Hi | pandoc -o a.docx && soffice --headless --convert-to pdf a.docx >&2 && pdftotext a.pdf -",
             "Hi",
         ),
     ],
@@ -220,17 +219,19 @@ with zipfile.ZipFile("tiny_thing-1.0-py3-none-any.whl", "w") as wheel:
 @pytest.mark.parametrize("how", ["pip install", "pip install --user", "python3 -m venv v && v/bin/pip install"])
 def test_pip_installs_for_the_user_and_into_an_environment(inside: Inside, how: str) -> None:
     command = f"""
-        cd "$(mktemp -d)" && python3 -c '{WHEEL.replace("'", '"')}' &&
+        cd "$(mktemp -d)" && cat >wheel.py <<'END' && python3 wheel.py &&
+{WHEEL}
+END
         {how} --quiet --no-index ./tiny_thing-1.0-py3-none-any.whl && PATH=$PWD/v/bin:$PATH tiny"""
     assert inside(command).splitlines()[-1] == "tiny"
 
 
 def test_npm_installs_a_command_for_the_user(base: Base, inside: Inside) -> None:
     has(base, Variant.STANDARD)
-    package = '{"name": "tiny", "version": "1.0.0", "bin": "tiny.js"}'
+    package = '{"name": "tiny-node", "version": "1.0.0", "bin": "tiny.js"}'
     script = '#!/usr/bin/env node\\nconsole.log("tiny")\\n'
     command = f"""mkdir t && cd t && echo '{package}' >package.json && printf '{script}' >tiny.js &&
-        npm pack --silent >/dev/null && npm install --silent --offline -g ./tiny-1.0.0.tgz && tiny"""
+        npm pack --silent >/dev/null && npm install --silent --offline -g ./tiny-node-1.0.0.tgz && tiny-node"""
     assert inside(command).splitlines()[-1] == "tiny"
 
 

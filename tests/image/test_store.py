@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -97,6 +98,15 @@ def test_every_wheel_is_pinned_by_hash(recipe: Recipe) -> None:
         text = (recipe.folder / "wheels" / name).read_text().replace("\\\n", " ")
         for line in text.splitlines():
             assert line.startswith("#") or ("==" in line and "--hash=sha256:" in line), line
+
+
+def test_git_sees_every_file_of_the_recipe() -> None:
+    """An ignored file would be in the images of one checkout and missing from all others."""
+    argv = ["git", "-c", "safe.directory=*", "ls-files", "--others", "--ignored", "--exclude-standard", "."]
+    done = subprocess.run(argv, cwd=Recipe.here().folder, capture_output=True, text=True, timeout=30)
+    if done.returncode != 0:
+        pytest.skip("not a checkout")
+    assert done.stdout == ""
 
 
 def test_a_variant_that_is_not_built_says_how_to_build_it(store: ImageStore) -> None:
@@ -212,3 +222,20 @@ def test_an_old_image_is_collected_when_no_chat_uses_it(store: ImageStore) -> No
     assert [base.digest for base in store.collect({used})] == [unused]
     assert {base.digest for base in store.built()} == {used, current.digest}
     assert list((store.folder / "building").iterdir()) == []
+
+
+def test_services_that_share_the_folder_keep_each_others_images(store: ImageStore, tmp_path: Path) -> None:
+    mine, theirs, nobodys, young = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+    for digest in (mine, theirs, nobodys, young):
+        put(store, digest)
+    for digest in (mine, theirs, nobodys):
+        os.utime(store.bases / digest, (1, 1))
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    assert store.settle(other, {mine, theirs, nobodys}) == []
+    assert store.settle(one, {mine}) == []
+    assert [base.digest for base in store.settle(other, {theirs})] == [nobodys]
+    other.rmdir()
+    assert [base.digest for base in store.settle(one, {mine})] == [theirs]
+    assert {base.digest for base in store.built()} == {mine, young}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from tests.conftest import absent
 from tests.live import ground
 
 
-@pytest.fixture(scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ground.Service]:
+@pytest.fixture(scope="module", params=["memory", pytest.param("oci", marks=pytest.mark.oci)])
+async def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ground.Service]:
     """One service for all tests of a file; every test takes chats of its own."""
     folder = tmp_path_factory.mktemp("service")
-    async with ground.serving(ground.memory_driver(folder), folder) as running:
+    driver = await asyncio.to_thread(ground.DRIVERS[request.param], folder)
+    async with ground.serving(driver, folder) as running:
         yield running
 
 
@@ -25,7 +29,8 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[gro
 async def strict(tmp_path: Path) -> AsyncIterator[ground.Service]:
     """A service that pings often and soon loses patience."""
     limits = Limits(most=64 * 1024, idle=3.0, silence=0.4)
-    async with ground.serving(ground.memory_driver(tmp_path), tmp_path, limits=limits, ping=0.5) as running:
+    often = {"ws_ping_interval": 0.5, "ws_ping_timeout": 0.5}
+    async with ground.serving(ground.memory_driver(tmp_path), tmp_path, limits=limits, **often) as running:
         yield running
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -18,8 +19,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cubicle import settings
 from cubicle.chat.screens import Screens
 from cubicle.drivers.memory import MemoryDriver
+from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api import problems
-from cubicle.http_api.bridge import Limits
+from cubicle.http_api.bridge import SERVER_OPTIONS, Limits
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.live import LiveRoutes
 from cubicle.http_api.origins import OriginGuard
@@ -29,6 +32,7 @@ from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.machine import Machine
+from tests.conftest import absent
 
 ROOT = Path(__file__).parents[2]
 IMAGES = settings.load().image_dir / "bases"
@@ -77,7 +81,7 @@ def application(fleet: Fleet, screens: Screens, limits: Limits | None = None, pu
 
 @asynccontextmanager
 async def serving(
-    driver: Driver, folder: Path, *, limits: Limits | None = None, ws: str = "websockets-sansio", ping: float = 20.0
+    driver: Driver, folder: Path, *, limits: Limits | None = None, **options: Any
 ) -> AsyncIterator[Service]:
     """The service on a free port of the loopback; its sandboxes are deleted at the end."""
     async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet, Screens() as screens:
@@ -85,14 +89,10 @@ async def serving(
             application(fleet, screens, limits),
             host="127.0.0.1",
             port=0,
-            ws=ws,  # type: ignore[arg-type]
-            ws_max_size=64 * 1024**2,
-            ws_per_message_deflate=False,
-            ws_ping_interval=ping,
-            ws_ping_timeout=ping,
             log_config=None,
             lifespan="off",
             timeout_graceful_shutdown=3,
+            **{**SERVER_OPTIONS, **options},
         )
         server = uvicorn.Server(config)
         async with asyncio.TaskGroup() as group:
@@ -110,8 +110,24 @@ async def serving(
                         await fleet.remove(seen.chat)
 
 
-def memory_driver(folder: Path) -> MemoryDriver:
+def memory_driver(folder: Path) -> Driver:
     return MemoryDriver(folder, own_network=True)
+
+
+def oci_driver(folder: Path) -> Driver:
+    """Sandboxes on the newest image that has a browser."""
+    return OciDriver(folder / "data", ImageStore(settings.load().image_dir), browser_image(), SUBUID_START)
+
+
+def browser_image() -> str:
+    for base in ImageStore(settings.load().image_dir).built():
+        if (base.rootfs / "usr/bin/chromium").exists() and (base.rootfs / "usr/bin/ttyd").exists():
+            return base.digest
+    absent("needs a sandbox image with a browser: cubicle image build standard")
+    raise AssertionError
+
+
+DRIVERS = {"memory": memory_driver, "oci": oci_driver}
 
 
 def ttyd_command() -> str | None:

@@ -32,7 +32,7 @@ function step(t) { boxes.forEach((b, i) => { b.style.transform =
 requestAnimationFrame(step);
 </script>"""
 
-FLIP = """<!doctype html><title>Flip</title><body style="margin:0;background:#fff"
+FLIP = """<!doctype html><title>Flip</title><body style="margin:0;height:100vh;background:#fff"
  onmousedown="document.body.style.background = document.body.style.background === 'black' ? '#fff' : 'black'">"""
 
 

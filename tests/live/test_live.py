@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
 
+from cubicle.rules.chats import Chat
 from cubicle.sandbox.machine import Machine
 from tests.live import pages
 from tests.live.ground import Service
@@ -14,8 +19,10 @@ from tests.live.watcher import Watcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("chromium")]
 
+Watch = Callable[[], Awaitable[Watcher]]
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 async def machine(service: Service, http: httpx.AsyncClient) -> AsyncIterator[Machine]:
     """A sandbox whose browser runs."""
     async with service.machine("b") as machine:
@@ -25,27 +32,270 @@ async def machine(service: Service, http: httpx.AsyncClient) -> AsyncIterator[Ma
 
 
 @pytest.fixture
-async def watcher(service: Service, machine: Machine) -> AsyncIterator[Watcher]:
-    watcher = await Watcher.at(f"{service.ws}/browser/b/live")
-    yield watcher
-    await watcher.leave()
+async def watch(service: Service, machine: Machine) -> AsyncIterator[Watch]:
+    """Lets somebody watch."""
+    watchers: list[Watcher] = []
+
+    async def watching(**options: Any) -> Watcher:
+        watchers.append(await Watcher.at(f"{service.ws}/browser/b/live", **options))
+        return watchers[-1]
+
+    yield watching
+    for watcher in watchers:
+        await watcher.leave()
 
 
-async def test_a_viewer_is_told_everything_at_first_and_sees_a_picture(watcher: Watcher) -> None:
+@pytest.fixture
+async def driver(watch: Watch, machine: Machine) -> Watcher:
+    """Somebody who drives, with the page of buttons and fields open."""
+    watcher = await watch()
+    await watcher.drive()
+    await watcher.say("nav", action="go", url="about:blank")
+    await watcher.open(await pages.put(machine, "button", pages.BUTTON))
+    return watcher
+
+
+async def title(watcher: Watcher, wanted: str) -> None:
+    """Wait for the shown tab to have this title."""
+    await watcher.that(
+        lambda told: (
+            told["type"] == "tabs"
+            and any(tab["id"] == told["active"] and tab["title"] == wanted for tab in told["tabs"])
+        )
+    )
+
+
+async def test_a_viewer_is_told_everything_at_first_and_sees_a_picture(watch: Watch) -> None:
+    watcher = await watch()
     assert (await watcher.until("hello"))["version"] == 1
     assert (await watcher.until("state"))["browser"] == "running"
     tabs = await watcher.until("tabs")
-    assert [tab["url"] for tab in tabs["tabs"]] == ["about:blank"]
+    assert tabs["active"] in [tab["id"] for tab in tabs["tabs"]]
     assert (await watcher.until("control"))["holder"] is None
     picture = await watcher.picture()
     assert picture.jpeg[:3] == b"\xff\xd8\xff"
-    assert picture.tab == tabs["tabs"][0]["id"]
+    assert picture.tab == tabs["active"]
+    assert (picture.width, picture.pixels) == (1280, (1280, picture.height))
     await watcher.until("heartbeat")
 
 
-async def test_a_click_in_the_live_view_reaches_the_page(watcher: Watcher, machine: Machine) -> None:
-    await watcher.drive()
-    await watcher.open(await pages.put(machine, "button", pages.BUTTON))
-    await watcher.click(200, 150)
-    await watcher.that(lambda told: told["type"] == "tabs" and told["tabs"][0]["title"] == "clicked 1")
+async def test_a_click_reaches_the_page(driver: Watcher, machine: Machine) -> None:
+    await driver.click(200, 150)
+    await title(driver, "clicked 1")
     assert await pages.evaluate(machine, "document.title") == "clicked 1"
+
+
+async def test_what_is_typed_arrives_in_every_script(driver: Watcher, machine: Machine) -> None:
+    await driver.click(450, 115)
+    await driver.say("text", text="höhe é 日本")
+    await driver.say("composition", text="nih", start=3, end=3)
+    await driver.say("text", text="日")
+    await driver.say("key", event="down", key="Backspace", code="Backspace")
+    await driver.say("key", event="up", key="Backspace", code="Backspace")
+    await driver.say("paste", text=" pasted")
+    async with asyncio.timeout(5):
+        while await pages.evaluate(machine, "field.value") != "höhe é 日本 pasted":
+            await asyncio.sleep(0.05)
+    assert "Backspace" in await pages.evaluate(machine, "keys")
+
+
+async def test_select_all_copy_and_cut(driver: Watcher, machine: Machine) -> None:
+    await driver.click(450, 115)
+    await driver.say("text", text="take this")
+    for event in ("down", "up"):
+        await driver.say("key", event=event, key="a", code="KeyA", modifiers=2)
+    await driver.say("copy", cut=False)
+    assert (await driver.until("copied"))["text"] == "take this"
+    await driver.say("copy", cut=True)
+    assert (await driver.until("copied"))["text"] == "take this"
+    assert await pages.evaluate(machine, "field.value") == ""
+
+
+async def test_a_list_is_shown_beside_the_picture(driver: Watcher, machine: Machine) -> None:
+    await driver.click(150, 315)
+    asked = await driver.until("select")
+    assert [option["label"] for option in asked["options"]] == ["one", "two", "three"]
+    assert [option["disabled"] for option in asked["options"]] == [False, False, True]
+    assert asked["rect"] == {"x": 100, "y": 300, "w": 200, "h": 30}
+    await driver.say("select", id=asked["id"], chosen=[1])
+    await driver.until("gone", id=asked["id"])
+    await title(driver, "chose two")
+
+
+async def test_a_day_is_picked_beside_the_picture(driver: Watcher) -> None:
+    await driver.click(450, 315)
+    asked = await driver.until("picker")
+    assert (asked["kind"], asked["value"]) == ("date", "")
+    await driver.say("picker", id=asked["id"], value="2026-11-15")
+    await title(driver, "day 2026-11-15")
+
+
+async def test_a_dialog_is_answered_by_the_one_who_drives_and_seen_by_all(driver: Watcher, watch: Watch) -> None:
+    other = await watch()
+    await driver.click(150, 420)
+    asked = await driver.until("dialog")
+    assert (asked["kind"], asked["message"], asked["value"]) == ("prompt", "Your name?", "nobody")
+    assert (await other.until("dialog"))["id"] == asked["id"]
+    late = await watch()
+    assert (await late.until("dialog"))["id"] == asked["id"]
+    await other.say("dialog", id=asked["id"], accept=True, text="Eve")
+    assert (await other.until("refused"))["reason"] == "not-driving"
+    await driver.say("dialog", id=asked["id"], accept=True, text="Ann")
+    await title(driver, "said Ann")
+    await other.until("gone", id=asked["id"])
+
+
+async def test_files_are_chosen_from_the_uploads(driver: Watcher, machine: Machine) -> None:
+    await machine.write("/mnt/user-data/uploads/paper.txt", b"words", as_root=True)
+    await driver.click(450, 415)
+    asked = await driver.until("chooser")
+    assert (asked["multiple"], asked["accept"]) == (False, "")
+    await driver.say("files", id=asked["id"], names=["../../etc/passwd"])
+    assert (await driver.until("refused"))["reason"] == "bad-message"
+    await driver.say("files", id=asked["id"], names=["paper.txt"])
+    await title(driver, "file paper.txt")
+
+
+async def test_a_download_goes_to_the_outputs(driver: Watcher, machine: Machine) -> None:
+    page = "<a download='report.txt' style='position:absolute;left:0;top:0;font-size:80px' href='data:,words'>get</a>"
+    await driver.open(await pages.put(machine, "download", page))
+    await driver.click(40, 40)
+    assert (await driver.until("download", state="started"))["name"] == "report.txt"
+    await driver.until("download", state="finished")
+    assert await machine.read_bytes("/mnt/user-data/outputs/report.txt", limit=100) == b"words"
+
+
+async def test_one_drives_and_the_others_watch(watch: Watch) -> None:
+    one, two = await watch(), await watch()
+    await two.say("mouse", event="move", x=1, y=1)
+    assert await two.until("refused") == {"type": "refused", "message": "mouse", "reason": "not-driving"}
+    await one.drive("Ann")
+    told = await two.that(lambda told: told["type"] == "control" and told["holder"] is not None)
+    assert (told["holder"]["name"], told["you"], told["seconds"]) == ("Ann", False, 60)
+    await two.say("control", action="take", name="Bob")
+    assert (await two.until("refused"))["reason"] == "held"
+    await one.say("control", action="return")
+    await two.until("control", holder=None)
+    await two.drive("Bob")
+    await two.leave()
+    await one.until("control", holder=None)
+
+
+async def test_tabs_open_come_to_the_front_and_close(driver: Watcher, machine: Machine) -> None:
+    first = next(told for told in reversed(driver.heard) if told["type"] == "tabs")["active"]
+    moving = await pages.put(machine, "moving", pages.MOVING)
+    await driver.say("tab", action="open", url=moving)
+    await title(driver, "Moving")
+    second = driver.heard[-1]["active"]
+    assert second != first
+    async with asyncio.timeout(10):
+        while (await driver.picture()).tab != second:
+            pass
+    await driver.say("tab", action="activate", id=first)
+    await driver.until("tabs", active=first)
+    await driver.say("tab", action="close", id=second)
+    await driver.that(lambda told: told["type"] == "tabs" and [tab["id"] for tab in told["tabs"]] == [first])
+    await driver.say("tab", action="close", id="nothing")
+    assert (await driver.until("refused"))["reason"] == "no-tab"
+
+
+async def test_back_and_forward(driver: Watcher, machine: Machine) -> None:
+    there = await pages.put(machine, "flip", pages.FLIP)
+    await driver.open(there)
+    await driver.until("tabs", back=True)
+    await driver.say("nav", action="back")
+    await driver.until("tabs", forward=True)
+    await driver.say("nav", action="forward")
+    await title(driver, "Flip")
+
+
+async def test_a_viewer_gets_the_latest_frame_and_one_at_a_time(
+    driver: Watcher, watch: Watch, machine: Machine
+) -> None:
+    await driver.open(await pages.put(machine, "moving", pages.MOVING))
+    slow = await watch(acknowledges=False)  # type: ignore[call-arg]
+    first = await slow.picture()
+    async with asyncio.timeout(20):
+        while driver.pictures[-1].seq < first.seq + 15:
+            await driver.picture()
+    await slow.say("ack", seq=first.seq)
+    second = await slow.picture()
+    assert slow.frames == 2
+    assert second.seq >= first.seq + 10
+
+
+async def test_frames_are_as_wide_as_the_viewer_needs_and_none_while_nobody_looks(
+    driver: Watcher, machine: Machine
+) -> None:
+    await driver.open(await pages.put(machine, "moving", pages.MOVING))
+    await driver.say("view", width=600, visible=True)
+    async with asyncio.timeout(10):
+        while (await driver.picture()).pixels[0] != 640:
+            pass
+    await driver.say("view", width=600, visible=False)
+    await driver.until("heartbeat")
+    before = driver.frames
+    await driver.until("heartbeat")
+    assert driver.frames == before
+    await driver.say("view", width=1200, visible=True)
+    async with asyncio.timeout(10):
+        while (await driver.picture()).pixels[0] != 1280:
+            pass
+
+
+async def test_messages_that_are_not_of_the_list(watch: Watch) -> None:
+    watcher = await watch()
+    for text in ("", "[]", '{"type":"eval","code":"1"}', '{"type":"ack"}', '{"type":"ack","seq":1,"more":1}'):
+        await watcher.socket.send(text)
+        assert (await watcher.until("refused"))["reason"] == "bad-message"
+    for _ in range(5):
+        await watcher.socket.send(json.dumps({"type": "key"}))
+    with pytest.raises(ConnectionClosed) as closed:
+        await watcher.until("never")
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
+async def test_addresses_that_nobody_may_open(driver: Watcher) -> None:
+    for url in (
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "chrome://settings",
+        "file:///home/assistant/../../etc/passwd",
+    ):
+        await driver.say("nav", action="go", url=url)
+        assert (await driver.until("refused"))["reason"] == "bad-message"
+        driver.heard.clear()
+
+
+async def test_a_killed_browser_is_said_and_started_again(service: Service, http: httpx.AsyncClient) -> None:
+    async with service.machine("dies") as machine:
+        assert (await http.post("/browser/dies/start")).status_code == 200
+        watcher = await Watcher.at(f"{service.ws}/browser/dies/live")
+        await watcher.picture()
+        await machine.output("pkill -KILL -f [r]emote-debugging-port", timeout=10)
+        assert (await watcher.until("state", browser="closed"))["reason"] == "The browser ended."
+        with pytest.raises(ConnectionClosed) as closed:
+            await watcher.until("never")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1011
+        assert (await http.post("/browser/dies/start")).json() == {"running": True, "started": True}
+        watcher = await Watcher.at(f"{service.ws}/browser/dies/live")
+        await watcher.picture()
+        await service.fleet.stop(Chat("dies"))
+        assert (await watcher.until("state", browser="closed"))["reason"] == "The sandbox went away."
+        with pytest.raises(ConnectionClosed):
+            await watcher.until("never")
+
+
+async def test_no_browser_and_no_chat_have_close_codes(service: Service) -> None:
+    for chat, code in (("nobody", 4404), ("still", 4503)):
+        if chat == "still":
+            async with service.machine(chat):
+                pass
+        watcher = await Watcher.at(f"{service.ws}/browser/{chat}/live")
+        with pytest.raises(ConnectionClosed) as closed:
+            await watcher.hear()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == code
+    assert not service.fleet.has(Chat("nobody"))

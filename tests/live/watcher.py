@@ -18,7 +18,16 @@ class Picture:
     width: float
     height: float
     tab: str
-    jpeg: bytes
+    jpeg: bytes = field(repr=False)
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """The size that the JPEG itself has."""
+        at = 2
+        while self.jpeg[at + 1] not in (0xC0, 0xC2):
+            at += 2 + int.from_bytes(self.jpeg[at + 2 : at + 4], "big")
+        height, width = struct.unpack(">HH", self.jpeg[at + 5 : at + 9])
+        return width, height
 
 
 @dataclass

@@ -87,10 +87,12 @@ def test_bytes_that_are_no_text_are_known() -> None:
 
 @given(JSON_VALUES)
 def test_any_json_is_a_message_or_refused(value: Any) -> None:
+    refusal = ""
     try:
         messages.parse(value)
-    except BadMessage as refusal:
-        assert str(refusal).endswith(".")
+    except BadMessage as error:
+        refusal = str(error)
+    assert not refusal or refusal.endswith(".")
 
 
 @given(
@@ -118,10 +120,12 @@ def test_any_arguments_are_read_or_refused_by_name(values: dict[str, Any]) -> No
         lambda: arguments.optional_choice("a", ("x", "y")),
         lambda: arguments.optional_pair("a"),
     ):
+        refusal = "`a`"
         try:
             read()
-        except BadArgument as refusal:
-            assert "`a`" in str(refusal)
+        except BadArgument as error:
+            refusal = str(error)
+        assert "`a`" in refusal
 
 
 def test_arguments_have_aliases_and_null_is_absent() -> None:

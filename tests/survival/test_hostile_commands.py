@@ -37,6 +37,15 @@ async def test_a_fork_bomb_ends_with_its_time_limit(service: ServiceProcess) -> 
     assert int(said) < 6
 
 
+async def test_a_fork_bomb_left_in_the_background_makes_room_for_the_next_command(service: ServiceProcess) -> None:
+    await service.bash("hostile", "(:(){ :|:& };:) >/dev/null 2>&1 &")
+    await asyncio.sleep(1)
+    async with asyncio.timeout(20):
+        failed, said = await service.bash("hostile", "echo here")
+    assert (failed, said) == (False, "here\n")
+    await fine(service)
+
+
 async def test_a_memory_hog_is_killed_inside_and_the_error_says_so(service: ServiceProcess) -> None:
     hog = "python3 -c 'x = bytearray(10**9); import time; time.sleep(9)'"
     failed, said = await service.bash("hostile", hog)

@@ -98,7 +98,7 @@ async def test_the_cap_counts_characters_and_splits_none(service: Service) -> No
 async def test_a_flood_of_output_is_no_trouble(service: Service) -> None:
     said, failed = await run(service, "head -c 300000000 /dev/zero | tr '\\0' x; echo end")
     assert not failed
-    assert said.endswith("xxx\nend\n") or said.endswith("xend\n")
+    assert said.endswith("xend\n")
     assert "299,970,004 characters left out" in said
 
 

@@ -40,7 +40,7 @@ def archive(**parts: str) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as packed:
         for name, content in parts.items():
-            packed.writestr(name.replace("__", "/") + ("" if "rels" in name else ".xml"), content)
+            packed.writestr(name.replace("__", "/") + ".xml", content)
     return out.getvalue()
 
 
@@ -142,18 +142,25 @@ async def test_a_large_image_comes_as_a_thumbnail_or_says_why_not(service: Servi
         assert "could not make a small picture" in text(result)
 
 
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def cell(text: str) -> str:
+    return f"<w:tc><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>"
+
+
 DOCX = archive(
-    word__document='<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>'
-    "<w:p><w:r><w:t>Hello</w:t></w:r><w:r><w:t xml:space='preserve'> Word</w:t></w:r></w:p><w:tbl><w:tr><w:tc><w:p><w:r>"
-    "<w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr></w:tbl></w:body></w:document>"
+    word__document=f'<w:document xmlns:w="{WORD}"><w:body><w:p><w:r><w:t>Hello</w:t></w:r><w:r>'
+    f"<w:t xml:space='preserve'> Word</w:t></w:r></w:p><w:tbl><w:tr>{cell('a')}{cell('b')}</w:tr></w:tbl></w:body>"
+    "</w:document>"
 )
 XLSX = archive(
-    xl__workbook='<workbook xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" xmlns:r="http://schemas.'
-    'openxmlformats.org/officeDocument/2006/relationships"><sheets><sheet name="First" sheetId="1" r:id="rId1"/></sheets>'
-    "</workbook>",
-    xl___rels__workbook_xml_rels="",
-    xl__sharedStrings='<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><si><t>shared</t></si></sst>',
-    xl__worksheets__sheet1='<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+    xl__workbook=f'<workbook xmlns="{SHEET}" xmlns:r="{LINKS}"><sheets>'
+    '<sheet name="First" sheetId="1" r:id="rId1"/></sheets></workbook>',
+    xl__sharedStrings=f'<sst xmlns="{SHEET}"><si><t>shared</t></si></sst>',
+    xl__worksheets__sheet1=f'<worksheet xmlns="{SHEET}"><sheetData>'
     '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="C1"><v>42</v></c></row></sheetData></worksheet>',
 )
 PPTX = archive(

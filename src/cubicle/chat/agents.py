@@ -18,6 +18,8 @@ from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import Machine
 
 SESSIONS = "/home/assistant/.claude/projects"
+_SESSIONS_PROGRAM = program("agent_sessions")
+_PROCESSES_PROGRAM = program("agent_processes")
 _MOST_SESSIONS = 200
 _MOST_ENTRIES = 100
 _MOST_PROCESSES = 200
@@ -81,7 +83,7 @@ class Transcript:
 
 async def sessions(machine: Machine) -> list[AgentSession]:
     """The saved sessions, newest first."""
-    lines = await _lines(machine, "agent_sessions", "list", SESSIONS, str(_MOST_SESSIONS))
+    lines = await _lines(machine, _SESSIONS_PROGRAM, "list", SESSIONS, str(_MOST_SESSIONS))
     found = [session for session in map(_session, lines) if session is not None][:_MOST_SESSIONS]
     return sorted(found, key=lambda session: session.updated_at, reverse=True)
 
@@ -95,7 +97,7 @@ async def transcript(machine: Machine, session_id: str, after: int = 0) -> Trans
         raise NoSuchSession("There is no saved session of this id.")
     entries: list[dict[str, Any]] = []
     following: int | None = None
-    for line in await _lines(machine, "agent_sessions", "page", found.path, str(after), str(_MOST_ENTRIES)):
+    for line in await _lines(machine, _SESSIONS_PROGRAM, "page", found.path, str(after), str(_MOST_ENTRIES)):
         if "parts" in line and len(entries) < _MOST_ENTRIES:
             entries.append(_entry(line))
         elif isinstance(line.get("next"), int):
@@ -105,21 +107,21 @@ async def transcript(machine: Machine, session_id: str, after: int = 0) -> Trans
 
 async def processes(machine: Machine) -> list[AgentProcess]:
     """The coding agents that run now, oldest first."""
-    lines = await _lines(machine, "agent_processes", "list")
+    lines = await _lines(machine, _PROCESSES_PROGRAM, "list")
     found = [process for process in map(_process, lines) if process is not None]
     return sorted(found[:_MOST_PROCESSES], key=lambda process: process.started_at)
 
 
 async def kill(machine: Machine, pid: int) -> None:
     """End a coding agent and all it started: TERM, two seconds, KILL. NoSuchProcess for anything else."""
-    command = ["python3", "-I", "-S", "-c", program("agent_processes"), "kill", str(pid)]
+    command = ["python3", "-I", "-S", "-c", _PROCESSES_PROGRAM, "kill", str(pid)]
     ended, _ = await machine.output(command, timeout=_LIMIT)
     if ended.status != 0:
         raise NoSuchProcess(f"No coding agent runs as process {pid}.")
 
 
-async def _lines(machine: Machine, name: str, *arguments: str) -> list[dict[str, Any]]:
-    command = ["python3", "-I", "-S", "-c", program(name), *arguments]
+async def _lines(machine: Machine, source: str, *arguments: str) -> list[dict[str, Any]]:
+    command = ["python3", "-I", "-S", "-c", source, *arguments]
     _, output = await machine.output(command, timeout=_LIMIT, limit=_MOST_OUTPUT, merge=False)
     return list(_objects(output))
 

@@ -6,6 +6,7 @@ back to the loop for the next entry and the next bytes.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from anyio import from_thread, to_thread
 from stream_zip import ZIP_AUTO, MemberFile, stream_zip
 
 from cubicle.chat.files import ROOTS
-from cubicle.rules.media import media_type
 from cubicle.rules.paths import readable
 from cubicle.rules.shown import one_line
 from cubicle.sandbox.line import MachineError
@@ -30,8 +30,7 @@ _MOST_IN_FOLDER = 1_000_000
 _LARGEST_HOLE = 256 * 1024**2
 _LONGEST_NOTE = 1000
 _EARLIEST, _LATEST = 315_532_800.0, 2_145_916_800.0  # 1980 and 2038: what every unzip can read
-_PACKED = ("image/", "video/", "audio/")
-_PACKED_TYPES = frozenset({"application/gzip", "application/zip", "application/pdf", "application/x-7z-compressed"})
+_SAMPLE = 16 * 1024
 _workers = anyio.CapacityLimiter(4)
 
 
@@ -102,15 +101,17 @@ class Archive:
             if member.size - member.blocks > _LARGEST_HOLE:
                 self._leave_out(member, "it is mostly empty space")
                 continue
-            size = from_thread.run(self._open, member)
-            if size is not None:
-                method = ZIP_AUTO(size, level=0 if _is_packed(member.name) else 1)
-                yield self._name(member.name), _time(member.mtime), 0o644, method, self._data()
+            opened = from_thread.run(self._open, member)
+            if opened is not None:
+                size, start = opened
+                method = ZIP_AUTO(size, level=1 if _shrinks(start) else 0)
+                yield self._name(member.name), _time(member.mtime), 0o644, method, self._data(start)
         if self._left_out:
             text = "\n".join(["These files are not in the archive:", *self._left_out, ""]).encode()
             yield NOTE, datetime.now(UTC), 0o644, ZIP_AUTO(len(text), level=1), [text]
 
-    def _data(self) -> Iterator[bytes]:
+    def _data(self, start: bytes) -> Iterator[bytes]:
+        yield start
         while (chunk := from_thread.run(self._next_chunk)) is not None:
             yield chunk
 
@@ -134,8 +135,8 @@ class Archive:
     async def _next_member(self) -> Member | None:
         return await anext(self._members, None)
 
-    async def _open(self, member: Member) -> int | None:
-        """Open the file and say how many bytes will come; None when it cannot be read."""
+    async def _open(self, member: Member) -> tuple[int, bytes] | None:
+        """Open the file; how many bytes will come, and the first of them. None when it cannot be read."""
         await self._close_file()
         reading = self._machine.read(member.path, roots=(member.root,))
         try:
@@ -144,7 +145,7 @@ class Archive:
             self._leave_out(member, "it went away" if error.code == "not-found" else "it cannot be read")
             return None
         self._reading, self._chunks = reading, aiter(reader)
-        return reader.length
+        return reader.length, await anext(self._chunks, b"")
 
     async def _next_chunk(self) -> bytes | None:
         if self._chunks is None:
@@ -164,9 +165,10 @@ class Archive:
         await self._members.aclose()  # type: ignore[attr-defined]
 
 
-def _is_packed(name: str) -> bool:
-    kind = media_type(name)
-    return kind in _PACKED_TYPES or (kind.startswith(_PACKED) and kind != "image/svg+xml")
+def _shrinks(start: bytes) -> bool:
+    """Whether compressing is worth its time: pictures, videos and archives are compressed already."""
+    sample = start[:_SAMPLE]
+    return len(zlib.compress(sample, 1)) < len(sample) * 0.9
 
 
 def _time(mtime: float) -> datetime:

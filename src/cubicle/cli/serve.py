@@ -35,6 +35,7 @@ def serve(**flags: Any) -> None:
 
 async def _serve(settings: Settings) -> None:
     from cubicle.app import base_url, key_ring, running
+    from cubicle.http_api.bridge import SERVER_OPTIONS
 
     if settings.host not in _LOCAL and not key_ring(settings):
         log.warning(
@@ -54,7 +55,7 @@ async def _serve(settings: Settings) -> None:
                     root_path=settings.root_path,
                     timeout_graceful_shutdown=5,
                     timeout_keep_alive=75,
-                    ws_max_size=16 * 1024**2,
+                    **SERVER_OPTIONS,
                 )
             )
             log.info("serving", extra={"address": base_url(settings), "driver": settings.driver.value})

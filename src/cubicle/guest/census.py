@@ -51,6 +51,20 @@ def marked(mark: int) -> list[int]:
     return found
 
 
+def unmarked(kept: set[int]) -> list[int]:
+    """Every living process that wears none of these marks."""
+    own = os.getpid()
+    return [pid for pid in processes() if pid != own and _mark(pid) not in kept and not _zombie(pid)]
+
+
+def signal_all(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
 def _mark(pid: int) -> int:
     for line in text("/proc/%d/limits" % pid).splitlines():
         if line.startswith("Max resident set"):
@@ -71,11 +85,7 @@ def strike(pid: int, mark: int, number: int) -> int:
     except OSError:
         pass
     found = marked(mark)
-    for other in found:
-        try:
-            os.kill(other, number)
-        except OSError:
-            pass
+    signal_all(found, number)
     return len(found)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import signal
-import struct
-import termios
 import time
 from collections import deque
 from collections.abc import Callable
 
 from . import census, wire
+from .descriptors import waiting, window_size
 from .identity import Identity
 from .link import Channel, Refused
 from .loop import READ, Loop, Timer
@@ -22,6 +21,7 @@ GRACE = 0.5
 TERM_TO_KILL = 2.0
 _KEPT = 16
 _LINGERING = 64
+_FULL = "the sandbox has as many processes as it may have, and what runs leaves no room for another"
 _DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ)  # ignored by the guest or its Python
 
 
@@ -42,6 +42,7 @@ class Command:
         self.code: int | None = None
         self.signal: int | None = None
         self.timed_out = False
+        self.made_room = 0  # how many processes of earlier commands were ended, so that this one could start
         self.ended = False  # the program itself is over
         self.answered = False  # the answer is made
         self._rest: int | None = None  # after the grace: how many more bytes belong to the answer
@@ -118,6 +119,8 @@ class Command:
                     setsigdef=_DEFAULTED,
                 )
             except OSError as error:
+                if error.errno == errno.EAGAIN:
+                    raise Refused("no-processes", _FULL) from None
                 raise Refused("bad-command", "%s: %s" % (spec.argv[0], error.strerror)) from None
             finally:
                 os.chdir("/")
@@ -226,6 +229,7 @@ class Command:
             "out_of_memory": failed and census.memory_kills() > self._kills,
             "seconds": round(time.monotonic() - self.started, 6),
             "bytes": self.tail.total,
+            "made_room": self.made_room,
         }
 
     def release(self) -> None:
@@ -277,10 +281,36 @@ class Office:
         spec = Spec(request, self.home, self.env)
         if spec.id in self.commands:
             raise Refused("exists", "a command of this id is there already")
-        command = Command(self, spec)
+        ended = 0
+        try:
+            command = Command(self, spec)
+        except Refused as no:
+            ended = self._make_room() if no.code == "no-processes" else 0
+            if not ended:
+                raise
+            command = Command(self, spec)
+        command.made_room = ended
         self.commands[command.id] = command
         self._by_pid[command.pid] = command
         return command
+
+    def _make_room(self) -> int:
+        """End what earlier commands left in the background, a fork bomb say; how many processes that were.
+
+        Only when no process can be started any more: without it, nobody could run even `kill`.
+        """
+        kept = {command.mark for command in self.commands.values() if not command.answered}
+        ended: set[int] = set()
+        deadline = time.monotonic() + 2.0
+        while time.monotonic() < deadline:
+            left = census.unmarked(kept)
+            if not left:
+                break
+            ended.update(left)
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                census.signal_all(left, number)
+            self.reap()
+        return len(ended)
 
     def find(self, command_id: str) -> Command:
         command = self.commands.get(command_id)
@@ -312,13 +342,3 @@ class Office:
         self._lingering.append(command)
         while len(self._lingering) > _LINGERING:
             self._lingering.popleft().release()
-
-
-def window_size(fd: int, columns: int, rows: int) -> None:
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
-def waiting(fd: int) -> int:
-    """How many bytes can be read right now."""
-    count: int = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0]
-    return count

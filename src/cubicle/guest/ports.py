@@ -12,6 +12,7 @@ from .link import Channel, Link, Refused, said
 from .loop import READ, WRITE, Loop
 
 _MOST_CALLERS = 512
+_SO_ORIGINAL_DST = 80
 
 
 class PortChannel(Channel):
@@ -199,11 +200,13 @@ class Listen(PortChannel):
         super().__init__(link, number)
         self._server: socket.socket | None = None
         self._callers: list[Caller] = []
+        self._origin = False
 
     def begin(self, request: dict[str, object]) -> None:
         port = request.get("port")
         if not isinstance(port, int) or not 0 <= port < 65536:
             raise Refused("bad-request", "port is a number from 0 to 65535")
+        self._origin = request.get("origin") is True
         server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -233,7 +236,8 @@ class Listen(PortChannel):
         caller = self.link.adopt(kind)
         assert isinstance(caller, Caller)
         self._callers.append(caller)
-        self.link.send(wire.message(caller.number, wire.OPEN, op="accepted", listener=self.number))
+        more = {"to": _origin(sock)} if self._origin else {}
+        self.link.send(wire.message(caller.number, wire.OPEN, op="accepted", listener=self.number, **more))
         caller.connect(sock)
 
     def on_cancel(self) -> None:
@@ -241,6 +245,15 @@ class Listen(PortChannel):
             self.loop.unwatch(self._server.fileno())
             self._server.close()
             self._server = None
+
+
+def _origin(sock: socket.socket) -> object:
+    """Where a caller that was redirected here wanted to go: [address, port], or None."""
+    try:
+        raw = sock.getsockopt(socket.SOL_IP, _SO_ORIGINAL_DST, 16)
+    except OSError:
+        return None
+    return [socket.inet_ntoa(raw[4:8]), int.from_bytes(raw[2:4], "big")]
 
 
 OPERATIONS: dict[str, type[PortChannel]] = {"dial": Dial, "listen": Listen}

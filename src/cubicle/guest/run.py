@@ -6,7 +6,8 @@ import os
 from collections import deque
 
 from . import census
-from .commands import Command, Office, window_size
+from .commands import Command, Office
+from .descriptors import window_size
 from .link import Channel, Link, Refused
 from .loop import WRITE
 

@@ -32,7 +32,7 @@ NOT_ALLOWED = 4401
 LOGIN_COOKIE = "cubicle-login"
 _OPEN = ("/health", "/static", "/login", "/raw")
 """Need no key: what says nothing of a chat, and what carries a capability in its own path."""
-_OF_A_CHAT = {"files": 1, "preview": 1, "browser": 1, "terminal": 1, "api": 2}
+_OF_A_CHAT = {"files": 1, "preview": 1, "browser": 1, "terminal": 1, "api/uploads": 2, "api/chats": 2}
 """First part of the path to the place of the chat id in it."""
 
 
@@ -116,7 +116,7 @@ def _route_path(scope: Scope) -> str:
 def _chat_id(path: str) -> str | None:
     """The chat that an address belongs to, if it belongs to one."""
     parts = path.strip("/").split("/")
-    place = _OF_A_CHAT.get(parts[0])
+    place = _OF_A_CHAT.get("/".join(parts[:2]) if parts[0] == "api" else parts[0])
     if place is None or len(parts) <= place:
         return None
     try:

@@ -1,7 +1,8 @@
-"""What an address and its headers say: the chat, the path byte for byte, and whether a foreign page sent it."""
+"""What an address says: the chat, the path byte for byte, and where the client sees the service."""
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 from starlette.convertors import Convertor, register_url_convertor
@@ -12,6 +13,8 @@ from cubicle.rules import paths
 from cubicle.rules.callers import Headers
 from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
 from cubicle.rules.isolation import Isolation
+
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?")
 
 
 class _Anything(Convertor[str]):
@@ -69,3 +72,10 @@ def check_origin(connection: HTTPConnection, base_url: str) -> None:
         known = False
     if not known:
         raise refuse(403, "This request comes from a page of another site.")
+
+
+def seen_base(connection: HTTPConnection) -> str:
+    """Where the client sees the service, by its own Host header; empty when that is no plain host."""
+    host = connection.headers.get("host", "").strip()
+    prefix = str(connection.scope.get("root_path", ""))
+    return f"{connection.scope['scheme']}://{host}{prefix}" if _HOST.fullmatch(host) else ""

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from cubicle.chat import files
 from cubicle.chat.links import Links
-from cubicle.http_api.addresses import chat_of, file_path
+from cubicle.http_api.addresses import chat_of, file_path, seen_base
 from cubicle.http_api.held import Held
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.rules import problems, ranges, serving
@@ -62,7 +62,8 @@ class FileRoutes:
         chat = self._links.opened_capability(request.path_params["capability"])
         if chat is None:
             raise Refusal(problems.UNAUTHORIZED)
-        base = f"{self._links.base_url}/raw/{request.path_params['capability']}/"
+        bases = {self._links.base_url, seen_base(request)} - {""}
+        base = " ".join(sorted(f"{b}/raw/{request.path_params['capability']}/" for b in bases))
         path = file_path(request)
         return Held(
             lambda: self._answer(request, chat, path, lambda name: serving.raw_headers(name, base), folders=False)

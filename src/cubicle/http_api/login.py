@@ -38,7 +38,7 @@ class Login:
         if self._ring and tenant is None:
             return self._page(request, message="That key opens nothing here.", status=401)
         root = str(request.scope.get("root_path", "")).rstrip("/")
-        answer = RedirectResponse(f"{root}{_inside(target)}", status_code=303)
+        answer = RedirectResponse(f".{_inside(target)}", status_code=303)  # relative: true behind any prefix
         if tenant is not None:
             answer.set_cookie(
                 LOGIN_COOKIE,

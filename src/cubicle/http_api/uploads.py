@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cubicle.chat.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
-from cubicle.http_api.addresses import chat_of, check_origin, tail
+from cubicle.http_api.addresses import chat_of, tail
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.rules import problems
@@ -21,12 +21,9 @@ _FORM_ROOM = 64 * 1024
 
 
 class UploadRoutes:
-    def __init__(
-        self, uploads: Uploads, max_upload_mb: int, base_url: str, mode: Isolation = Isolation.LENIENT
-    ) -> None:
+    def __init__(self, uploads: Uploads, max_upload_mb: int, mode: Isolation = Isolation.LENIENT) -> None:
         self._uploads = uploads
         self._limit = max_upload_mb * 1024**2
-        self._base_url = base_url
         self._mode = mode
 
     def routes(self) -> list[Route]:
@@ -39,7 +36,6 @@ class UploadRoutes:
 
     async def save(self, request: Request) -> Response:
         """Take the body as it comes, straight into the sandbox."""
-        check_origin(request, self._base_url)
         chat = chat_of(request, self._mode)
         path = _name(request)
         content_type = request.headers.get("Content-Type", "")
@@ -65,7 +61,6 @@ class UploadRoutes:
         return JSONResponse({"files": [_record(chat, u, d) for u, d in await self._uploads.with_sums(chat)]})
 
     async def remove(self, request: Request) -> Response:
-        check_origin(request, self._base_url)
         chat = chat_of(request, self._mode)
         if not await self._uploads.remove(chat, _name(request)):
             raise refuse(404, "There is no such upload.")

@@ -37,8 +37,11 @@ class Following:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: TaskGroup | None = None
         self._busy = False
+        self._over = False
 
     def report(self, text: str) -> None:
+        if self._over:
+            return  # a tool that outlives its caller goes on to report
         if text and not self._batch.characters and not self._busy:
             self._set_timer(WINDOW)
         self._batch.feed(text)
@@ -51,6 +54,7 @@ class Following:
             try:
                 yield
             finally:
+                self._over = True
                 self._clear_timer()
             self._tasks.cancel_scope.cancel()
         if self._batch.characters and (self._flush or self._sent):

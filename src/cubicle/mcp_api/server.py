@@ -121,19 +121,25 @@ class Protocol:
         following = _following(context)
         outcome: list[Answer] = []
         done = anyio.Event()
+        left = anyio.Event()
+        call = Call(caller, following.report, lambda: not left.is_set())
 
         async def work() -> None:
             try:
                 with self.in_flight.cancellable(_key(context, caller)):
-                    outcome.append(await self.registry.run(tool, Call(caller, following.report), arguments))
+                    outcome.append(await self.registry.run(tool, call, arguments))
             except Exception:
                 log.exception("a tool failed", extra={"tool": tool.name, "chat": caller.chat.id})
             finally:
                 done.set()
 
         self.tasks.start_soon(work)
-        async with following.running():
-            await done.wait()
+        try:
+            async with following.running():
+                await done.wait()
+        finally:
+            if not done.is_set():
+                left.set()
         if not outcome:
             raise MCPError(messages.REQUEST_CANCELLED, "Request cancelled")
         return outcome[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 Address = IPv4Address | IPv6Address
@@ -69,6 +70,7 @@ def faces(address: Address) -> tuple[Address, ...]:
     return (address,)
 
 
+@lru_cache(4096)
 def closed_range(address: Address) -> str | None:
     """Why the address is closed to sandboxes, or None."""
     for face in faces(address):

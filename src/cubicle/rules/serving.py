@@ -58,9 +58,12 @@ def file_headers(name: str, *, download: bool) -> dict[str, str]:
     return headers
 
 
-def raw_headers(name: str, base: str) -> dict[str, str]:
-    """For the same file under /raw: scripts run, in an origin of their own that reaches only this chat's files."""
-    sources = f"{base} 'unsafe-inline' data: blob:"
+def raw_headers(name: str, bases: str) -> dict[str, str]:
+    """For the same file under /raw: scripts run, in an origin of their own that reaches only this chat's files.
+
+    `bases` are the addresses of that /raw folder, separated by blanks.
+    """
+    sources = f"{bases} 'unsafe-inline' data: blob:"
     return {
         "Content-Type": content_type(name),
         "Content-Security-Policy": f"sandbox allow-scripts; default-src {sources}; form-action 'none'; base-uri 'none'",

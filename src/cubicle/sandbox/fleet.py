@@ -103,6 +103,11 @@ class Fleet:
         berth = self._berths.get(chat.digest)
         return berth is not None and bool(berth.name)
 
+    def live(self, chat: Chat) -> Machine | None:
+        """The chat's machine if it is up right now, without a lease: for a look, not for work."""
+        berth = self._berths.get(chat.digest)
+        return None if berth is None else berth.live
+
     def state(self, chat: Chat) -> Overview | None:
         berth = self._berths.get(chat.digest)
         return None if berth is None else berth.overview()

@@ -74,6 +74,8 @@ class Channel:
         self._window = wire.WINDOW
         self._room: asyncio.Future[None] | None = None
         self.over = False
+        self.opening: dict[str, object] = {}
+        """What the guest said when it opened the channel."""
 
     async def get(self) -> Item:
         """The next thing the guest says on this channel; raises what ended it badly."""
@@ -325,6 +327,7 @@ class Line(asyncio.BufferedProtocol):
             self.write(wire.frame(number, wire.CANCEL))
             return
         channel = Channel(self, number)
+        channel.opening = request
         self._channels[number] = channel
         acceptor(channel)
 

@@ -283,9 +283,14 @@ class Machine:
         return Stream(channel)
 
     @asynccontextmanager
-    async def listen(self, port: int, handler: Callable[[Stream], Awaitable[None]]) -> AsyncIterator[int]:
-        """Listen on a port of the sandbox's loopback and hand each caller to the handler; the block's end ends it."""
-        channel = self._line.open("listen", port=port)
+    async def listen(
+        self, port: int, handler: Callable[[Stream], Awaitable[None]], *, origin: bool = False
+    ) -> AsyncIterator[int]:
+        """Listen on a port of the sandbox's loopback and hand each caller to the handler; the block's end ends it.
+
+        With `origin`, each stream says where its caller wanted to go before it was redirected here.
+        """
+        channel = self._line.open("listen", port=port, origin=origin)
         tasks: set[asyncio.Task[None]] = set()
 
         async def serve(stream: Stream) -> None:

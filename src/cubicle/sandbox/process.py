@@ -18,6 +18,8 @@ class Exit:
     timed_out: bool
     out_of_memory: bool
     seconds: float
+    made_room: int = 0
+    """How many background processes of earlier commands were ended, because no process could be started."""
 
     @property
     def status(self) -> int:
@@ -29,13 +31,14 @@ class Exit:
     @classmethod
     def parse(cls, fields: dict[str, Any]) -> Exit:
         code, signal = fields.get("code"), fields.get("signal")
-        seconds = fields.get("seconds")
+        seconds, made_room = fields.get("seconds"), fields.get("made_room")
         return cls(
             code if isinstance(code, int) else None,
             signal if isinstance(signal, int) else None,
             fields.get("timed_out") is True,
             fields.get("out_of_memory") is True,
             float(seconds) if isinstance(seconds, int | float) else 0.0,
+            made_room if isinstance(made_room, int) else 0,
         )
 
 

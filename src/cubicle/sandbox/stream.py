@@ -13,6 +13,15 @@ class Stream:
         self._rest = b""
         self._ended = False
 
+    @property
+    def origin(self) -> tuple[str, int] | None:
+        """Where a caller of a listener with `origin` wanted to go, as the guest tells it."""
+        match self._channel.opening.get("to"):
+            case [str(address), int(port)]:
+                return address, port
+            case _:
+                return None
+
     async def read(self, most: int = 65536) -> bytes:
         """Some bytes, at most so many; b"" when the other side has no more. A broken connection raises."""
         while not self._rest and not self._ended:

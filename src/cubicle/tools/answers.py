@@ -45,12 +45,19 @@ def _nowhere(_text: str) -> None:
     """Output that nobody follows."""
 
 
+def _always() -> bool:
+    """A caller that waits for its answer."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call: who makes it, and where its output goes while it runs. `report` never waits."""
 
     caller: Caller
     report: Callable[[str], None] = _nowhere
+    heard: Callable[[], bool] = _always
+    """Whether the caller is still there to hear the answer."""
 
 
 class Tool(Protocol):

@@ -24,6 +24,12 @@ narrow it with grep, head or tail, or write it to a file and view the part you n
 - Put results for the user in /mnt/user-data/outputs; the user's uploads are in /mnt/user-data/uploads (read-only)."""
 
 
+_ROOM = (
+    "Note: the sandbox had as many processes as it may have, so {} that earlier commands had left in the background "
+    "were ended to run this one. Start fewer at a time."
+)
+
+
 class BashTool:
     """See the description: it is what the model reads."""
 
@@ -64,7 +70,10 @@ class BashTool:
                 sentence(error, cwd or HOME) if error.code == "bad-cwd" else f"The command was not run. {error}"
             )
         verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
-        return Answer((Text(_compose(output.text(), verdict)),), error=verdict.error)
+        blocks = [Text(_compose(output.text(), verdict))]
+        if exit.made_room:
+            blocks.append(Text(_ROOM.format(exit.made_room)))
+        return Answer(tuple(blocks), error=verdict.error)
 
     def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> Verdict:
         if exit.timed_out:

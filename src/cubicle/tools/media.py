@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from functools import cache
+
+from anyio import to_thread
 
 from cubicle.rules.capping import OUTPUT_CAP, joined
 from cubicle.rules.images import ImageHeader, read_header
@@ -34,7 +35,7 @@ def is_document(path: str, start: bytes) -> bool:
 async def document_text(machine: Machine, path: str) -> AsyncIterator[bytes]:
     """The text of a PDF or office file, extracted in the sandbox."""
     if path.lower().endswith(_OFFICE):
-        command = ["python3", "-I", "-c", _program("office_text"), path]
+        command = ["python3", "-I", "-c", await _program("office_text"), path]
     else:
         command = [
             "/bin/sh",
@@ -106,7 +107,7 @@ async def _picture(machine: Machine, path: str, size: int, header: ImageHeader) 
     fits = 0 < max(header.width, header.height) <= LONGEST_SIDE and size <= MOST_THUMBNAIL
     if fits and header.kind in ("png", "jpeg"):
         return await _slice(machine, path, 0, MOST_THUMBNAIL), header.media_type
-    command = ["python3", "-I", "-c", _program("thumbnail"), path, str(LONGEST_SIDE), str(MOST_THUMBNAIL)]
+    command = ["python3", "-I", "-c", await _program("thumbnail"), path, str(LONGEST_SIDE), str(MOST_THUMBNAIL)]
     data = bytearray()
     async with machine.run(command, timeout=_LIMIT, merge=False) as process:
         async for stream, chunk in process.output:
@@ -119,6 +120,11 @@ async def _picture(machine: Machine, path: str, size: int, header: ImageHeader) 
     return bytes(data), made.media_type
 
 
-@cache
-def _program(name: str) -> str:
-    return program(name)
+_programs: dict[str, str] = {}
+
+
+async def _program(name: str) -> str:
+    """The text of a program that runs in the sandbox, read once."""
+    if name not in _programs:
+        _programs[name] = await to_thread.run_sync(program, name)
+    return _programs[name]

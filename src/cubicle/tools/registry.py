@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cubicle.chat.activity import Activity
 from cubicle.chat.workplace import Workplace
 from cubicle.rules.arguments import Arguments, BadArgument
 from cubicle.rules.callers import CHAT_HEADERS
@@ -32,9 +33,16 @@ class Registry:
     """All tools of the service."""
 
     tools: Sequence[Tool]
+    activity: Activity = field(default_factory=Activity)
 
     @classmethod
-    def build(cls, workplace: Workplace, settings: Settings, sub_agent: SubAgent | None = None) -> Registry:
+    def build(
+        cls,
+        workplace: Workplace,
+        settings: Settings,
+        sub_agent: SubAgent | None = None,
+        activity: Activity | None = None,
+    ) -> Registry:
         return cls(
             (
                 BashTool(workplace, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb),
@@ -42,7 +50,8 @@ class Registry:
                 CreateFile(workplace),
                 StrReplace(workplace),
                 SubAgentTool(sub_agent),
-            )
+            ),
+            activity or Activity(),
         )
 
     def find(self, name: str) -> Tool:
@@ -52,13 +61,23 @@ class Registry:
         raise UnknownTool(name)
 
     async def run(self, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
-        """The tool's answer; failures of the caller and of the sandbox are answers too."""
+        """The tool's answer; failures of the caller and of the sandbox are answers too. People can watch the call."""
+        happening = self.activity.begin(call.caller.chat, tool.name, arguments)
+
+        def report(text: str) -> None:
+            happening.output(text)
+            call.report(text)
+
+        answer = fail("The call was cancelled.")
         try:
-            answer = await tool(call, Arguments(arguments))
+            answer = await tool(replace(call, report=report), Arguments(arguments))
         except BadArgument as error:
             answer = fail(str(error))
         except SandboxError as error:
             answer = fail(f"The sandbox could not do this: {error} Try again; if it goes on, tell the user.")
+        finally:
+            shown = "\n".join(block.text for block in answer.blocks if isinstance(block, Text))
+            happening.end(error=answer.error, result=shown)
         if call.caller.shared:
             answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
         return answer

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -46,6 +47,21 @@ _REFUSAL = """<!doctype html>
 """
 
 
+class _AnyName(Convertor[str]):
+    """`{path:any_name}`: names from a sandbox may hold line breaks, which `{path:path}` does not see."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any_name", _AnyName())
+
+
 def _no_raw(request: Request, chat: str) -> str:
     return ""
 
@@ -78,7 +94,7 @@ class Pages:
             Route("/login", self.login),
             Route("/admin", self.admin),
             Route("/preview/{chat}", self.with_slash),
-            Route("/preview/{chat}/{path:path}", self.preview),
+            Route("/preview/{chat}/{path:any_name}", self.preview),
             Route("/browser/{chat}", self.with_slash),
             Route("/browser/{chat}/", self.browser),
             Route("/terminal/{chat}", self.with_slash),

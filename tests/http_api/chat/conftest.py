@@ -21,13 +21,15 @@ from cubicle.chat.uploads import Uploads
 from cubicle.http_api.access import Access
 from cubicle.http_api.archive import ArchiveRoutes
 from cubicle.http_api.files import FileRoutes
-from cubicle.http_api.problems import HANDLERS
+from cubicle.http_api.origins import OriginGuard
+from cubicle.http_api.problems import HANDLERS, response
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.rules.chats import Chat
 from cubicle.rules.isolation import Isolation
 from cubicle.rules.keys import KeyRing
+from cubicle.rules.problems import UNAUTHORIZED
 from cubicle.sandbox.fleet import Fleet
 from tests.service import fleet_of, serve
 
@@ -67,11 +69,14 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
         routes=[
             *PromptRoutes(Prompt(library, links), ring, mode, "https://box.example/base").routes(),
             *SkillRoutes(library, ring, mode).routes(),
-            *UploadRoutes(uploads, options.get("limit_mb", 8), links.base_url, mode).routes(),
+            *UploadRoutes(uploads, options.get("limit_mb", 8), mode).routes(),
             *ArchiveRoutes(fleet, mode).routes(),
             *FileRoutes(fleet, links, mode).routes(),
         ],
-        middleware=[Middleware(Access, ring, links, (), ())],
+        middleware=[
+            Middleware(OriginGuard, [links.base_url]),
+            Middleware(Access, ring, links, (), (), lambda request: response(UNAUTHORIZED), mode),
+        ],
         exception_handlers=HANDLERS,  # type: ignore[arg-type]
     )
     async with serve(app) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:

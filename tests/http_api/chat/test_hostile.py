@@ -21,7 +21,8 @@ truncate -s 1T sparse.bin
 python3 - <<'E'
 import os
 os.chdir(b"/mnt/user-data/outputs")
-for name in (b"new\nline", b"bad\xff\xfeutf8", b"tab\there", b"esc\x1b[31m", b"back\\slash", b"..\\..\\up", b"q\"u'o`t<e>&",
+for name in (b"new\nline", b"bad\xff\xfeutf8", b"tab\there", b"esc\x1b[31m", b"back\\slash",
+             b"..\\..\\up", b"q\"u'o`t<e>&",
              "\u202etxt.exe".encode(), b" ", b"-rf", b"%2e%2e%2fx", b"#?&=", "x".encode() * 255):
     open(name, "wb").write(b"odd")
 os.makedirs(b"bad\xffdir/sub")
@@ -31,7 +32,8 @@ for _ in range(100):
     os.mkdir(deep); os.chdir(deep)
 E
 mkdir locked && echo x > locked/x && chmod 000 locked; echo no > unreadable && chmod 000 unreadable
-cd ~ && mkdir -p .cache/x project/.git project/node_modules/m project/src && echo c > .cache/x/c && echo g > project/.git/g
+cd ~ && mkdir -p .cache/x project/.git project/node_modules/m project/src
+echo c > .cache/x/c && echo g > project/.git/g
 echo m > project/node_modules/m/m && echo s > project/src/s && echo d > project/.env && mkfifo pipe
 """
 
@@ -114,8 +116,8 @@ async def test_the_archive_holds_what_is_good_and_says_what_is_not(trapped):
 
 async def test_times_in_the_archive_are_those_of_the_files(site):
     chat = Chat("dated")
-    command = 'cd /mnt/user-data/outputs; for d in 2024-05-06 1969-01-01 2077-01-01; do echo $d > $d; touch -d "$d 07:08:10 UTC" $d; done'
-    await site.bash(chat, command)
+    days = "2024-05-06 1969-01-01 2077-01-01"
+    await site.bash(chat, f'cd /mnt/user-data/outputs; for d in {days}; do touch -d "$d 07:08:10 UTC" $d; done')
     answer = await site.client.get("/files/dated/archive")
     archive = zipfile.ZipFile(io.BytesIO(answer.content))
     assert archive.getinfo("outputs/2024-05-06").date_time == (2024, 5, 6, 7, 8, 10)

@@ -50,11 +50,21 @@ function tone(state: string): string {
   return /fail|error|broken/.test(state) ? "bad" : "";
 }
 
-function SandboxRow({ sandbox, addresses, onDeed }: { sandbox: Sandbox; addresses: Addresses; onDeed: (d: Deed) => void }) {
+function SandboxRow({
+  sandbox,
+  addresses,
+  onDeed,
+}: {
+  sandbox: Sandbox;
+  addresses: Addresses;
+  onDeed: (d: Deed) => void;
+}) {
   return (
     <tr>
       <th scope="row">
-        <a href={addresses.admin(`preview/${encodeURIComponent(sandbox.chat)}/`)}>{shownName(sandbox.chat)}</a>
+        <a href={addresses.admin(`preview/${encodeURIComponent(sandbox.chat)}/`)}>
+          {shownName(sandbox.chat)}
+        </a>
       </th>
       <td>
         <span class={`chip ${tone(sandbox.state)}`} title={sandbox.reason}>
@@ -67,7 +77,11 @@ function SandboxRow({ sandbox, addresses, onDeed }: { sandbox: Sandbox; addresse
         </td>
       ))}
       <td class="deeds">
-        <button type="button" disabled={sandbox.state !== "running"} onClick={() => onDeed({ verb: "stop", sandbox })}>
+        <button
+          type="button"
+          disabled={sandbox.state !== "running"}
+          onClick={() => onDeed({ verb: "stop", sandbox })}
+        >
           Stop
         </button>
         <button type="button" class="danger" onClick={() => onDeed({ verb: "remove", sandbox })}>
@@ -82,7 +96,11 @@ function Confirm({ deed, onYes, onNo }: { deed: Deed; onYes: () => void; onNo: (
   const remove = deed.verb === "remove";
   return (
     <Dialog title={`${remove ? "Remove" : "Stop"} the sandbox of ${deed.sandbox.chat}?`} onClose={onNo}>
-      <p>{remove ? "Its files, uploads and outputs are deleted for good." : "What runs in it ends. Its files stay."}</p>
+      <p>
+        {remove
+          ? "Its files, uploads and outputs are deleted for good."
+          : "What runs in it ends. Its files stay."}
+      </p>
       <div class="actions">
         <button type="button" autoFocus onClick={onNo}>
           Cancel
@@ -118,7 +136,9 @@ function Admin({ page }: { page: PageData }) {
   }, [addresses]);
   const carryOut = async ({ verb, sandbox }: Deed) => {
     asked.value = null;
-    const at = addresses.admin(`api/sandboxes/${encodeURIComponent(sandbox.chat)}${verb === "stop" ? "/stop" : ""}`);
+    const at = addresses.admin(
+      `api/sandboxes/${encodeURIComponent(sandbox.chat)}${verb === "stop" ? "/stop" : ""}`,
+    );
     try {
       await request(at, { method: verb === "stop" ? "POST" : "DELETE" }, 60_000);
       toast(verb === "stop" ? "It was stopped." : "It was removed.");
@@ -136,10 +156,15 @@ function Admin({ page }: { page: PageData }) {
       <header class="bar">
         <Icon name="server" />
         <h1>Sandboxes</h1>
-        <span class="muted">{overview.value ? `${rows.length} of ${overview.value.sandboxes.length}` : ""}</span>
+        <span class="muted">
+          {overview.value ? `${rows.length} of ${overview.value.sandboxes.length}` : ""}
+        </span>
         <span class="grow" />
         {Object.entries(overview.value?.totals ?? {}).map(([name, value]) => (
-          <span class="chip wide-only" key={name}>{`${value.toLocaleString()} ${name.replaceAll("_", " ")}`}</span>
+          <span
+            class="chip wide-only"
+            key={name}
+          >{`${value.toLocaleString()} ${name.replaceAll("_", " ")}`}</span>
         ))}
         <input
           type="search"

@@ -32,7 +32,10 @@ export async function request(url: string, init: RequestInit = {}, limit = LIMIT
     response = await fetch(url, { ...init, signal });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    throw new HttpError(0, timeout.aborted ? "The service did not answer in time." : "The service cannot be reached.");
+    throw new HttpError(
+      0,
+      timeout.aborted ? "The service did not answer in time." : "The service cannot be reached.",
+    );
   }
   if (!response.ok) throw await problemOf(response);
   return response;

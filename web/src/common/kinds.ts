@@ -35,8 +35,11 @@ const BY_ENDING: [Kind, string][] = [
   ],
 ];
 
-const KINDS = new Map(BY_ENDING.flatMap(([kind, endings]) => endings.split(" ").map((e) => [e, kind] as const)));
-const PLAIN_NAMES = /^(makefile|dockerfile|readme|license|licence|changelog|authors|notice|procfile|gemfile|rakefile|\.[\w.-]*(rc|ignore|config|env|profile|attributes))$/i;
+const KINDS = new Map(
+  BY_ENDING.flatMap(([kind, endings]) => endings.split(" ").map((e) => [e, kind] as const)),
+);
+const PLAIN_NAMES =
+  /^(makefile|dockerfile|readme|license|licence|changelog|authors|notice|procfile|gemfile|rakefile|\.[\w.-]*(rc|ignore|config|env|profile|attributes))$/i;
 
 export function ending(name: string): string {
   const dot = name.lastIndexOf(".");

@@ -143,7 +143,12 @@ export class Link {
 
   #wait(reason: string): void {
     const delay = this.#backoff.next();
-    this.#state.value = { kind: "waiting", until: Date.now() + delay, attempt: this.#backoff.attempt, reason };
+    this.#state.value = {
+      kind: "waiting",
+      until: Date.now() + delay,
+      attempt: this.#backoff.attempt,
+      reason,
+    };
     this.#timer = setTimeout(() => this.start(), delay);
   }
 

@@ -79,8 +79,13 @@ export class Addresses {
   browser(tail = ""): string {
     return this.#at(`browser/${this.#chat}/${tail}`);
   }
+  /** This page, counted from the root of the service: what the sign-in page returns to. */
+  here(location: string = document.location.href): string {
+    const { pathname, search } = new URL(location);
+    return `/${pathname.slice(this.root.pathname.length)}${search}`;
+  }
   login(): string {
-    return this.#at(`login?next=${encodeURIComponent(document.location.pathname + document.location.search)}`);
+    return new URL(`login?next=${encodeURIComponent(this.here())}`, this.root).href;
   }
   admin(tail: string): string {
     return this.#at(tail);

@@ -23,7 +23,8 @@ export function stored<T>(key: string, first: T, valid: (value: unknown) => valu
 }
 
 export const isBoolean = (value: unknown): value is boolean => typeof value === "boolean";
-export const isNumber = (value: unknown): value is number => typeof value === "number" && Number.isFinite(value);
+export const isNumber = (value: unknown): value is number =>
+  typeof value === "number" && Number.isFinite(value);
 export function isOneOf<T extends string>(...all: T[]): (value: unknown) => value is T {
   return (value): value is T => all.includes(value as T);
 }

@@ -36,7 +36,13 @@ type On = <K extends keyof HTMLElementEventMap>(
 ) => void;
 type At = (event: { clientX: number; clientY: number }) => Point;
 
-function captureMouse(view: LiveView, canvas: HTMLCanvasElement, keys: HTMLTextAreaElement, on: On, at: At): void {
+function captureMouse(
+  view: LiveView,
+  canvas: HTMLCanvasElement,
+  keys: HTMLTextAreaElement,
+  on: On,
+  at: At,
+): void {
   let move: PointerEvent | null = null;
   let wheel = { dx: 0, dy: 0 };
   let clicks = 0;
@@ -47,15 +53,34 @@ function captureMouse(view: LiveView, canvas: HTMLCanvasElement, keys: HTMLTextA
     const event = move;
     move = null;
     if (event) {
-      const held = event.buttons & 1 ? "left" : event.buttons & 2 ? "right" : event.buttons & 4 ? "middle" : "none";
+      const held =
+        event.buttons & 1 ? "left" : event.buttons & 2 ? "right" : event.buttons & 4 ? "middle" : "none";
       const { x, y } = at(event);
-      view.drive({ type: "mouse", event: "move", x, y, button: held, buttons: event.buttons, clicks: 0, modifiers: modifiers(event) });
+      view.drive({
+        type: "mouse",
+        event: "move",
+        x,
+        y,
+        button: held,
+        buttons: event.buttons,
+        clicks: 0,
+        modifiers: modifiers(event),
+      });
     }
   };
   const send = (event: PointerEvent, kind: "down" | "up") => {
     flush();
     const { x, y } = at(event);
-    view.drive({ type: "mouse", event: kind, x, y, button: button(event.button), buttons: event.buttons, clicks, modifiers: modifiers(event) });
+    view.drive({
+      type: "mouse",
+      event: kind,
+      x,
+      y,
+      button: button(event.button),
+      buttons: event.buttons,
+      clicks,
+      modifiers: modifiers(event),
+    });
   };
   on(canvas, "pointermove", (event) => {
     if (event.pointerType === "touch" || !view.driving) return;
@@ -99,7 +124,13 @@ function captureMouse(view: LiveView, canvas: HTMLCanvasElement, keys: HTMLTextA
 }
 
 /** A tap clicks, a drag scrolls, a long press is the right button: the page never learns of touch. */
-function captureTouch(view: LiveView, canvas: HTMLCanvasElement, keys: HTMLTextAreaElement, on: On, at: At): void {
+function captureTouch(
+  view: LiveView,
+  canvas: HTMLCanvasElement,
+  keys: HTMLTextAreaElement,
+  on: On,
+  at: At,
+): void {
   let start: Touch | null = null;
   let last: Touch | null = null;
   let dragged = false;
@@ -180,7 +211,9 @@ function captureKeys(view: LiveView, keys: HTMLTextAreaElement, on: On): void {
     view.drive({ type: "composition", text: event.data, start: end, end });
   });
   on(keys, "compositionend", (event) => {
-    view.drive(event.data ? { type: "text", text: event.data } : { type: "composition", text: "", start: 0, end: 0 });
+    view.drive(
+      event.data ? { type: "text", text: event.data } : { type: "composition", text: "", start: 0, end: 0 },
+    );
     empty();
   });
   on(keys, "input", (event) => {

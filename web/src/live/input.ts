@@ -9,7 +9,13 @@ export interface Box {
 }
 
 /** Where in the page a point of the screen is: the picture is scaled, its shape is kept. */
-export function toPage(clientX: number, clientY: number, box: Box, w: number, h: number): { x: number; y: number } {
+export function toPage(
+  clientX: number,
+  clientY: number,
+  box: Box,
+  w: number,
+  h: number,
+): { x: number; y: number } {
   const clamp = (value: number, most: number) => Math.min(Math.max(value, 0), most - 1);
   const x = box.width > 0 ? ((clientX - box.left) / box.width) * w : 0;
   const y = box.height > 0 ? ((clientY - box.top) / box.height) * h : 0;
@@ -24,7 +30,9 @@ interface Modified {
 }
 
 export function modifiers(event: Modified): number {
-  return (event.altKey ? 1 : 0) + (event.ctrlKey ? 2 : 0) + (event.metaKey ? 4 : 0) + (event.shiftKey ? 8 : 0);
+  return (
+    (event.altKey ? 1 : 0) + (event.ctrlKey ? 2 : 0) + (event.metaKey ? 4 : 0) + (event.shiftKey ? 8 : 0)
+  );
 }
 
 const BUTTONS: Button[] = ["left", "middle", "right", "back", "forward"];
@@ -98,7 +106,8 @@ export function toAddress(text: string): string | null {
   if (/^(https?|file):\/\//i.test(trimmed) || trimmed === "about:blank") return trimmed;
   if (trimmed.startsWith("/")) return `file://${trimmed}`;
   // A name without a dot, or a number, is a server inside the sandbox: those speak plain HTTP.
-  if (/^([\w-]+|\d{1,3}(\.\d{1,3}){3}|\[[0-9a-f:]+\]):\d+([/?#]|$)/i.test(trimmed)) return `http://${trimmed}`;
+  if (/^([\w-]+|\d{1,3}(\.\d{1,3}){3}|\[[0-9a-f:]+\]):\d+([/?#]|$)/i.test(trimmed))
+    return `http://${trimmed}`;
   if (/^(localhost|\d{1,3}(\.\d{1,3}){3})([/?#]|$)/i.test(trimmed)) return `http://${trimmed}`;
   if (/^[^\s/?#@:]+\.[^\s/?#@.]{2,}([/?#]|$)/.test(trimmed)) return `https://${trimmed}`;
   return null;

@@ -46,7 +46,9 @@ function Tabs({ view }: { view: LiveView }) {
           </div>
         );
       })}
-      {!off && <IconButton icon="plus" label="New tab" onClick={() => view.drive({ type: "tab", action: "open" })} />}
+      {!off && (
+        <IconButton icon="plus" label="New tab" onClick={() => view.drive({ type: "tab", action: "open" })} />
+      )}
     </div>
   );
 }
@@ -126,7 +128,10 @@ function ControlNotice({ view }: { view: LiveView }) {
       <div class="notice accent" role="status">
         <Icon name="keyboard" />
         <span class="grow">
-          <strong>You have control.</strong> <span class="muted wide-only">Your mouse and keys go to the sandbox's browser; Shift+Esc leaves the picture.</span>
+          <strong>You have control.</strong>{" "}
+          <span class="muted wide-only">
+            Your mouse and keys go to the sandbox's browser; Shift+Esc leaves the picture.
+          </span>
         </span>
       </div>
     );
@@ -134,7 +139,9 @@ function ControlNotice({ view }: { view: LiveView }) {
   if (view.control.value !== "theirs") return null;
   return (
     <div class="notice" role="status">
-      <span class="grow">{shownName(view.driver.value || "Another person")} has control; you are watching.</span>
+      <span class="grow">
+        {shownName(view.driver.value || "Another person")} has control; you are watching.
+      </span>
     </div>
   );
 }
@@ -174,7 +181,8 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
           height={h}
           style={{ cursor: driving ? view.cursor.value : "default" }}
           onClick={() => {
-            if (!driving && view.control.value === "watching") toast("You are watching. Take control to click and type.");
+            if (!driving && view.control.value === "watching")
+              toast("You are watching. Take control to click and type.");
           }}
         />
         <textarea
@@ -189,7 +197,9 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
         <Popups view={view} addresses={addresses} />
         {!view.hasPicture.value && (
           <div class="live-blank" role="status">
-            {browser === "running" || browser === "starting" ? "Waiting for the first picture…" : reason || "The browser is closed."}
+            {browser === "running" || browser === "starting"
+              ? "Waiting for the first picture…"
+              : reason || "The browser is closed."}
           </div>
         )}
       </div>
@@ -220,7 +230,12 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
       <Tabs view={view} />
       <nav class="bar live-nav" aria-label="Navigation in the sandbox's browser">
         <IconButton icon="back" label="Back" disabled={off || !back} onClick={() => nav("back")} />
-        <IconButton icon="forward" label="Forward" disabled={off || !forward} onClick={() => nav("forward")} />
+        <IconButton
+          icon="forward"
+          label="Forward"
+          disabled={off || !forward}
+          onClick={() => nav("forward")}
+        />
         <IconButton
           icon={loading ? "close" : "reload"}
           label={loading ? "Stop" : "Reload"}
@@ -232,7 +247,9 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
       <LinkNotice state={view.link.state.value} login={addresses.login()} onRetry={() => view.link.start()} />
       {(browser === "crashed" || browser === "closed") && view.link.state.value.kind === "open" && (
         <div class="notice bad" role="alert">
-          <span class="grow">{reason || (browser === "crashed" ? "The browser crashed." : "The browser was closed.")}</span>
+          <span class="grow">
+            {reason || (browser === "crashed" ? "The browser crashed." : "The browser was closed.")}
+          </span>
           <button type="button" onClick={() => view.link.start()}>
             Start it again
           </button>

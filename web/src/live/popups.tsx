@@ -19,7 +19,8 @@ const TITLES = {
 
 function ScriptDialog({ view, popup }: { view: LiveView; popup: Of<"dialog"> }) {
   const text = useSignal(popup.value);
-  const answer = (accept: boolean) => view.close(popup, { type: "dialog", id: popup.id, accept, text: text.value });
+  const answer = (accept: boolean) =>
+    view.close(popup, { type: "dialog", id: popup.id, accept, text: text.value });
   const message = popup.message.split("\n").map(shownName).join("\n");
   if (!view.driving) {
     return (
@@ -52,7 +53,12 @@ function ScriptDialog({ view, popup }: { view: LiveView; popup: Of<"dialog"> }) 
             {popup.kind === "beforeunload" ? "Stay" : "Cancel"}
           </button>
         )}
-        <button type="button" class="primary" autoFocus={popup.kind !== "prompt"} onClick={() => answer(true)}>
+        <button
+          type="button"
+          class="primary"
+          autoFocus={popup.kind !== "prompt"}
+          onClick={() => answer(true)}
+        >
           {popup.kind === "beforeunload" ? "Leave" : "OK"}
         </button>
       </div>
@@ -67,13 +73,16 @@ function place(rect: Rect, viewport: { w: number; h: number }): Record<string, s
   return {
     left: share(Math.min(rect.x, viewport.w * 0.75), viewport.w),
     "min-width": share(rect.w, viewport.w),
-    ...(low ? { bottom: share(viewport.h - rect.y, viewport.h) } : { top: share(rect.y + rect.h, viewport.h) }),
+    ...(low
+      ? { bottom: share(viewport.h - rect.y, viewport.h) }
+      : { top: share(rect.y + rect.h, viewport.h) }),
   };
 }
 
 function SelectList({ view, popup }: { view: LiveView; popup: Of<"select"> }) {
   const chosen = useSignal(new Set(popup.options.filter((o) => o.selected).map((o) => o.index)));
-  const done = (indices: number[] | null) => view.close(popup, { type: "select", id: popup.id, chosen: indices });
+  const done = (indices: number[] | null) =>
+    view.close(popup, { type: "select", id: popup.id, chosen: indices });
   const groups = Map.groupBy(popup.options, (o) => o.group);
   return (
     <div class="live-popup" style={place(popup.rect, view.viewport.value)}>
@@ -156,14 +165,27 @@ function InputPicker({ view, popup }: { view: LiveView; popup: Of<"picker"> }) {
   );
 }
 
-function FileChooser({ view, popup, addresses }: { view: LiveView; popup: Of<"chooser">; addresses: Addresses }) {
+function FileChooser({
+  view,
+  popup,
+  addresses,
+}: {
+  view: LiveView;
+  popup: Of<"chooser">;
+  addresses: Addresses;
+}) {
   const share = useSignal<number | null>(null);
   const done = (names: string[] | null) => view.close(popup, { type: "files", id: popup.id, names });
   const upload = async (files: File[]) => {
     const cancel = new AbortController();
     try {
       for (const [i, file] of files.entries()) {
-        await sendFile(addresses.upload(file.name), file, (s) => (share.value = (i + s) / files.length), cancel.signal);
+        await sendFile(
+          addresses.upload(file.name),
+          file,
+          (s) => (share.value = (i + s) / files.length),
+          cancel.signal,
+        );
       }
       done(files.map((f) => f.name));
     } catch (error) {
@@ -172,7 +194,10 @@ function FileChooser({ view, popup, addresses }: { view: LiveView; popup: Of<"ch
     }
   };
   return (
-    <Dialog title={popup.multiple ? "The page asks for files" : "The page asks for a file"} onClose={() => done(null)}>
+    <Dialog
+      title={popup.multiple ? "The page asks for files" : "The page asks for a file"}
+      onClose={() => done(null)}
+    >
       <p class="muted">What you choose is uploaded to this chat and given to the page.</p>
       <input
         type="file"

@@ -24,9 +24,24 @@ export interface Option {
 export type PickerKind = "date" | "time" | "datetime-local" | "month" | "week" | "color";
 
 export type Popup =
-  | { type: "dialog"; id: string; kind: "alert" | "confirm" | "prompt" | "beforeunload"; message: string; value: string }
+  | {
+      type: "dialog";
+      id: string;
+      kind: "alert" | "confirm" | "prompt" | "beforeunload";
+      message: string;
+      value: string;
+    }
   | { type: "select"; id: string; multiple: boolean; options: Option[]; rect: Rect }
-  | { type: "picker"; id: string; kind: PickerKind; value: string; min: string; max: string; step: string; rect: Rect }
+  | {
+      type: "picker";
+      id: string;
+      kind: PickerKind;
+      value: string;
+      min: string;
+      max: string;
+      step: string;
+      rect: Rect;
+    }
   | { type: "chooser"; id: string; multiple: boolean; accept: string };
 
 export type FromService =
@@ -104,7 +119,8 @@ export function parseFrame(data: ArrayBuffer): Frame | null {
   }
   if (!header || typeof header !== "object") return null;
   const { seq, w, h, ts, tab } = header as Record<string, unknown>;
-  if (typeof seq !== "number" || typeof w !== "number" || typeof h !== "number" || w <= 0 || h <= 0) return null;
+  if (typeof seq !== "number" || typeof w !== "number" || typeof h !== "number" || w <= 0 || h <= 0)
+    return null;
   return {
     seq,
     w,
@@ -118,7 +134,8 @@ export function parseFrame(data: ArrayBuffer): Frame | null {
 export function parseMessage(text: string): FromService | null {
   try {
     const message: unknown = JSON.parse(text);
-    const known = message && typeof message === "object" && typeof (message as { type?: unknown }).type === "string";
+    const known =
+      message && typeof message === "object" && typeof (message as { type?: unknown }).type === "string";
     return known ? (message as FromService) : null;
   } catch {
     return null;

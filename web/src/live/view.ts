@@ -4,7 +4,15 @@ import { post } from "../common/http";
 import { Link } from "../common/link";
 import type { Addresses } from "../common/page";
 import { toast } from "../ui/toast";
-import { type FromService, type FromViewer, type Frame, type Popup, parseFrame, parseMessage, type Tab } from "./protocol";
+import {
+  type Frame,
+  type FromService,
+  type FromViewer,
+  type Popup,
+  parseFrame,
+  parseMessage,
+  type Tab,
+} from "./protocol";
 
 const START_LIMIT_MS = 120_000;
 /** Three heartbeats. */
@@ -55,7 +63,8 @@ export class LiveView {
     this.#canvas = canvas;
     this.link.start();
     this.#keep = setInterval(() => {
-      if (this.driving && document.visibilityState === "visible") this.send({ type: "control", action: "keep" });
+      if (this.driving && document.visibilityState === "visible")
+        this.send({ type: "control", action: "keep" });
     }, KEEP_MS);
   }
 

@@ -2,4 +2,8 @@ import { Addresses, readPage } from "../common/page";
 import { start } from "../common/start";
 import { LazyTerminal } from "./lazy";
 
-start(<LazyTerminal addresses={new Addresses(readPage())} alone={true} />);
+start(
+  <main class="alone">
+    <LazyTerminal addresses={new Addresses(readPage())} alone={true} />
+  </main>,
+);

@@ -85,7 +85,11 @@ function PasteGuard({ screen, text }: { screen: Screen; text: string }) {
     screen.focus();
   };
   const lines = text.replace(/\r?\n$/, "").split(/\r\n|\r|\n/);
-  const shown = text.slice(0, SHOWN_OF_PASTE).split(/\r\n|\r|\n/).map(shownName).join("\n");
+  const shown = text
+    .slice(0, SHOWN_OF_PASTE)
+    .split(/\r\n|\r|\n/)
+    .map(shownName)
+    .join("\n");
   return (
     <Dialog title={`Paste ${lines.length.toLocaleString()} lines?`} onClose={() => done(null)}>
       <p class="muted">A line end can run a command at once. This is what would be pasted:</p>
@@ -139,7 +143,15 @@ function PhoneKeys({ screen }: { screen: Screen }) {
   );
 }
 
-function Tools({ screen, searching, onSearch }: { screen: Screen; searching: boolean; onSearch: () => void }) {
+function Tools({
+  screen,
+  searching,
+  onSearch,
+}: {
+  screen: Screen;
+  searching: boolean;
+  onSearch: () => void;
+}) {
   return (
     <>
       <button
@@ -161,8 +173,16 @@ function Tools({ screen, searching, onSearch }: { screen: Screen; searching: boo
         class="wide-only"
         onClick={() => void screen.copySelection()}
       />
-      <IconButton icon="paste" label="Paste (Ctrl+Shift+V)" onClick={() => void screen.pasteFromClipboard()} />
-      <IconButton icon="minus" label={`Smaller text (now ${fontSize.value})`} onClick={() => changeFont(-1)} />
+      <IconButton
+        icon="paste"
+        label="Paste (Ctrl+Shift+V)"
+        onClick={() => void screen.pasteFromClipboard()}
+      />
+      <IconButton
+        icon="minus"
+        label={`Smaller text (now ${fontSize.value})`}
+        onClick={() => changeFont(-1)}
+      />
       <IconButton icon="plus" label={`Larger text (now ${fontSize.value})`} onClick={() => changeFont(1)} />
       <IconButton
         icon="eye"

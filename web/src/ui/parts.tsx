@@ -88,7 +88,13 @@ function useCountdown(until: number): number {
   return Math.max(0, Math.ceil((until - now) / 1000));
 }
 
-function Waiting({ state, onRetry }: { state: Extract<LinkState, { kind: "waiting" }>; onRetry: () => void }) {
+function Waiting({
+  state,
+  onRetry,
+}: {
+  state: Extract<LinkState, { kind: "waiting" }>;
+  onRetry: () => void;
+}) {
   const left = useCountdown(state.until);
   return (
     <div class="notice warn">

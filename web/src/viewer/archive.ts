@@ -43,10 +43,15 @@ export const showArchive: Viewer = async (host, file, context) => {
   const rows = items.map((item) => [
     item.name,
     item.size === null ? "" : bytes(item.size),
-    item.date && !Number.isNaN(item.date.getTime()) ? item.date.toISOString().slice(0, 16).replace("T", " ") : "",
+    item.date && !Number.isNaN(item.date.getTime())
+      ? item.date.toISOString().slice(0, 16).replace("T", " ")
+      : "",
   ]);
   host.append(
-    element("p", { class: "summary", text: `${items.length.toLocaleString()} entries, ${bytes(total)} unpacked` }),
+    element("p", {
+      class: "summary",
+      text: `${items.length.toLocaleString()} entries, ${bytes(total)} unpacked`,
+    }),
     grid([["Name", "Size", "Changed"], ...rows], true, 1),
   );
 };

@@ -30,4 +30,3 @@ export async function colourCode(target: HTMLElement, language: string): Promise
   );
   target.replaceChildren(made);
 }
-

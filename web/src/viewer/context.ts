@@ -4,9 +4,15 @@ export interface Context {
   link: (href: string) => void;
   asset: (name: string) => Promise<Uint8Array>;
   dark: () => boolean;
+  /** There is something to see already; the rest follows. */
+  visible: () => void;
 }
 
-export type Viewer = (host: HTMLElement, file: { name: string; data: Uint8Array<ArrayBuffer>; size: number; base: string | null }, context: Context) => Promise<void> | void;
+export type Viewer = (
+  host: HTMLElement,
+  file: { name: string; data: Uint8Array<ArrayBuffer>; size: number; base: string | null },
+  context: Context,
+) => Promise<void> | void;
 
 export function element<K extends keyof HTMLElementTagNameMap>(
   tag: K,

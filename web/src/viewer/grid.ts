@@ -21,11 +21,22 @@ function cells(row: readonly string[], width: number, tag: "td" | "th"): HTMLEle
 }
 
 /** `heading`: the first row names the columns; without one they are called A, B, C. `first`: number of the first row. */
-export function grid(rows: readonly (readonly string[])[], heading: boolean, first = heading ? 2 : 1): HTMLElement {
-  const width = Math.min(MOST_COLUMNS, rows.reduce((most, row) => Math.max(most, row.length), 0));
+export function grid(
+  rows: readonly (readonly string[])[],
+  heading: boolean,
+  first = heading ? 2 : 1,
+): HTMLElement {
+  const width = Math.min(
+    MOST_COLUMNS,
+    rows.reduce((most, row) => Math.max(most, row.length), 0),
+  );
   const names = heading ? (rows[0] ?? []) : Array.from({ length: width }, (_, i) => columnName(i));
   const data = heading ? rows.slice(1) : rows;
-  const head = element("thead", {}, element("tr", {}, element("th", { class: "row-number" }), ...cells(names, width, "th")));
+  const head = element(
+    "thead",
+    {},
+    element("tr", {}, element("th", { class: "row-number" }), ...cells(names, width, "th")),
+  );
   const body = element("tbody");
   const more = element("button", { class: "more" });
   more.type = "button";
@@ -51,5 +62,8 @@ export function grid(rows: readonly (readonly string[])[], heading: boolean, fir
 }
 
 export function summary(rows: number, columns: number): HTMLElement {
-  return element("p", { class: "summary", text: `${rows.toLocaleString()} rows, ${columns.toLocaleString()} columns` });
+  return element("p", {
+    class: "summary",
+    text: `${rows.toLocaleString()} rows, ${columns.toLocaleString()} columns`,
+  });
 }

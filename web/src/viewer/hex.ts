@@ -28,6 +28,11 @@ export const showHex: Viewer = (host, file) => {
   };
   more.addEventListener("click", grow);
   grow();
-  const first = file.data.length < file.size ? `, of which the first ${bytes(file.data.length)} can be shown` : "";
-  host.append(element("p", { class: "summary", text: `${bytes(file.size)} that are not text${first}` }), lines, more);
+  const first =
+    file.data.length < file.size ? `, of which the first ${bytes(file.data.length)} can be shown` : "";
+  host.append(
+    element("p", { class: "summary", text: `${bytes(file.size)} that are not text${first}` }),
+    lines,
+    more,
+  );
 };

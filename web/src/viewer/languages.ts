@@ -1,18 +1,30 @@
 /** Syntax of the languages that are coloured, each loaded when the first such file is shown. */
-import { Language, type LanguageSupport, StreamLanguage, type StreamParser } from "@codemirror/language";
+import { type Language, type LanguageSupport, StreamLanguage, type StreamParser } from "@codemirror/language";
 import { ending } from "../common/kinds";
 
 type Loader = () => Promise<Language>;
 
-const of = (load: () => Promise<LanguageSupport>): Loader => async () => (await load()).language;
-const old = (load: () => Promise<StreamParser<unknown>>): Loader => async () => StreamLanguage.define(await load());
+const of =
+  (load: () => Promise<LanguageSupport>): Loader =>
+  async () =>
+    (await load()).language;
+const old =
+  (load: () => Promise<StreamParser<unknown>>): Loader =>
+  async () =>
+    StreamLanguage.define(await load());
 
 const clike = () => import("@codemirror/legacy-modes/mode/clike");
 
 const LOADERS: [names: string, load: Loader][] = [
   ["py pyi python python3 ipython", of(async () => (await import("@codemirror/lang-python")).python())],
-  ["js mjs cjs jsx javascript node", of(async () => (await import("@codemirror/lang-javascript")).javascript({ jsx: true }))],
-  ["ts tsx mts typescript", of(async () => (await import("@codemirror/lang-javascript")).javascript({ jsx: true, typescript: true }))],
+  [
+    "js mjs cjs jsx javascript node",
+    of(async () => (await import("@codemirror/lang-javascript")).javascript({ jsx: true })),
+  ],
+  [
+    "ts tsx mts typescript",
+    of(async () => (await import("@codemirror/lang-javascript")).javascript({ jsx: true, typescript: true })),
+  ],
   ["json jsonl ndjson ipynb webmanifest", of(async () => (await import("@codemirror/lang-json")).json())],
   ["html htm xhtml vue svelte", of(async () => (await import("@codemirror/lang-html")).html())],
   ["css scss less", of(async () => (await import("@codemirror/lang-css")).css())],
@@ -29,10 +41,16 @@ const LOADERS: [names: string, load: Loader][] = [
   ["kt kts kotlin gradle", old(async () => (await clike()).kotlin)],
   ["scala", old(async () => (await clike()).scala)],
   ["dart", old(async () => (await clike()).dart)],
-  ["sh bash zsh fish shell console", old(async () => (await import("@codemirror/legacy-modes/mode/shell")).shell)],
+  [
+    "sh bash zsh fish shell console",
+    old(async () => (await import("@codemirror/legacy-modes/mode/shell")).shell),
+  ],
   ["dockerfile", old(async () => (await import("@codemirror/legacy-modes/mode/dockerfile")).dockerFile)],
   ["toml", old(async () => (await import("@codemirror/legacy-modes/mode/toml")).toml)],
-  ["ini cfg conf properties env", old(async () => (await import("@codemirror/legacy-modes/mode/properties")).properties)],
+  [
+    "ini cfg conf properties env",
+    old(async () => (await import("@codemirror/legacy-modes/mode/properties")).properties),
+  ],
   ["rb ruby gemfile rakefile", old(async () => (await import("@codemirror/legacy-modes/mode/ruby")).ruby)],
   ["lua", old(async () => (await import("@codemirror/legacy-modes/mode/lua")).lua)],
   ["pl pm perl", old(async () => (await import("@codemirror/legacy-modes/mode/perl")).perl)],

@@ -58,9 +58,18 @@ class Frame {
     try {
       const viewer = await VIEWERS[message.kind]?.();
       if (!viewer) throw new Error("There is no viewer for this kind of file.");
-      await viewer(host, { name: message.name, data, size: message.size, base: message.base }, this.#context());
+      await viewer(
+        host,
+        { name: message.name, data, size: message.size, base: message.base },
+        this.#context(),
+      );
       if (inPart) {
-        host.prepend(element("p", { class: "part", text: "Only the first part of this file is shown. Download it for the rest." }));
+        host.prepend(
+          element("p", {
+            class: "part",
+            text: "Only the first part of this file is shown. Download it for the rest.",
+          }),
+        );
       }
       this.#say({ type: "shown" });
     } catch (error) {
@@ -72,11 +81,14 @@ class Frame {
     return {
       link: (href) => this.#say({ type: "link", href }),
       dark: () => this.#dark,
+      visible: () => this.#say({ type: "shown" }),
       asset: (name) =>
         new Promise((resolve, reject) => {
           this.#lastAsset += 1;
           const id = this.#lastAsset;
-          this.#wanted.set(id, (bytes) => (bytes ? resolve(new Uint8Array(bytes)) : reject(new Error(`no ${name}`))));
+          this.#wanted.set(id, (bytes) =>
+            bytes ? resolve(new Uint8Array(bytes)) : reject(new Error(`no ${name}`)),
+          );
           this.#say({ type: "asset", id, name });
         }),
     };

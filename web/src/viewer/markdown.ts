@@ -11,7 +11,12 @@ function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 }
 
-function math(name: string, level: "block" | "inline", opening: RegExp, whole: RegExp): TokenizerAndRendererExtension {
+function math(
+  name: string,
+  level: "block" | "inline",
+  opening: RegExp,
+  whole: RegExp,
+): TokenizerAndRendererExtension {
   return {
     name,
     level,
@@ -31,7 +36,12 @@ const marked = new Marked({
   gfm: true,
   extensions: [
     math("mathBlock", "block", /\$\$|\\\[/, /^(?:\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\])(?:\n|$)/),
-    math("mathInline", "inline", /\$|\\\(/, /^(?:\$(?![\s$])((?:\\.|[^$\\\n])+?)(?<!\s)\$(?!\d)|\\\(([\s\S]+?)\\\))/),
+    math(
+      "mathInline",
+      "inline",
+      /\$|\\\(/,
+      /^(?:\$(?![\s$])((?:\\.|[^$\\\n])+?)(?<!\s)\$(?!\d)|\\\(([\s\S]+?)\\\))/,
+    ),
   ],
 });
 
@@ -54,7 +64,11 @@ export function sanitise(html: string): HTMLElement {
   return host;
 }
 
-export async function finishMarkdown(host: HTMLElement, base: string | null, context: Context): Promise<void> {
+export async function finishMarkdown(
+  host: HTMLElement,
+  base: string | null,
+  context: Context,
+): Promise<void> {
   nameHeadings(host);
   for (const picture of host.querySelectorAll("img")) placePicture(picture, base);
   for (const box of host.querySelectorAll("input")) box.disabled = true;
@@ -65,7 +79,11 @@ export async function finishMarkdown(host: HTMLElement, base: string | null, con
 function nameHeadings(host: HTMLElement): void {
   const seen = new Map<string, number>();
   for (const heading of host.querySelectorAll("h1, h2, h3, h4, h5, h6")) {
-    const slug = (heading.textContent ?? "").trim().toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, "").replace(/\s/g, "-");
+    const slug = (heading.textContent ?? "")
+      .trim()
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}\s_-]/gu, "")
+      .replace(/\s/g, "-");
     const times = seen.get(slug) ?? 0;
     seen.set(slug, times + 1);
     heading.id = times ? `${slug}-${times}` : slug;
@@ -92,7 +110,13 @@ async function drawMath(host: HTMLElement): Promise<void> {
   const { default: katex } = await import("katex");
   for (const place of found) {
     const displayMode = place.classList.contains("math-block");
-    katex.render(place.textContent ?? "", place, { displayMode, throwOnError: false, trust: false, maxExpand: 500, maxSize: 50 });
+    katex.render(place.textContent ?? "", place, {
+      displayMode,
+      throwOnError: false,
+      trust: false,
+      maxExpand: 500,
+      maxSize: 50,
+    });
   }
 }
 
@@ -110,7 +134,12 @@ async function drawDiagrams(host: HTMLElement, dark: boolean): Promise<void> {
   const blocks = [...host.querySelectorAll<HTMLElement>("pre > code.language-mermaid")];
   if (!blocks.length) return;
   const { default: mermaid } = await import("mermaid");
-  mermaid.initialize({ startOnLoad: false, securityLevel: "strict", theme: dark ? "dark" : "default", maxTextSize: 50_000 });
+  mermaid.initialize({
+    startOnLoad: false,
+    securityLevel: "strict",
+    theme: dark ? "dark" : "default",
+    maxTextSize: 50_000,
+  });
   for (const [i, block] of blocks.entries()) {
     try {
       const { svg } = await mermaid.render(`diagram-${i}`, block.textContent ?? "");
@@ -119,7 +148,9 @@ async function drawDiagrams(host: HTMLElement, dark: boolean): Promise<void> {
       block.parentElement?.replaceWith(place);
     } catch (error) {
       const why = error instanceof Error ? error.message.split("\n")[0] : "";
-      block.parentElement?.before(element("p", { class: "left-out", text: `This diagram has an error: ${why}` }));
+      block.parentElement?.before(
+        element("p", { class: "left-out", text: `This diagram has an error: ${why}` }),
+      );
     }
   }
 }
@@ -127,6 +158,7 @@ async function drawDiagrams(host: HTMLElement, dark: boolean): Promise<void> {
 export const showMarkdown: Viewer = async (host, file, context) => {
   const made = markdownToElement(decodeText(file.data));
   made.classList.add("page");
-  await finishMarkdown(made, file.base, context);
   host.append(made);
+  context.visible();
+  await finishMarkdown(made, file.base, context);
 };

@@ -12,7 +12,10 @@ export interface Show {
   base: string | null;
 }
 
-export type ToViewer = Show | { type: "theme"; dark: boolean } | { type: "asset"; id: number; bytes: ArrayBuffer | null };
+export type ToViewer =
+  | Show
+  | { type: "theme"; dark: boolean }
+  | { type: "asset"; id: number; bytes: ArrayBuffer | null };
 
 export type FromViewerFrame =
   | { type: "ready" }

@@ -21,7 +21,8 @@ function plain(value: string, kind = ""): HTMLElement {
 
 function output(out: Json): HTMLElement | null {
   if (out.output_type === "stream") return plain(text(out.text), out.name === "stderr" ? "error" : "");
-  if (out.output_type === "error") return plain(text(out.traceback) || `${text(out.ename)}: ${text(out.evalue)}`, "error");
+  if (out.output_type === "error")
+    return plain(text(out.traceback) || `${text(out.ename)}: ${text(out.evalue)}`, "error");
   const data = (out.data ?? {}) as Json;
   for (const type of ["image/png", "image/jpeg", "image/gif"]) {
     if (!data[type]) continue;
@@ -42,7 +43,12 @@ function output(out: Json): HTMLElement | null {
   return data["text/plain"] ? plain(text(data["text/plain"])) : null;
 }
 
-async function cell(record: Json, language: string, base: string | null, context: Context): Promise<HTMLElement> {
+async function cell(
+  record: Json,
+  language: string,
+  base: string | null,
+  context: Context,
+): Promise<HTMLElement> {
   const source = text(record.source);
   if (record.cell_type === "markdown") {
     const made = markdownToElement(source);
@@ -52,8 +58,15 @@ async function cell(record: Json, language: string, base: string | null, context
   const code = element("code", { text: source });
   await colourCode(code, record.cell_type === "code" ? language : "");
   const count = typeof record.execution_count === "number" ? `[${record.execution_count}]` : "[ ]";
-  const input = element("div", { class: "input" }, element("span", { class: "count", text: count }), element("pre", {}, code));
-  const outputs = (Array.isArray(record.outputs) ? (record.outputs as Json[]) : []).map(output).filter((o) => o !== null);
+  const input = element(
+    "div",
+    { class: "input" },
+    element("span", { class: "count", text: count }),
+    element("pre", {}, code),
+  );
+  const outputs = (Array.isArray(record.outputs) ? (record.outputs as Json[]) : [])
+    .map(output)
+    .filter((o) => o !== null);
   for (const made of outputs) if (made.classList.contains("prose")) await finishMarkdown(made, base, context);
   return element("section", { class: "cell code" }, input, ...outputs);
 }
@@ -66,5 +79,6 @@ export const showNotebook: Viewer = async (host, file, context) => {
   const language = metadata.language_info?.name ?? "python";
   const page = element("div", { class: "page" });
   host.append(page);
+  context.visible();
   for (const record of cells) page.append(await cell(record, language, file.base, context));
 };

@@ -1,5 +1,5 @@
 /** PDF: each page is drawn when it comes near the screen; its text can be selected and searched. */
-import { getDocument, PDFWorker, type PDFDocumentProxy, TextLayer } from "pdfjs-dist";
+import { getDocument, type PDFDocumentProxy, PDFWorker, TextLayer } from "pdfjs-dist";
 // An opaque origin cannot start a worker from an address: this one is built as a classic script and started from a blob.
 import Worker from "pdfjs-dist/build/pdf.worker.min.mjs?worker&inline";
 import { type Context, element, type Viewer } from "./context";
@@ -11,7 +11,11 @@ const MOST_PIXELS = 16_000_000;
 
 /** pdf.js asks for its own data by kind and name; the frame has no network, so the page fetches it. */
 function dataFactory(context: Context) {
-  const folders: Record<string, string> = { cMapUrl: "cmaps", standardFontDataUrl: "standard_fonts", wasmUrl: "wasm" };
+  const folders: Record<string, string> = {
+    cMapUrl: "cmaps",
+    standardFontDataUrl: "standard_fonts",
+    wasmUrl: "wasm",
+  };
   return class {
     fetch({ kind, filename }: { kind: string; filename: string }): Promise<Uint8Array> {
       return context.asset(`pdf/${folders[kind] ?? kind}/${filename}`);
@@ -103,7 +107,14 @@ function tools(pages: Pages, host: HTMLElement, count: number): HTMLElement {
     width = host.clientWidth;
     apply();
   }).observe(host);
-  return element("div", { class: "pdf-tools" }, where, button("−", "Smaller", -1), zoom, button("+", "Larger", 1));
+  return element(
+    "div",
+    { class: "pdf-tools" },
+    where,
+    button("−", "Smaller", -1),
+    zoom,
+    button("+", "Larger", 1),
+  );
 }
 
 export const showPdf: Viewer = async (host, file, context) => {

@@ -6,14 +6,22 @@ import { grid, summary } from "./grid";
 const MOST_ROWS = 20_000;
 
 export const showSheet: Viewer = (host, file) => {
-  const book = read(file.data, { type: "array", dense: true, cellHTML: false, cellFormula: false, sheetRows: MOST_ROWS });
+  const book = read(file.data, {
+    type: "array",
+    dense: true,
+    cellHTML: false,
+    cellFormula: false,
+    sheetRows: MOST_ROWS,
+  });
   const place = element("div", { class: "sheet-place" });
   const tabs = element("div", { class: "sheet-tabs" });
   tabs.setAttribute("role", "tablist");
   const show = (name: string) => {
     for (const tab of tabs.children) tab.setAttribute("aria-selected", String(tab.textContent === name));
     const sheet = book.Sheets[name];
-    const rows = sheet ? utils.sheet_to_json<string[]>(sheet, { header: 1, raw: false, defval: "", blankrows: true }) : [];
+    const rows = sheet
+      ? utils.sheet_to_json<string[]>(sheet, { header: 1, raw: false, defval: "", blankrows: true })
+      : [];
     const width = rows.reduce((most, row) => Math.max(most, row.length), 0);
     place.replaceChildren(summary(rows.length, width), grid(rows, false));
   };

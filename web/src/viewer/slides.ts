@@ -41,12 +41,16 @@ class Package {
   }
 }
 
-const tagged = (node: Document | Element, name: string): Element[] => [...node.getElementsByTagNameNS("*", name)];
+const tagged = (node: Document | Element, name: string): Element[] => [
+  ...node.getElementsByTagNameNS("*", name),
+];
 
 function paragraphs(node: Element): { text: string; level: number }[] {
   return tagged(node, "p")
     .map((p) => ({
-      text: tagged(p, "t").map((t) => t.textContent).join(""),
+      text: tagged(p, "t")
+        .map((t) => t.textContent)
+        .join(""),
       level: Number(tagged(p, "pPr")[0]?.getAttribute("lvl") ?? 0),
     }))
     .filter((p) => p.text.trim());
@@ -59,11 +63,21 @@ function isTitle(shape: Element): boolean {
 async function slide(pack: Package, path: string, number: number): Promise<HTMLElement> {
   const document = await pack.xml(path);
   const relations = await pack.relations(path);
-  const card = element("article", { class: "slide" }, element("span", { class: "slide-number", text: String(number) }));
+  const card = element(
+    "article",
+    { class: "slide" },
+    element("span", { class: "slide-number", text: String(number) }),
+  );
   if (!document) return card;
   const shapes = tagged(document, "sp");
   for (const shape of shapes.filter(isTitle)) {
-    card.append(element("h2", { text: paragraphs(shape).map((p) => p.text).join(" ") }));
+    card.append(
+      element("h2", {
+        text: paragraphs(shape)
+          .map((p) => p.text)
+          .join(" "),
+      }),
+    );
   }
   for (const shape of shapes.filter((s) => !isTitle(s))) {
     for (const { text, level } of paragraphs(shape)) {
@@ -74,13 +88,22 @@ async function slide(pack: Package, path: string, number: number): Promise<HTMLE
   }
   for (const table of tagged(document, "tbl")) {
     const rows = tagged(table, "tr").map((row) => {
-      const cells = tagged(row, "tc").map((c) => element("td", { text: paragraphs(c).map((p) => p.text).join("\n") }));
+      const cells = tagged(row, "tc").map((c) =>
+        element("td", {
+          text: paragraphs(c)
+            .map((p) => p.text)
+            .join("\n"),
+        }),
+      );
       return element("tr", {}, ...cells);
     });
     card.append(element("table", { class: "grid" }, ...rows));
   }
   for (const blip of tagged(document, "blip")) {
-    const id = blip.getAttributeNS("http://schemas.openxmlformats.org/officeDocument/2006/relationships", "embed");
+    const id = blip.getAttributeNS(
+      "http://schemas.openxmlformats.org/officeDocument/2006/relationships",
+      "embed",
+    );
     const source = await pack.picture(relations.get(id ?? "") ?? "");
     if (!source) continue;
     const picture = element("img");
@@ -90,8 +113,21 @@ async function slide(pack: Package, path: string, number: number): Promise<HTMLE
   }
   const notes = [...relations.values()].find((target) => target.includes("/notesSlides/"));
   const noted = notes ? await pack.xml(notes) : null;
-  const said = noted ? tagged(noted, "sp").flatMap(paragraphs).map((p) => p.text).filter((text) => !/^\d+$/.test(text)) : [];
-  if (said.length) card.append(element("aside", {}, element("strong", { text: "Notes" }), ...said.map((text) => element("p", { text }))));
+  const said = noted
+    ? tagged(noted, "sp")
+        .flatMap(paragraphs)
+        .map((p) => p.text)
+        .filter((text) => !/^\d+$/.test(text))
+    : [];
+  if (said.length)
+    card.append(
+      element(
+        "aside",
+        {},
+        element("strong", { text: "Notes" }),
+        ...said.map((text) => element("p", { text })),
+      ),
+    );
   return card;
 }
 
@@ -104,6 +140,11 @@ export const showSlides: Viewer = async (host, file) => {
     .map((node) => relations.get(node.getAttribute("r:id") ?? "") ?? "")
     .filter(Boolean)
     .slice(0, MOST_SLIDES);
-  host.append(element("p", { class: "summary", text: `${paths.length} slides: text and pictures, without their layout` }));
+  host.append(
+    element("p", {
+      class: "summary",
+      text: `${paths.length} slides: text and pictures, without their layout`,
+    }),
+  );
   for (const [i, path] of paths.entries()) host.append(await slide(pack, path, i + 1));
 };

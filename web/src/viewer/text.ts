@@ -1,5 +1,11 @@
 /** Text and code: line numbers, colours, folding, search. Only the lines on the screen are in the document. */
-import { bracketMatching, codeFolding, foldGutter, foldKeymap, syntaxHighlighting } from "@codemirror/language";
+import {
+  bracketMatching,
+  codeFolding,
+  foldGutter,
+  foldKeymap,
+  syntaxHighlighting,
+} from "@codemirror/language";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
 import { EditorState, type Extension } from "@codemirror/state";
 import {
@@ -19,7 +25,12 @@ import { languageOfFile } from "./languages";
 const LONGEST_COLOURED_LINE = 20_000;
 
 export function decodeText(data: Uint8Array): string {
-  const wide = data[0] === 0xff && data[1] === 0xfe ? "utf-16le" : data[0] === 0xfe && data[1] === 0xff ? "utf-16be" : null;
+  const wide =
+    data[0] === 0xff && data[1] === 0xfe
+      ? "utf-16le"
+      : data[0] === 0xfe && data[1] === 0xff
+        ? "utf-16be"
+        : null;
   return new TextDecoder(wide ?? "utf-8").decode(data);
 }
 

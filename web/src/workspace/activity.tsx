@@ -52,7 +52,6 @@ function Edit({ call }: { call: Call }) {
   return (
     <pre class="diff">
       {lines.map((line, i) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: the lines of a finished edit never move
         <span key={i} class={line.sign === "+" ? "added" : line.sign === "-" ? "removed" : ""}>
           {`${line.sign} ${shownName(line.text)}\n`}
         </span>
@@ -61,7 +60,12 @@ function Edit({ call }: { call: Call }) {
   );
 }
 
-function CallCard(props: { call: Call; all: readonly Call[]; open: boolean; onOpen: (path: string) => void }) {
+function CallCard(props: {
+  call: Call;
+  all: readonly Call[];
+  open: boolean;
+  onOpen: (path: string) => void;
+}) {
   const { call, all } = props;
   const opened = useSignal<boolean | null>(null);
   const expanded = opened.value ?? (props.open || call.state === "running");
@@ -109,7 +113,11 @@ function CallCard(props: { call: Call; all: readonly Call[]; open: boolean; onOp
   );
 }
 
-export function ActivityPanel(props: { activity: Activity; addresses: Addresses; onOpen: (path: string) => void }) {
+export function ActivityPanel(props: {
+  activity: Activity;
+  addresses: Addresses;
+  onOpen: (path: string) => void;
+}) {
   const { activity } = props;
   const filter = useSignal("");
   const all = useSignal(false);
@@ -117,7 +125,9 @@ export function ActivityPanel(props: { activity: Activity; addresses: Addresses;
   const calls = activity.calls.value;
   useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [calls.length]);
   const wanted = filter.value.toLowerCase();
-  const shown = calls.filter((c) => !c.parent && `${c.tool} ${c.description} ${gist(c)}`.toLowerCase().includes(wanted));
+  const shown = calls.filter(
+    (c) => !c.parent && `${c.tool} ${c.description} ${gist(c)}`.toLowerCase().includes(wanted),
+  );
   const copy = () =>
     navigator.clipboard.writeText(asMarkdown(calls)).then(
       () => toast("Copied as Markdown."),
@@ -148,11 +158,19 @@ export function ActivityPanel(props: { activity: Activity; addresses: Addresses;
         >
           Expand all
         </button>
-        <IconButton icon="copy" label="Copy as Markdown" disabled={!calls.length} onClick={() => void copy()} />
+        <IconButton
+          icon="copy"
+          label="Copy as Markdown"
+          disabled={!calls.length}
+          onClick={() => void copy()}
+        />
       </header>
       <div class="panel-body">
         {calls.length === 0 && (
-          <Empty icon="activity" title={activity.state.value === "none" ? "No activity to show" : "Nothing has happened yet"}>
+          <Empty
+            icon="activity"
+            title={activity.state.value === "none" ? "No activity to show" : "Nothing has happened yet"}
+          >
             <p>What the model does in this sandbox appears here as it happens.</p>
           </Empty>
         )}

@@ -6,6 +6,7 @@ import { getJson, HttpError, post } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Dialog, Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
+import { TranscriptDialog } from "./transcript";
 
 interface Process {
   pid: number;
@@ -31,6 +32,7 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
   const sessions = useSignal<Session[]>([]);
   const problem = useSignal("");
   const asked = useSignal<Process | null>(null);
+  const read = useSignal<Session | null>(null);
 
   const refresh = async () => {
     try {
@@ -90,8 +92,8 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
               <div class="grow">
                 <code class="cut">{shownName(process.command)}</code>
                 <p class="muted">
-                  pid {process.pid} · started {ago(process.started_at)} · {seconds(process.cpu_seconds)} of CPU ·{" "}
-                  {bytes(process.memory_bytes)}
+                  pid {process.pid} · started {ago(process.started_at)} · {seconds(process.cpu_seconds)} of
+                  CPU · {bytes(process.memory_bytes)}
                 </p>
               </div>
               <button
@@ -122,6 +124,14 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
                   {session.turns} turns · {ago(session.updated_at)}
                 </p>
               </div>
+              <button
+                type="button"
+                onClick={() => {
+                  read.value = session;
+                }}
+              >
+                Read
+              </button>
               <button type="button" onClick={() => void copy(session)}>
                 Copy id
               </button>
@@ -129,12 +139,33 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
           ))}
         </ul>
       </div>
+      {read.value && (
+        <TranscriptDialog
+          addresses={addresses}
+          id={read.value.session_id}
+          title={read.value.title || read.value.session_id}
+          onClose={() => {
+            read.value = null;
+          }}
+        />
+      )}
       {asked.value && (
-        <Dialog title={`Kill process ${asked.value.pid}?`} onClose={() => { asked.value = null; }}>
+        <Dialog
+          title={`Kill process ${asked.value.pid}?`}
+          onClose={() => {
+            asked.value = null;
+          }}
+        >
           <pre>{shownName(asked.value.command)}</pre>
           <p class="muted">What it has not saved is lost. Its session can be resumed.</p>
           <div class="actions">
-            <button type="button" autoFocus onClick={() => { asked.value = null; }}>
+            <button
+              type="button"
+              autoFocus
+              onClick={() => {
+                asked.value = null;
+              }}
+            >
               Cancel
             </button>
             <button type="button" class="danger" onClick={() => asked.value && void kill(asked.value)}>

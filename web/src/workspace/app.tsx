@@ -12,7 +12,18 @@ import { toast } from "../ui/toast";
 import { Activity, ActivityPanel } from "./activity";
 import { AgentsPanel } from "./agents";
 import { Files } from "./files";
-import { closePane, front, moveSplit, PANEL_WORDS, PANELS, type PanelName, panes, share, showPanel, toggleSplit } from "./layout";
+import {
+  closePane,
+  front,
+  moveSplit,
+  PANEL_WORDS,
+  PANELS,
+  type PanelName,
+  panes,
+  share,
+  showPanel,
+  toggleSplit,
+} from "./layout";
 import { type Command, Palette } from "./palette";
 import { FileView } from "./show";
 import { StatusChips } from "./status";
@@ -65,7 +76,13 @@ function FilesPanel({ space }: { space: Workspace }) {
   const path = space.openPath.value;
   return (
     <div class={`files-panel ${path ? "has-file" : ""}`}>
-      <Tree addresses={space.addresses} files={space.files} uploads={space.uploads} open={path} onOpen={space.open} />
+      <Tree
+        addresses={space.addresses}
+        files={space.files}
+        uploads={space.uploads}
+        open={path}
+        onOpen={space.open}
+      />
       <div class="files-open">
         {path ? (
           <FileView
@@ -157,7 +174,12 @@ function Panes({ space }: { space: Workspace }) {
       }}
     >
       {second && (
-        <IconButton icon="close" class="pane-close" label={`Close ${PANEL_WORDS[name].title}`} onClick={() => closePane(index)} />
+        <IconButton
+          icon="close"
+          class="pane-close"
+          label={`Close ${PANEL_WORDS[name].title}`}
+          onClick={() => closePane(index)}
+        />
       )}
       <Panel space={space} name={name} />
     </div>
@@ -211,8 +233,14 @@ function commandsOf(space: Workspace): Command[] {
     { title: "One or two panes", run: toggleSplit },
     { title: "Dark or light colours", run: nextTheme },
     { title: "Download everything as a zip", run: () => location.assign(space.addresses.archive()) },
-    { title: "Terminal on its own page", run: () => window.open(space.addresses.terminal(), "_blank", "noopener") },
-    { title: "Browser on its own page", run: () => window.open(space.addresses.browser(), "_blank", "noopener") },
+    {
+      title: "Terminal on its own page",
+      run: () => window.open(space.addresses.terminal(), "_blank", "noopener"),
+    },
+    {
+      title: "Browser on its own page",
+      run: () => window.open(space.addresses.browser(), "_blank", "noopener"),
+    },
     ...space.files.known().map((e) => ({ title: e.path, run: () => space.open(e.path) })),
   ];
 }
@@ -239,14 +267,33 @@ export function App({ page }: { page: PageData }) {
         <h1 class="cut">{page.chat}</h1>
         <span class="grow" />
         <StatusChips addresses={space.addresses} />
-        <IconButton icon="search" label="Go to (Ctrl+K)" onClick={() => { palette.value = true; }} />
-        <IconButton icon="split" label="One or two panes" class="wide-only" pressed={panes.value.length === 2} onClick={toggleSplit} />
+        <IconButton
+          icon="search"
+          label="Go to (Ctrl+K)"
+          onClick={() => {
+            palette.value = true;
+          }}
+        />
+        <IconButton
+          icon="split"
+          label="One or two panes"
+          class="wide-only"
+          pressed={panes.value.length === 2}
+          onClick={toggleSplit}
+        />
         <ThemeButton />
       </header>
       <Rail />
       <Panes space={space} />
       {over && <div class="drop-here">Drop to upload to this chat</div>}
-      {palette.value && <Palette commands={commandsOf(space)} onClose={() => { palette.value = false; }} />}
+      {palette.value && (
+        <Palette
+          commands={commandsOf(space)}
+          onClose={() => {
+            palette.value = false;
+          }}
+        />
+      )}
     </div>
   );
 }

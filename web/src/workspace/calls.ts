@@ -11,7 +11,14 @@ export type ActivityEvent =
       at?: number;
     }
   | { type: "output"; id: string; text: string }
-  | { type: "end"; id: string; seconds?: number; exit_code?: number | null; error?: boolean; result?: string };
+  | {
+      type: "end";
+      id: string;
+      seconds?: number;
+      exit_code?: number | null;
+      error?: boolean;
+      result?: string;
+    };
 
 export interface Call {
   id: string;
@@ -70,12 +77,17 @@ export function parseEvent(text: string): ActivityEvent | null {
   }
 }
 
-const text = (value: unknown): string => (typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value));
+const text = (value: unknown): string =>
+  typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
 
 /** The one line that says what a call does. */
 export function gist(call: Call): string {
   const a = call.arguments;
-  return text(a.command ?? a.path ?? a.prompt ?? "").split("\n")[0]?.slice(0, 200) ?? "";
+  return (
+    text(a.command ?? a.path ?? a.prompt ?? "")
+      .split("\n")[0]
+      ?.slice(0, 200) ?? ""
+  );
 }
 
 export interface DiffLine {
@@ -85,12 +97,13 @@ export interface DiffLine {
 
 /** An edit as lines: what both ends share is shown once. */
 export function diffOf(before: string, after: string): DiffLine[] {
-  const old = before.split("\n");
+  const old = before === "" ? [] : before.split("\n");
   const now = after.split("\n");
   let head = 0;
   while (head < old.length && head < now.length && old[head] === now[head]) head += 1;
   let tail = 0;
-  while (tail < old.length - head && tail < now.length - head && old.at(-1 - tail) === now.at(-1 - tail)) tail += 1;
+  while (tail < old.length - head && tail < now.length - head && old.at(-1 - tail) === now.at(-1 - tail))
+    tail += 1;
   const line = (sign: DiffLine["sign"]) => (value: string) => ({ sign, text: value });
   return [
     ...old.slice(0, head).map(line(" ")),
@@ -105,7 +118,10 @@ export function asMarkdown(calls: readonly Call[]): string {
     .map((call) => {
       const head = `## ${call.tool}: ${call.description || gist(call)}`;
       const fence = "`".repeat(Math.max(3, ...[...call.output.matchAll(/`+/g)].map((m) => m[0].length + 1)));
-      const end = call.state === "running" ? "running" : `${call.state}${call.seconds === null ? "" : `, ${call.seconds} s`}`;
+      const end =
+        call.state === "running"
+          ? "running"
+          : `${call.state}${call.seconds === null ? "" : `, ${call.seconds} s`}`;
       return `${head}\n\n${end}\n${call.output ? `\n${fence}\n${call.output}\n${fence}\n` : ""}`;
     })
     .join("\n");

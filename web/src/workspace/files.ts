@@ -48,7 +48,8 @@ export function pathOf(entry: ListedEntry, folder: string): string {
 export function sorted(entries: Entry[]): Entry[] {
   const order = new Intl.Collator(undefined, { numeric: true });
   return entries.toSorted(
-    (a, b) => Number(b.kind === "directory") - Number(a.kind === "directory") || order.compare(a.name, b.name),
+    (a, b) =>
+      Number(b.kind === "directory") - Number(a.kind === "directory") || order.compare(a.name, b.name),
   );
 }
 

@@ -18,7 +18,8 @@ export function ViewerFrame(props: {
 
   useEffect(() => {
     const undo: (() => void)[] = [];
-    const say = (message: ToViewer, transfer: Transferable[] = []) => port.current?.postMessage(message, transfer);
+    const say = (message: ToViewer, transfer: Transferable[] = []) =>
+      port.current?.postMessage(message, transfer);
     const feed = () => {
       // A copy goes over: the page keeps its own, to show the file again.
       const bytes = latest.current.show.bytes.slice(0);

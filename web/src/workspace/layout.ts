@@ -26,7 +26,11 @@ export const share = stored("share", 0.5, isNumber);
 export const front = signal(0);
 
 /** A panel is on the screen once: choosing one that is already there only brings it to the front. */
-export function choose(all: readonly PanelName[], at: number, name: PanelName): { panes: PanelName[]; front: number } {
+export function choose(
+  all: readonly PanelName[],
+  at: number,
+  name: PanelName,
+): { panes: PanelName[]; front: number } {
   const there = all.indexOf(name);
   if (there >= 0) return { panes: [...all], front: there };
   const index = Math.min(at, all.length - 1);

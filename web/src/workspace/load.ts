@@ -13,8 +13,12 @@ export interface Loaded {
 }
 
 /** Whole size from an answer to a range request. */
-export function sizeOf(response: { status: number; headers: { get(name: string): string | null } }): number | null {
-  const whole = response.status === 206 ? /\/(\d+)$/.exec(response.headers.get("content-range") ?? "")?.[1] : null;
+export function sizeOf(response: {
+  status: number;
+  headers: { get(name: string): string | null };
+}): number | null {
+  const whole =
+    response.status === 206 ? /\/(\d+)$/.exec(response.headers.get("content-range") ?? "")?.[1] : null;
   const told = whole ?? (response.status === 200 ? response.headers.get("content-length") : null);
   return told ? Number(told) : null;
 }

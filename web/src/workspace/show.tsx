@@ -5,10 +5,10 @@ import { bytes, shownName } from "../common/format";
 import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../common/kinds";
 import type { Addresses } from "../common/page";
 import { chatPath } from "../common/sandbox";
-import type { Show } from "../viewer/messages";
 import { Icon } from "../ui/icon";
 import { Empty, IconButton } from "../ui/parts";
 import { offerLink } from "../ui/toast";
+import type { Show } from "../viewer/messages";
 import { ViewerFrame } from "./frame";
 import { load } from "./load";
 
@@ -53,7 +53,8 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
         show.value = { type: "show", name, base: addresses.raw(path), ...file };
       },
       (error: unknown) => {
-        if (!stop.signal.aborted) problem.value = error instanceof Error ? error.message : "The file could not be read.";
+        if (!stop.signal.aborted)
+          problem.value = error instanceof Error ? error.message : "The file could not be read.";
       },
     );
     return () => stop.abort();
@@ -102,9 +103,23 @@ function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSiz
   }
   if (!asText && kind && SHOWN_BY_BROWSER.has(kind)) {
     const source = addresses.file(path);
-    if (kind === "audio") return <div class="file-media"><audio controls src={source} aria-label={name} /></div>;
-    if (kind === "video") return <div class="file-media"><video controls src={source} aria-label={name} /></div>;
-    return <div class="file-media picture"><img src={source} alt={name} /></div>;
+    if (kind === "audio")
+      return (
+        <div class="file-media">
+          <audio controls src={source} aria-label={name} />
+        </div>
+      );
+    if (kind === "video")
+      return (
+        <div class="file-media">
+          <video controls src={source} aria-label={name} />
+        </div>
+      );
+    return (
+      <div class="file-media picture">
+        <img src={source} alt={name} />
+      </div>
+    );
   }
   return <Framed {...props} />;
 }
@@ -125,12 +140,16 @@ export function FileView(props: FileProps & { embed: boolean; onClose?: () => vo
     <section class="file-view" aria-label={`File ${shownName(name)}`}>
       {!props.embed && (
         <header class="bar">
-          {props.onClose && <IconButton icon="back" label="Close the file" onClick={props.onClose} class="phone-only" />}
+          {props.onClose && (
+            <IconButton icon="back" label="Close the file" onClick={props.onClose} class="phone-only" />
+          )}
           <Icon name="file" class="wide-only" />
           <h2 class="cut" title={shownName(path)}>
             {shownName(name)}
           </h2>
-          <span class="muted wide-only">{size.value === null ? ending(name).toUpperCase() : bytes(size.value)}</span>
+          <span class="muted wide-only">
+            {size.value === null ? ending(name).toUpperCase() : bytes(size.value)}
+          </span>
           <span class="grow" />
           {source && (
             <button
@@ -151,10 +170,18 @@ export function FileView(props: FileProps & { embed: boolean; onClose?: () => vo
               round.value += 1;
             }}
           />
-          <a class="button plain" href={addresses.download(path)} download aria-label="Download" title="Download">
+          <a
+            class="button plain"
+            href={addresses.download(path)}
+            download
+            aria-label="Download"
+            title="Download"
+          >
             <Icon name="download" />
           </a>
-          {props.onClose && <IconButton icon="close" label="Close the file" onClick={props.onClose} class="wide-only" />}
+          {props.onClose && (
+            <IconButton icon="close" label="Close the file" onClick={props.onClose} class="wide-only" />
+          )}
         </header>
       )}
       <div class="file-body" key={`${path}\n${round.value}\n${asText.value}`}>

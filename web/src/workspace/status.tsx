@@ -43,7 +43,9 @@ export function StatusChips({ addresses }: { addresses: Addresses }) {
     <div class="chips wide-only" role="status" aria-label="What runs in the sandbox">
       {chip("Browser", browser)}
       {chip("Terminal", terminal)}
-      {agents !== null && <span class={`chip ${agents ? "ok" : ""}`}>{agents === 1 ? "1 agent" : `${agents} agents`}</span>}
+      {agents !== null && (
+        <span class={`chip ${agents ? "ok" : ""}`}>{agents === 1 ? "1 agent" : `${agents} agents`}</span>
+      )}
     </div>
   );
 }

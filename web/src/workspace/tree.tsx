@@ -1,5 +1,6 @@
 /** The files panel: the tree, what is being uploaded, and the file that is open. */
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { bytes, moment, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
@@ -50,7 +51,11 @@ function Row(props: RowProps) {
         <Row {...props} key={child.path} entry={child} level={level + 1} />
       ))}
       {expanded && below?.length === 0 && (
-        <p class="muted tree-empty" style={{ "padding-inline-start": `${30 + level * 14}px` }}>
+        <p
+          class="muted tree-empty"
+          role="presentation"
+          style={{ "padding-inline-start": `${30 + level * 14}px` }}
+        >
           Empty
         </p>
       )}
@@ -73,7 +78,27 @@ function onTreeKey(event: KeyboardEvent): void {
   event.preventDefault();
 }
 
-const STATE_WORDS = { waiting: "waiting", sending: "", done: "done", cancelled: "cancelled", failed: "failed" };
+function Branch(props: {
+  title: string;
+  entries: Entry[];
+  empty: string;
+  row: (entry: Entry) => ComponentChildren;
+}) {
+  if (!props.entries.length) return <p class="muted tree-empty">{props.empty}</p>;
+  return (
+    <div role="tree" aria-label={props.title} onKeyDown={onTreeKey}>
+      {props.entries.map(props.row)}
+    </div>
+  );
+}
+
+const STATE_WORDS = {
+  waiting: "waiting",
+  sending: "",
+  done: "done",
+  cancelled: "cancelled",
+  failed: "failed",
+};
 
 function UploadRow({ upload, uploads }: { upload: Upload; uploads: Uploads }) {
   const state = upload.state.value;
@@ -84,9 +109,13 @@ function UploadRow({ upload, uploads }: { upload: Upload; uploads: Uploads }) {
         {shownName(upload.name)}
       </span>
       <span class={state === "failed" ? "bad" : "muted"} title={upload.problem.value}>
-        {state === "sending" ? `${Math.floor(upload.share.value * 100)} %` : upload.problem.value || STATE_WORDS[state]}
+        {state === "sending"
+          ? `${Math.floor(upload.share.value * 100)} %`
+          : upload.problem.value || STATE_WORDS[state]}
       </span>
-      {running && <IconButton icon="close" label={`Cancel ${upload.name}`} onClick={() => uploads.cancel(upload)} />}
+      {running && (
+        <IconButton icon="close" label={`Cancel ${upload.name}`} onClick={() => uploads.cancel(upload)} />
+      )}
       {state === "sending" && <progress value={upload.share.value} aria-label={`Upload of ${upload.name}`} />}
     </li>
   );
@@ -108,9 +137,21 @@ export function Tree(props: {
     return () => removeEventListener("focus", onFocus);
   }, [files]);
   const wanted = filter.value.trim().toLowerCase();
-  const found = wanted ? files.known().filter((e) => e.path.toLowerCase().includes(wanted)).slice(0, 200) : [];
+  const found = wanted
+    ? files
+        .known()
+        .filter((e) => e.path.toLowerCase().includes(wanted))
+        .slice(0, 200)
+    : [];
   const row = (entry: Entry) => (
-    <Row key={entry.root + entry.path} files={files} entry={entry} level={1} open={props.open} onOpen={props.onOpen} />
+    <Row
+      key={entry.root + entry.path}
+      files={files}
+      entry={entry}
+      level={1}
+      open={props.open}
+      onOpen={props.onOpen}
+    />
   );
   return (
     <section class="tree" aria-label="Files">
@@ -154,19 +195,27 @@ export function Tree(props: {
           {files.problem.value}
         </p>
       )}
-      <div class="tree-rows" role="tree" aria-label="Files of the chat" onKeyDown={onTreeKey}>
-        {wanted && found.map(row)}
-        {wanted && !found.length && <p class="muted tree-empty">No file that was seen has this in its name.</p>}
-        {!wanted &&
+      <div class="tree-rows">
+        {wanted ? (
+          <Branch
+            title="Files found"
+            entries={found}
+            empty="No file that was seen has this in its name."
+            row={row}
+          />
+        ) : (
           ROOTS.map((root) => (
-            <div key={root} role="group" aria-label={ROOT_WORDS[root].title}>
+            <div key={root}>
               <h3>{ROOT_WORDS[root].title}</h3>
-              {files.top(root).map(row)}
-              {!files.top(root).length && (
-                <p class="muted tree-empty">{files.loading.value ? "Loading…" : ROOT_WORDS[root].empty}</p>
-              )}
+              <Branch
+                title={ROOT_WORDS[root].title}
+                entries={files.top(root)}
+                empty={files.loading.value ? "Loading…" : ROOT_WORDS[root].empty}
+                row={row}
+              />
             </div>
-          ))}
+          ))
+        )}
       </div>
       {uploads.all.value.length > 0 && (
         <div class="uploads">
@@ -186,4 +235,3 @@ export function Tree(props: {
     </section>
   );
 }
-

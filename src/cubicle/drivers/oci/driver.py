@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from cubicle.drivers.oci import cleaning, disk, guests, host, runtimes, sockets
+from cubicle.drivers.oci import captive, cleaning, disk, guests, host, runtimes, sockets
 from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.disk import DiskMode
@@ -49,6 +49,7 @@ class OciDriver:
         limits: Limits = _DEFAULT_LIMITS,
         runtime: str = "",
         run_dir: Path = RUN_DIR,
+        captive: bool = False,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
@@ -58,12 +59,18 @@ class OciDriver:
         self._image = image
         self._limits = limits
         self._wanted_runtime = runtime
+        self._wants_captive = captive
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._starting: set[str] = set()
         self._watch: asyncio.Task[None] | None = None
         self._lock: int | None = None
         self.runtime: Runtime
         self._assembly: Assembly
+
+    @property
+    def captive(self) -> bool:
+        """Whether new sandboxes get a network that leads to the egress door; gVisor has one of its own make."""
+        return self._wants_captive and self.runtime.hands_over and captive.available()
 
     @property
     def disk_mode(self) -> DiskMode:
@@ -161,6 +168,8 @@ class OciDriver:
         finally:
             ready.close()
         run = await in_thread(self._assembly.settle, home, self.runtime.name)
+        if self.captive and (problem := await in_thread(captive.capture, run.process.pid)):
+            log.warning("sandbox %s has no captive network: %s", home.name, problem)
         if not self.runtime.hands_over:
             await self._find_socket(home, run.process)
 

@@ -19,9 +19,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import platform
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -38,6 +40,9 @@ SUBUID_COUNT = 65536
 
 LAYOUT = 1
 """Part of every hash: raised when the builder itself makes something else out of the same inputs."""
+
+
+_YOUNG_SECONDS = 86400.0
 
 
 class ImageError(Unusable):
@@ -226,6 +231,31 @@ class ImageStore:
             base.folder.rename(grave / "old")
             shutil.rmtree(grave)
         return gone
+
+    def settle(self, data_dir: Path, in_use: Collection[str]) -> list[Base]:
+        """Note which images the service of this data folder uses, and collect those that no service uses.
+
+        Services share the folder of images, so each leaves a note; the note of one whose data is gone counts no more.
+        """
+        notes = self.folder / "users"
+        notes.mkdir(parents=True, exist_ok=True)
+        own = notes / hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
+        fresh = own.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"data_dir": str(data_dir.resolve()), "images": sorted(in_use)}))
+        fresh.rename(own)
+        used: set[str] = set()
+        for note in notes.iterdir():
+            try:
+                fields = json.loads(note.read_text())
+                alive, images = Path(fields["data_dir"]).is_dir(), set(fields["images"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if alive:
+                used |= images
+            else:
+                note.unlink(missing_ok=True)
+        young = {base.digest for base in self.built() if base.folder.stat().st_mtime > time.time() - _YOUNG_SECONDS}
+        return self.collect(used | young)
 
     @property
     def _building(self) -> Path:

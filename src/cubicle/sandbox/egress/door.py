@@ -15,7 +15,11 @@ from cubicle.rules.egress import Policy
 from cubicle.sandbox.egress.authority import Authority
 from cubicle.sandbox.egress.dialler import Dialler, Resolve, Resolver
 from cubicle.sandbox.egress.environment import (
+    CAPTIVE_PORT,
     HTTP_PORT,
+    NAMES_PORT,
+    RESOLVER,
+    RESOLVER_FILE,
     SOCKS_PORT,
     TRUST_FILE,
     proxy_environment,
@@ -32,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _SYSTEM_TRUST = "/etc/ssl/certs/ca-certificates.crt"
 _LARGEST_TRUST = 4 * 1024 * 1024
-_MOST_ALLOWANCES = 100_000
+_MOST_ALLOWANCES = 10_000
 
 
 class EgressDoor:
@@ -47,6 +51,7 @@ class EgressDoor:
         limits: Limits | None = None,
         resolve: Resolve | None = None,
         trust: ssl.SSLContext | None = None,
+        captive: Callable[[], bool] = lambda: False,
     ) -> None:
         self._rulebook = Rulebook(rules_file, policy)
         self._limits = limits or Limits()
@@ -54,6 +59,7 @@ class EgressDoor:
         self._dialler = Dialler(resolve or self._resolver, self._limits.connect)
         self._authority = Authority(folder)
         self._trust = trust
+        self._captive = captive
         self._interception: Interception | None = None
         self._allowances: dict[str, Allowance] = {}
 
@@ -81,11 +87,22 @@ class EgressDoor:
             machine.environment |= proxy_environment(port)
             if self._interception is not None and await self._plant(machine):
                 machine.environment |= trust_environment()
+            if self._captive():
+                await self._capture(stack, machine, gate)
             yield
+
+    async def _capture(self, stack: AsyncExitStack, machine: Machine, gate: Gate) -> None:
+        """Serve programs that ignore the variables: those whom the driver redirects, and the names they look up."""
+        try:
+            await stack.enter_async_context(machine.listen(CAPTIVE_PORT, gate.serve_captive, origin=True))
+            await stack.enter_async_context(machine.listen(NAMES_PORT, gate.serve_names))
+            await machine.write(RESOLVER_FILE, RESOLVER.encode(), as_root=True)
+        except* MachineError as errors:
+            log.warning("programs that ignore proxies find no network in a sandbox: %s", errors.exceptions)
 
     def _allowance(self, chat: Chat) -> Allowance:
         if len(self._allowances) > _MOST_ALLOWANCES:
-            self._allowances = {key: kept for key, kept in self._allowances.items() if kept.connections or kept.bytes}
+            self._allowances = {key: kept for key, kept in self._allowances.items() if not kept.forgettable}
         return self._allowances.setdefault(chat.digest, Allowance())
 
     async def _plant(self, machine: Machine) -> bool:

@@ -6,18 +6,20 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address
 
-from cubicle.rules.addresses import Address
 from cubicle.rules.chats import Chat
-from cubicle.rules.egress import Policy, Request, Target, Verdict, terminates
+from cubicle.rules.egress import BadTarget, Policy, Request, Scheme, Target, Verdict, terminates
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.egress import socks
 from cubicle.sandbox.egress.audit import Event, Trail
 from cubicle.sandbox.egress.dialler import Denied, Dialler, Refused
 from cubicle.sandbox.egress.http import HttpSide
 from cubicle.sandbox.egress.meter import Allowance, Meter, Spent
+from cubicle.sandbox.egress.names import RANGE, BadQuery, Names
 from cubicle.sandbox.egress.pipe import Inside, Outside
 from cubicle.sandbox.egress.relay import Idle, relay
 from cubicle.sandbox.egress.rulebook import Rulebook
@@ -27,12 +29,18 @@ from cubicle.sandbox.stream import Stream
 log = logging.getLogger(__name__)
 
 
+_HTTP = 80
+_NONSENSE = (socks.BadHandshake, BadQuery, BadTarget)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds that the door waits."""
 
     connect: float = 15.0
     idle: float = 600.0
+    silent: float = 60.0
+    """As idle, once the caller has closed its side."""
     handshake: float = 20.0
 
 
@@ -42,7 +50,8 @@ class Way:
 
     pipe: Outside
     verdict: Verdict
-    address: Address
+    hurry: Callable[[], None]
+    """Call it when the caller falls silent: one that was killed looks like one that waits for the answer."""
 
 
 class Gate:
@@ -63,18 +72,30 @@ class Gate:
         self._rulebook = rulebook
         self._dialler = dialler
         self._allowance = allowance
+        self._names = Names()
 
     async def policy(self) -> Policy:
         return await self._rulebook.policy(self.chat)
 
     async def serve(self, stream: Stream) -> None:
-        """One caller, from its first byte to its last."""
-        inside = Inside(stream)
+        """One caller that knows the door, from its first byte to its last."""
+        await self._attend(Inside(stream), self._serve)
+
+    async def serve_captive(self, stream: Stream) -> None:
+        """One caller that does not, and was redirected here."""
+        if stream.origin is not None:
+            await self._attend(Inside(stream), partial(self._captive, stream.origin))
+
+    async def serve_names(self, stream: Stream) -> None:
+        """One caller that looks names up."""
+        await self._attend(Inside(stream), self._answer_names)
+
+    async def _attend(self, inside: Inside, work: Callable[[Inside], Awaitable[None]]) -> None:
         self._allowance.connections += 1
         try:
-            await self._serve(inside)
+            await work(inside)
             await inside.linger()
-        except (OSError, EOFError, TimeoutError, Spent, SandboxError, socks.BadHandshake):
+        except (OSError, EOFError, TimeoutError, Spent, SandboxError, *_NONSENSE):
             pass  # one side went away or must go; what it was is in the audit
         except Exception:
             log.exception("the egress door failed for one caller", extra={"chat": self.chat.id})
@@ -89,6 +110,24 @@ class Gate:
             await self._socks(inside)
         else:
             await HttpSide(self, inside).serve()
+
+    async def _captive(self, origin: tuple[str, int], inside: Inside) -> None:
+        address, port = origin
+        target = Target.parse(address, port)
+        if isinstance(target.literal, IPv4Address) and target.literal in RANGE:
+            target = Target.parse(self._names.name(target.literal) or "forgotten.invalid", port)
+        if port == _HTTP:
+            await HttpSide(self, inside, target, Scheme.HTTP, "captive").serve()
+            return
+        with suppress(Refused):  # there is no way to tell it in words
+            await self.tunnel(inside, target, "captive", _nothing)
+
+    async def _answer_names(self, inside: Inside) -> None:
+        while True:
+            async with asyncio.timeout(self.limits.handshake):
+                query = await inside.exactly(int.from_bytes(await inside.exactly(2), "big"))
+            answer = self._names.answer(query)
+            await inside.write(len(answer).to_bytes(2, "big") + answer)
 
     async def _socks(self, inside: Inside) -> None:
         async with asyncio.timeout(self.limits.handshake):
@@ -108,12 +147,12 @@ class Gate:
             await connected()
             async with asyncio.timeout(self.limits.handshake):
                 secured = await self.interception.accept(inside, target)
-            await HttpSide(self, secured, target).serve()
+            await HttpSide(self, secured, target, Scheme.HTTPS, "https").serve()
             await secured.write_eof()
             return
         async with self.way(policy, Request(target), door) as way:
             await connected()
-            await relay(inside, way.pipe)
+            await relay(inside, way.pipe, way.hurry)
 
     @asynccontextmanager
     async def way(self, policy: Policy, request: Request, door: str) -> AsyncIterator[Way]:
@@ -137,9 +176,9 @@ class Gate:
         try:
             with sock:
                 async with idle.watch():
-                    yield Way(Outside(sock, meter), verdict, address)
+                    yield Way(Outside(sock, meter), verdict, partial(idle.hurry, self.limits.silent))
         except TimeoutError:
-            reason = f"nothing moved for {self.limits.idle:g} s"
+            reason = "nothing moved for too long"
             raise
         except Spent:
             reason = "the chat used up its bytes for the day"
@@ -165,3 +204,7 @@ class Gate:
         if reason:
             trail.record(Event.DENIED, rule="limits", reason=reason)
             raise Denied(Verdict(False, "limits", reason))
+
+
+async def _nothing() -> None:
+    """A caller that was redirected believes that it is connected already."""

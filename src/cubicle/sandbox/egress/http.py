@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cubicle.sandbox.egress.gate import Gate, Way
 
 _LARGEST_HEAD = 64 * 1024
+_HEAD_PIECE = 16 * 1024
 _HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate", b"upgrade"}
 )
@@ -33,13 +34,16 @@ class BadRequest(Exception):
 
 
 class HttpSide:
-    """One caller that speaks HTTP; with a target, the caller is inside TLS to that target."""
+    """One caller that speaks HTTP: to the door, or, with a target, to that target as far as it knows."""
 
-    def __init__(self, gate: Gate, caller: Pipe, inner: Target | None = None) -> None:
+    def __init__(
+        self, gate: Gate, caller: Pipe, inner: Target | None = None, scheme: Scheme = Scheme.HTTP, door: str = "http"
+    ) -> None:
         self._gate = gate
         self._caller = caller
         self._inner = inner
-        self._door = "http" if inner is None else "https"
+        self._scheme = scheme
+        self._door = door
         self._head_only = False
         self._conn = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
 
@@ -48,7 +52,7 @@ class HttpSide:
         while True:
             try:
                 async with asyncio.timeout(self._gate.limits.idle):
-                    request = await _next(self._conn, self._caller)
+                    request = await _next(self._conn, self._caller, _HEAD_PIECE)
                 if not isinstance(request, h11.Request):
                     return
                 self._head_only = request.method == b"HEAD"
@@ -89,8 +93,7 @@ class HttpSide:
         if target is None:
             await self._say(200, words.overview(policy))
             return
-        scheme = Scheme.HTTP if self._inner is None else Scheme.HTTPS
-        request = Request(target, scheme, head.method.decode("ascii"), path)
+        request = Request(target, self._scheme, head.method.decode("ascii"), path)
         try:
             async with self._gate.way(policy, request, self._door) as way:
                 try:
@@ -106,7 +109,7 @@ class HttpSide:
         """Target and path of a request; no target if the door itself is meant."""
         text = head.target.decode("ascii", "replace")
         if text.startswith("/") or text == "*":
-            if self._inner is not None:
+            if self._scheme is Scheme.HTTPS:
                 host = next((value for name, value in head.headers if name == b"host"), b"")
                 if _authority(host.decode("ascii", "replace"), 443) != self._inner:
                     raise BadRequest(f"This connection is to {self._inner}, and the Host header names another.", 421)
@@ -125,8 +128,10 @@ class HttpSide:
             assert self._gate.interception is not None
             outside = await self._gate.interception.connect(way.pipe, request.target, self._gate.limits.connect)
         conn = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LARGEST_HEAD)
-        await outside.write(conn.send(_outgoing(head, request, way.verdict.inject)) or b"")
-        body = asyncio.ensure_future(self._send_body(conn, outside))
+        captive = self._inner is not None and self._scheme is Scheme.HTTP
+        outgoing = _outgoing(head, request, way.verdict.inject, keep_host=captive)
+        await outside.write(conn.send(outgoing) or b"")
+        body = asyncio.ensure_future(self._send_body(conn, outside, way.hurry))
         try:
             upgraded = await _either(self._receive_answer(conn, outside), body)
         finally:
@@ -135,16 +140,20 @@ class HttpSide:
         if upgraded:
             await outside.write(self._conn.trailing_data[0])
             await self._caller.write(conn.trailing_data[0])
-            await relay(self._caller, outside)
+            await relay(self._caller, outside, way.hurry)
 
-    async def _send_body(self, conn: h11.Connection, outside: Pipe) -> None:
+    async def _send_body(self, conn: h11.Connection, outside: Pipe, on_silence: Callable[[], None]) -> None:
         while True:
             event = await _next(self._conn, self._caller)
             if not isinstance(event, h11.Data | h11.EndOfMessage):
                 return
             await outside.write(conn.send(event) or b"")
             if isinstance(event, h11.EndOfMessage):
-                return
+                break
+        data = await self._caller.read(_HEAD_PIECE)
+        self._conn.receive_data(data)
+        if not data:
+            on_silence()
 
     async def _receive_answer(self, conn: h11.Connection, outside: Pipe) -> bool:
         """True when the server and the caller go on in another protocol."""
@@ -196,12 +205,12 @@ class HttpSide:
             await self._caller.write(data)
 
 
-async def _next(conn: h11.Connection, pipe: Pipe) -> Any:
+async def _next(conn: h11.Connection, pipe: Pipe, most: int = CHUNK) -> Any:
     while True:
         event = conn.next_event()
         if event is not h11.NEED_DATA:
             return event
-        conn.receive_data(await pipe.read(CHUNK))
+        conn.receive_data(await pipe.read(most))
 
 
 async def _either(answer: Coroutine[Any, Any, bool], body: asyncio.Future[None]) -> bool:
@@ -238,15 +247,21 @@ def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
     return [(n, v) for n, v in headers if n not in _HOP_BY_HOP and (n not in named or n in kept)]
 
 
-def _outgoing(head: h11.Request, request: Request, inject: tuple[tuple[str, str], ...]) -> h11.Request:
+def _outgoing(
+    head: h11.Request, request: Request, inject: tuple[tuple[str, str], ...], *, keep_host: bool
+) -> h11.Request:
     """The request as the server gets it, with what the rule adds in place of whatever the sandbox sent."""
     target = request.target
     host = target.host if ":" not in target.host else f"[{target.host}]"
     if target.port != (80 if request.scheme is Scheme.HTTP else 443):
         host += f":{target.port}"
+    if keep_host:
+        host = next((value.decode("latin-1") for name, value in head.headers if name == b"host"), host)
     replaced = {b"host", *(name.lower().encode() for name, _ in inject)}
     headers = [(n, v) for n, v in _end_to_end(head.headers) if n not in replaced]
     upgrade = next((v for n, v in head.headers if n == b"upgrade"), None)
     headers += [(name.encode(), value.encode()) for name, value in inject]
     headers += [(b"Connection", b"close")] if upgrade is None else [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade)]
-    return h11.Request(method=head.method, target=request.path.encode(), headers=[(b"Host", host.encode()), *headers])
+    return h11.Request(
+        method=head.method, target=request.path.encode(), headers=[(b"Host", host.encode("latin-1")), *headers]
+    )

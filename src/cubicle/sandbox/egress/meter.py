@@ -30,6 +30,11 @@ class Allowance:
         if most and self.bytes > most:
             raise Spent
 
+    @property
+    def forgettable(self) -> bool:
+        """Nothing would be lost with it."""
+        return not self.connections and (not self.bytes or self._clock() - self._since >= _DAY)
+
     def spent(self, most: int) -> bool:
         return bool(most) and self.bytes >= most and self._clock() - self._since < _DAY
 

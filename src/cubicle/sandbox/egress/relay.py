@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from cubicle.sandbox.egress.pipe import CHUNK, Pipe
@@ -33,6 +33,13 @@ class Idle:
         """Something moved. It is only noted: to move a timer for every piece costs more than to pass it on."""
         self._moved = self._loop.time()
 
+    def hurry(self, seconds: float) -> None:
+        """Have less patience from now on."""
+        self._seconds = min(seconds, self._seconds)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(self._seconds, self._look)
+
     def _look(self) -> None:
         if self._loop.time() - self._moved >= self._seconds:
             self._limit.reschedule(self._loop.time())
@@ -40,11 +47,16 @@ class Idle:
             self._timer = self._loop.call_later(self._seconds / 2, self._look)
 
 
-async def relay(inside: Pipe, outside: Pipe) -> None:
-    """Both directions at once; raises what broke one of them."""
+async def relay(inside: Pipe, outside: Pipe, on_silence: Callable[[], None]) -> None:
+    """Both directions at once; raises what broke one of them. `on_silence`: the caller has no more to say."""
+
+    async def up() -> None:
+        await _pump(inside, outside)
+        on_silence()
+
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_pump(inside, outside))
+            group.create_task(up())
             group.create_task(_pump(outside, inside))
     except ExceptionGroup as broken:
         raise broken.exceptions[0] from None

@@ -1,0 +1,2 @@
+export * from "playwright-core";
+export { default } from "playwright-core";

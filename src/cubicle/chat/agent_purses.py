@@ -1,0 +1,100 @@
+"""What the coding agents of each chat have spent, and whether they may spend more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from cubicle.rules.chats import Chat
+from cubicle.rules.spending import Usage, price
+from cubicle.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one chat, for as long as it exists; 0 is no limit."""
+
+    dollars: float = 0
+    requests: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(settings.sub_agent_budget_usd, settings.sub_agent_max_requests, settings.sub_agent_max_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    dollars: float = 0
+    requests: int = 0
+    tokens: int = 0
+
+
+class OutOfBudget(Exception):
+    """The chat has spent what it may; the message says of what."""
+
+
+class Purses:
+    """One small file per chat, so that a restart forgives nothing."""
+
+    def __init__(self, folder: Path, limits: Limits, *, keep_days: float = 30) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._keep = keep_days * 86400
+        self._spent: dict[str, Spent] = {}
+        self._writing = asyncio.Lock()
+
+    def open(self) -> None:
+        """Make the folder; forget chats that are gone for longer than data is kept."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > self._keep:
+                    path.unlink()
+
+    async def spent(self, chat: Chat) -> Spent:
+        if chat.digest not in self._spent:
+            found = await asyncio.to_thread(self._read, chat.digest)
+            self._spent.setdefault(chat.digest, found)
+        return self._spent[chat.digest]
+
+    async def begin(self, chat: Chat) -> None:
+        """One more request; OutOfBudget when the chat has used up what it may."""
+        spent, limits = await self.spent(chat), self._limits
+        if limits.dollars and spent.dollars >= limits.dollars:
+            raise OutOfBudget(
+                f"The budget of this chat is spent: {spent.dollars:.2f} of {limits.dollars:.2f} USD "
+                f"(SUB_AGENT_BUDGET_USD)."
+            )
+        if limits.requests and spent.requests >= limits.requests:
+            raise OutOfBudget(f"This chat has made all its {limits.requests} model calls (SUB_AGENT_MAX_REQUESTS).")
+        if limits.tokens and spent.tokens >= limits.tokens:
+            raise OutOfBudget(f"This chat has used all its {limits.tokens} tokens (SUB_AGENT_MAX_TOKENS).")
+        self._spent[chat.digest] = replace(spent, requests=spent.requests + 1)
+
+    async def end(self, chat: Chat, model: str, usage: Usage) -> None:
+        """Count what a request used."""
+        spent = await self.spent(chat)
+        self._spent[chat.digest] = replace(
+            spent, dollars=spent.dollars + price(model, usage), tokens=spent.tokens + usage.tokens
+        )
+        async with self._writing:
+            await asyncio.to_thread(self._write, chat.digest, self._spent[chat.digest])
+
+    def _read(self, digest: str) -> Spent:
+        try:
+            fields = json.loads((self._folder / digest).read_text())
+            return Spent(float(fields["dollars"]), int(fields["requests"]), int(fields["tokens"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return Spent()
+
+    def _write(self, digest: str, spent: Spent) -> None:
+        fresh = self._folder / f".{digest}.{os.getpid()}"
+        fresh.write_text(json.dumps(asdict(spent)))
+        fresh.rename(self._folder / digest)

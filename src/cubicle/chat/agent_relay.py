@@ -1,0 +1,203 @@
+"""The way out for coding agents: they call a loopback port of their sandbox, and the service adds the key.
+
+An agent holds a pass, not a key. The service answers only calls on its list, sends them only where the settings say,
+and counts what they cost. So neither the sandbox nor a caller's header ever decides where a credential goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
+from urllib.parse import parse_qsl, urlencode
+
+import anyio
+import h11
+import httpx
+
+from cubicle.chat.agent_apis import Api
+from cubicle.chat.agent_purses import OutOfBudget, Purses
+from cubicle.chat.agent_wire import BadRequest, Wire
+from cubicle.chat.mcp_servers import McpServers
+from cubicle.rules.callers import Headers, RawHeaders
+from cubicle.rules.chats import Chat
+from cubicle.rules.passes import Pass, check
+from cubicle.rules.spending import Meter
+from cubicle.sandbox.line import MachineError
+from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.stream import Stream
+
+log = logging.getLogger(__name__)
+
+PORT = 3129
+ADDRESS = f"http://127.0.0.1:{PORT}"
+
+_AT_ONCE = 16
+_TIMEOUT = httpx.Timeout(600, connect=15, pool=60)
+_SENT = ("accept", "content-type", "user-agent", "last-event-id", "originator", "version", "session_id")
+_SENT_PREFIXES = ("anthropic-", "x-stainless-", "x-app", "x-claude-", "x-codex-", "openai-", "x-goog-api-c", "mcp-")
+_RETURNED = ("content-type", "cache-control", "retry-after", "retry-after-ms", "request-id", "x-request-id")
+_RETURNED_PREFIXES = ("anthropic-ratelimit-", "mcp-", "x-should-retry")
+
+Sent = list[tuple[str, str]]
+
+
+class Relay:
+    """Attends every machine in use (see `Fleet`)."""
+
+    def __init__(self, apis: Mapping[str, Api], servers: McpServers, purses: Purses, signing_key: bytes) -> None:
+        self._apis = apis
+        self._servers = servers
+        self._purses = purses
+        self._key = signing_key
+        self._web = httpx.AsyncClient(
+            timeout=_TIMEOUT, follow_redirects=False, limits=httpx.Limits(max_connections=256)
+        )
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._purses.open)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._web.aclose()
+
+    @asynccontextmanager
+    async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
+        """Listen in this machine for as long as it is in use."""
+        gate = anyio.Semaphore(_AT_ONCE)
+
+        async def serve(stream: Stream) -> None:
+            async with gate:
+                await self._serve(chat, stream)
+
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(machine.listen(PORT, serve))
+            except* MachineError as errors:
+                # The rest of the sandbox works without agents.
+                log.warning("agents of this sandbox cannot call out: %s", errors.exceptions, extra={"chat": chat.id})
+            yield
+
+    async def _serve(self, chat: Chat, stream: Stream) -> None:
+        wire = Wire(stream)
+        try:
+            while (request := await wire.request()) is not None:
+                await self._answer(chat, wire, request)
+                if not wire.heard.is_set():
+                    return
+        except BadRequest as error:
+            if wire.fresh:
+                await wire.refuse(400, "invalid_request_error", str(error))
+
+    async def _answer(self, chat: Chat, wire: Wire, request: h11.Request) -> None:
+        """Find out who asks for what, then forward it."""
+        headers = Headers(request.headers)
+        sent = _forwarded(request.headers, _SENT, _SENT_PREFIXES)
+        path, _, query = request.target.decode("latin-1").partition("?")
+        shown = _shown_pass(headers, query)
+        given = check(self._key, chat, shown, time.time()) if shown else None
+        if given is None:
+            await wire.refuse(401, "authentication_error", "This address serves the agents of this sandbox only.")
+            return
+        _, first, *rest = path.split("/", 2) if path.startswith("/") else ("", "", "")
+        inner, method = "/" + "".join(rest), request.method.decode()
+        if first == "mcp":
+            await self._forward_mcp(wire, given, inner.strip("/"), method, sent)
+        elif (api := self._apis.get(first)) is not None and api.allows(method, inner):
+            await self._forward_call(chat, wire, api, inner, query, method, sent)
+        else:
+            await wire.refuse(404, "not_found_error", "Agents may not make this call.")
+
+    async def _forward_mcp(self, wire: Wire, given: Pass, name: str, method: str, sent: Sent) -> None:
+        server = self._servers.find(name) if name in given.servers else None
+        if server is None or not server.url or method not in ("GET", "POST", "DELETE"):
+            await wire.refuse(404, "not_found_error", "This agent was not given an MCP server of this name.")
+            return
+        await self._exchange(wire, method, server.url, [*sent, *server.headers], None)
+
+    async def _forward_call(
+        self, chat: Chat, wire: Wire, api: Api, path: str, query: str, method: str, sent: Sent
+    ) -> None:
+        try:
+            await self._purses.begin(chat)
+        except OutOfBudget as error:
+            log.info("agent stopped: %s", error, extra={"chat": chat.id})
+            await wire.refuse(402, "billing_error", f"{error} Stop here and report what is done.")
+            return
+        kept = urlencode([(k, v) for k, v in parse_qsl(query) if k != "key"])
+        meter = Meter()
+        try:
+            url = f"{api.url}{path}{'?' + kept if kept else ''}"
+            await self._exchange(wire, method, url, [*sent, *api.headers], meter, api)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._purses.end(chat, meter.model, meter.finish())
+
+    async def _exchange(
+        self,
+        wire: Wire,
+        method: str,
+        url: str,
+        headers: Sent,
+        meter: Meter | None,
+        api: Api | None = None,
+    ) -> None:
+        """Send the request on and the answer back, both as they come; stop when either side is gone."""
+        headers = [*headers, ("accept-encoding", "identity")]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, wire, tasks.cancel_scope)
+            try:
+                body = wire.body()
+                async with self._web.stream(method, url, headers=headers, content=body) as answer:
+                    async for _ in body:
+                        pass  # answered before all of it was asked
+                    await self._pass_on(wire, answer, meter, api)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                log.warning("an agent's call failed: %s", type(error).__name__)
+                if not wire.fresh:
+                    wire.heard.clear()  # the answer breaks off here, and so must the connection
+                else:
+                    await wire.refuse(
+                        502, "api_error", "The service cannot reach this API. Its operator can mend that."
+                    )
+            tasks.cancel_scope.cancel()
+
+    async def _pass_on(self, wire: Wire, answer: httpx.Response, meter: Meter | None, api: Api | None) -> None:
+        if api is not None and answer.status_code in (401, 403):
+            # The answer may quote the key.
+            log.error("the key of the %s API is refused (%s)", api.name, api.keys)
+            message = f"The model's API refuses the key of this service; its operator must set {api.keys}."
+            await wire.refuse(answer.status_code, "authentication_error", message)
+            return
+        if meter is not None:
+            meter.streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
+        await wire.head(answer.status_code, _forwarded(answer.headers.raw, _RETURNED, _RETURNED_PREFIXES))
+        async for chunk in answer.aiter_bytes():
+            if meter is not None:
+                meter.feed(chunk)
+            if chunk:
+                await wire.data(chunk)
+        if meter is not None:
+            meter.whole = True
+        await wire.end()
+
+
+async def _watch(wire: Wire, scope: anyio.CancelScope) -> None:
+    await wire.hung_up()
+    scope.cancel()
+
+
+def _shown_pass(headers: Headers, query: str) -> str:
+    bearer = headers.get("authorization") or ""
+    found = bearer[7:] if bearer[:7].lower() == "bearer " else ""
+    asked = dict(parse_qsl(query)).get("key", "")
+    return found or headers.get("x-api-key") or headers.get("x-goog-api-key") or asked
+
+
+def _forwarded(raw: RawHeaders, names: tuple[str, ...], prefixes: tuple[str, ...]) -> Sent:
+    """The headers that may pass, of either direction."""
+    pairs = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw)
+    return [(name, value) for name, value in pairs if name in names or name.startswith(prefixes)]

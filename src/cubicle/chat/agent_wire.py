@@ -1,0 +1,109 @@
+"""HTTP as spoken to a program in the sandbox: h11 over a stream, bounded in size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+
+import h11
+
+from cubicle.sandbox.stream import Stream
+
+_MOST_HEAD = 64 * 1024
+_MOST_BODY = 64 * 1024**2
+_IDLE = 300.0
+_BODY_PAUSE = 60.0
+
+Headers = Iterable[tuple[str, str]]
+
+
+class BadRequest(Exception):
+    """What came is not a request that can be answered."""
+
+
+class Wire:
+    """The service's side of one connection."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST_HEAD)
+        self.heard = asyncio.Event()
+        """The whole request has been read."""
+
+    async def request(self) -> h11.Request | None:
+        """The next request, or None when the other side is done."""
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+        self.heard.clear()
+        if self._http.our_state is not h11.IDLE:
+            return None
+        event = await self._event(_IDLE)
+        return event if isinstance(event, h11.Request) else None
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The request's body. Raises BadRequest when it is too large or breaks off."""
+        size = 0
+        while True:
+            event = await self._event(_BODY_PAUSE)
+            if isinstance(event, h11.EndOfMessage):
+                self.heard.set()
+                return
+            if not isinstance(event, h11.Data):
+                raise BadRequest("The request broke off.")
+            size += len(event.data)
+            if size > _MOST_BODY:
+                raise BadRequest(f"A request may have {_MOST_BODY >> 20} MiB at most.")
+            yield bytes(event.data)
+
+    async def hung_up(self) -> None:
+        """Returns when the other side goes away while it waits for its answer."""
+        await self.heard.wait()
+        while data := await self._stream.read():
+            self._http.receive_data(data)
+
+    async def head(self, status: int, headers: Headers) -> None:
+        await self._send(h11.Response(status_code=status, headers=[*headers]))
+
+    async def data(self, chunk: bytes) -> None:
+        await self._send(h11.Data(data=chunk))
+
+    async def end(self) -> None:
+        await self._send(h11.EndOfMessage())
+
+    @property
+    def fresh(self) -> bool:
+        """Nothing of an answer has been sent."""
+        return self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE)
+
+    async def refuse(self, status: int, kind: str, message: str) -> None:
+        """An error in a form that every agent understands, as the last answer of this connection."""
+        error = {"type": kind, "message": message, "code": status, "status": kind.upper()}
+        body = json.dumps({"type": "error", "error": error}).encode()
+        again = ("x-should-retry", "false")  # what the service refuses, it refuses again
+        kind_of = ("content-type", "application/json")
+        await self.head(status, [kind_of, again, ("content-length", str(len(body))), ("connection", "close")])
+        await self.data(body)
+        await self.end()
+
+    async def _event(self, limit: float) -> h11.Event | None:
+        while True:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                raise BadRequest(str(error)) from None
+            if isinstance(event, h11.Event):
+                return event
+            if event is h11.PAUSED:
+                return None
+            if self._http.they_are_waiting_for_100_continue:
+                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            try:
+                async with asyncio.timeout(limit):
+                    self._http.receive_data(await self._stream.read())
+            except TimeoutError:
+                raise BadRequest("The request took too long.") from None
+
+    async def _send(self, event: h11.Event) -> None:
+        if data := self._http.send(event):
+            await self._stream.write(data)

@@ -1,0 +1,37 @@
+"""GET /api/chats/<chat>/events: what happens in a chat, as server-sent events that can be taken up again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from cubicle.chat.activity import Activity
+from cubicle.http_api.chats import chat_of
+from cubicle.rules.chats import Chat
+
+
+class ActivityRoutes:
+    """The stream behind the Activity panel."""
+
+    def __init__(self, activity: Activity) -> None:
+        self._activity = activity
+
+    def routes(self) -> list[Route]:
+        return [Route("/api/chats/{chat}/events", self.events, methods=["GET"])]
+
+    async def events(self, request: Request) -> Response:
+        after = request.headers.get("Last-Event-ID", "")[:64]
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._stream(chat_of(request), after), media_type="text/event-stream", headers=headers)
+
+    async def _stream(self, chat: Chat, after: str) -> AsyncIterator[str]:
+        yield "retry: 2000\n\n"
+        async for event in self._activity.follow(chat, after):
+            if event is None:
+                yield ": nothing new\n\n"
+            else:
+                yield f"id: {event.id}\ndata: {json.dumps(event.fields)}\n\n"

@@ -1,0 +1,76 @@
+"""The operator's table: /api/sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cubicle.http_api.chats import chat_of
+from cubicle.http_api.problems import refuse
+from cubicle.sandbox.berth import Overview
+from cubicle.sandbox.driver import SandboxError, State
+from cubicle.sandbox.fleet import Fleet
+
+_ASK_SECONDS = 3.0
+
+
+class OperatorRoutes:
+    """Every sandbox of the caller's tenant; stop it, or remove it with all that is in it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/sandboxes", self.listed, methods=["GET"]),
+            Route("/api/sandboxes/{chat}/stop", self.stop, methods=["POST"]),
+            Route("/api/sandboxes/{chat}", self.remove, methods=["DELETE"]),
+        ]
+
+    async def listed(self, request: Request) -> Response:
+        seen = [o for o in self._fleet.overview() if o.chat is not None and o.chat.tenant == request.state.tenant]
+        rows = await asyncio.gather(*(self._row(overview) for overview in seen))
+        running = sum(overview.state is State.RUNNING for overview in seen)
+        return JSONResponse({"sandboxes": rows, "totals": {"sandboxes": len(seen), "running": running}})
+
+    async def _row(self, overview: Overview) -> dict[str, Any]:
+        assert overview.chat is not None
+        row: dict[str, Any] = {
+            "chat": overview.chat.id,
+            "state": overview.state.value,
+            "reason": overview.reason,
+            "idle_seconds": round(overview.idle_seconds, 1),
+            "connections": overview.leases,
+        }
+        machine = self._fleet.live(overview.chat)
+        if machine is not None:
+            try:
+                async with asyncio.timeout(_ASK_SECONDS):
+                    stats = await machine.stats()
+            except (SandboxError, TimeoutError):
+                return row
+            total, free = stats.get("disk_total"), stats.get("disk_free")
+            row |= {
+                "age_seconds": stats.get("uptime"),
+                "cpu_seconds": stats.get("cpu_seconds"),
+                "memory_bytes": stats.get("memory"),
+                "disk_bytes": total - free if isinstance(total, int) and isinstance(free, int) else None,
+                "processes": stats.get("processes"),
+            }
+        return row
+
+    async def stop(self, request: Request) -> Response:
+        chat = chat_of(request)
+        if not self._fleet.has(chat):
+            raise refuse(404, "This chat has no sandbox.")
+        await self._fleet.stop(chat)
+        return JSONResponse({"stopped": True, "chat": chat.id})
+
+    async def remove(self, request: Request) -> Response:
+        if not await self._fleet.remove(chat_of(request)):
+            raise refuse(404, "This chat has no sandbox.")
+        return Response(status_code=204)

@@ -1,0 +1,149 @@
+"""Runs of coding agents: started, followed, ended; found again after a lost caller or a killed service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+import uuid
+from typing import Self
+
+from cubicle.chat.mcp_servers import McpServers, UnknownServers
+from cubicle.chat.workplace import Workplace
+from cubicle.rules.chats import Chat
+from cubicle.rules.passes import Pass, issue
+from cubicle.sandbox.machine import HOME, Machine, MachineError
+from cubicle.settings import Settings
+from cubicle.tools.agents.adapter import Adapter, Order
+from cubicle.tools.agents.endings import Ending, compose, earlier
+from cubicle.tools.agents.folder import RunFolder, find
+from cubicle.tools.agents.hearing import Hearing, Job
+from cubicle.tools.agents.table import chosen
+from cubicle.tools.answers import Answer, Call, fail
+from cubicle.tools.sub_agent import MODELS, Task
+
+log = logging.getLogger(__name__)
+
+_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_AT_ONCE = 4
+_AFTERWARDS = 24 * 3600
+"""A pass outlives its run by this many seconds, for the person who takes the session over."""
+_DIRECT = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+
+
+class SubAgents:
+    """The agent behind the tool (see `SubAgent`). Once its block is left, runs are let go, not ended."""
+
+    def __init__(self, workplace: Workplace, settings: Settings, servers: McpServers, signing_key: bytes) -> None:
+        self._workplace = workplace
+        self._servers = servers
+        self._key = signing_key
+        self._adapter: Adapter = chosen(settings.sub_agent_cli)
+        self._program = settings.sub_agent_cli
+        self._timeout = settings.sub_agent_timeout
+        self._max_turns = settings.sub_agent_max_turns
+        self._default_model = settings.sub_agent_default_model
+        named = {alias: str(getattr(settings, f"anthropic_default_{alias}_model")) for alias in MODELS}
+        self._aliases = {alias: model for alias, model in named.items() if model}
+        self._hearings: dict[tuple[Chat, str], Hearing] = {}
+        self._stopping = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self._stopping = True
+
+    async def run(self, call: Call, task: Task) -> Answer:
+        chat = call.caller.chat
+        try:
+            servers = self._servers.chosen(call.caller.mcp_servers)
+        except UnknownServers as error:
+            return fail(str(error))
+        if task.resume_session_id and not _SESSION.fullmatch(task.resume_session_id):
+            return fail("`resume_session_id` is not a session id. Take it from the end of an earlier answer.")
+        if sum(1 for owner, _ in self._hearings if owner == chat) >= _AT_ONCE:
+            return fail(f"{_AT_ONCE} agents work in this sandbox already. Wait for one of them to finish.")
+        folder = RunFolder(f"agent-{secrets.token_hex(6)}")
+        until = int(time.time() + self._timeout + _AFTERWARDS)
+        order = Order(
+            folder=folder.path,
+            model=self._model(task.model),
+            max_turns=task.max_turns or self._max_turns,
+            carried=issue(self._key, chat, Pass(folder.run, until, tuple(server.name for server in servers))),
+            session=str(uuid.uuid4()),
+            resume=task.resume_session_id,
+            servers=servers,
+            aliases=self._aliases,
+        )
+        async with self._workplace.lease(call.caller) as machine:
+            missed = await self._settle(machine, call, task.resume_session_id) if task.resume_session_id else ""
+            return await self._start(machine, call, folder, order, task.prompt, missed)
+
+    def _model(self, alias: str | None) -> str:
+        name = alias or self._default_model
+        return self._aliases.get(name, name)
+
+    async def _start(
+        self, machine: Machine, call: Call, folder: RunFolder, order: Order, prompt: str, missed: str
+    ) -> Answer:
+        """A new run, to its end."""
+        env = self._adapter.environment(order) | _DIRECT
+        await folder.fill(machine, prompt, self._adapter.files(order))
+        command = folder.command(self._adapter.command(self._program, order))
+        async with machine.run(command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run) as process:
+            process.detach()
+            log.info("agent started", extra={"chat": call.caller.chat.id, "run": folder.run})
+            job = Job(machine, folder, self._adapter, self._program, self._timeout, order.max_turns, env)
+            ending = await self._hear(call, Hearing(job, process))
+        if call.heard():
+            await folder.note_delivered(machine)
+        return compose(ending, missed)
+
+    async def _settle(self, machine: Machine, call: Call, session: str) -> str:
+        """Let an earlier run of the session come to its end; what it said, if nobody has heard it yet."""
+        folder = await find(machine, session)
+        if folder is None:
+            return ""
+        hearing = self._hearings.get((call.caller.chat, folder.run))
+        if hearing is not None:
+            hearing.reports.append(call.report)
+            await hearing.done.wait()
+        else:
+            await self._adopt(machine, call, folder)
+        if await folder.is_delivered(machine):
+            return ""
+        reader = self._adapter.reader()
+        for event in await folder.events(machine):
+            for _ in reader.read(event):
+                pass
+        await folder.note_delivered(machine)
+        return earlier(reader.outcome)
+
+    async def _adopt(self, machine: Machine, call: Call, folder: RunFolder) -> None:
+        """Follow a run that a service before this one started, if it still goes on."""
+        job = Job(machine, folder, self._adapter, self._program, self._timeout)
+        try:
+            async with machine.attach(folder.run) as process:
+                await self._hear(call, Hearing(job, process))
+        except MachineError as error:
+            if error.code != "not-found":
+                raise
+
+    async def _hear(self, call: Call, hearing: Hearing) -> Ending:
+        """Hear a run to its end. A cancelled call ends the run; a service that stops does not."""
+        key = (call.caller.chat, hearing.job.folder.run)
+        self._hearings[key] = hearing
+        hearing.reports.append(call.report)
+        try:
+            return await hearing.to_the_end()
+        except asyncio.CancelledError:
+            if not self._stopping:
+                await hearing.kill()
+                log.info("agent cancelled", extra={"chat": key[0].id, "run": key[1]})
+            raise
+        finally:
+            del self._hearings[key]
+            hearing.done.set()

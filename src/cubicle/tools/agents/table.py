@@ -1,0 +1,17 @@
+"""Which coding agents there are, and which one the settings choose."""
+
+from __future__ import annotations
+
+from cubicle.settings import BadSettings
+from cubicle.tools.agents.adapter import Adapter
+from cubicle.tools.agents.claude import Claude
+
+ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in (Claude(),)}
+
+
+def chosen(cli: str) -> Adapter:
+    """The adapter for SUB_AGENT_CLI, be it a name or a path. Raises BadSettings."""
+    name = cli.rstrip("/").rpartition("/")[2]
+    if name not in ADAPTERS:
+        raise BadSettings(f"SUB_AGENT_CLI: {name!r} is not one of {', '.join(ADAPTERS)}, nor a path to one.")
+    return ADAPTERS[name]

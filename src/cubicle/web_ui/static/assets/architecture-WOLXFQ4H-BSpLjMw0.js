@@ -1,0 +1,1 @@
+export{M as createArchitectureServices}from"./mermaid-parser.core-B2bUTcrx.js";import"./chunk-NGNAAXSQ-DI_UYJZ4.js";

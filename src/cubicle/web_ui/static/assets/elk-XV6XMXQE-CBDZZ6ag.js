@@ -1,0 +1,1 @@
+function e(){throw Error(`the ELK layout is not included`)}export{e as render};

@@ -1,0 +1,1 @@
+export{E as createGitGraphServices}from"./mermaid-parser.core-B2bUTcrx.js";import"./chunk-NGNAAXSQ-DI_UYJZ4.js";

@@ -1,0 +1,1 @@
+export{u as createRailroadPegServices}from"./mermaid-parser.core-B2bUTcrx.js";import"./chunk-NGNAAXSQ-DI_UYJZ4.js";

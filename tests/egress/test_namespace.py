@@ -1,0 +1,150 @@
+"""The policy against real servers at real addresses: the world of this test is a network namespace of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+
+from cubicle.rules.addresses import Address
+from cubicle.rules.egress import Action, Mode, Policy, Rule
+from tests.conftest import absent
+from tests.egress.conftest import Audit, Behind, shell
+from tests.egress.namespaces import Namespace, cable, enter
+from tests.egress.servers import Server, http_server
+
+pytestmark = pytest.mark.anyio
+
+PORT = 8080
+NAMES = {
+    "public.example": ["93.184.216.34"],
+    "six.example": ["2606:4700::1111"],
+    "both.example": ["10.0.0.5", "93.184.216.34"],
+    "private.example": ["10.0.0.5"],
+    "metadata.example": ["169.254.169.254"],
+}
+ADDRESSES = [
+    *("93.184.216.34", "8.8.8.8", "10.0.0.5", "100.64.0.9", "169.254.169.254", "172.16.3.4", "192.168.7.7"),
+    *("198.18.0.1", "2606:4700::1111", "fd00:ec2::254", "fc00::5"),
+]
+
+
+class World:
+    """Servers at all of the addresses, and who was asked."""
+
+    def __init__(self, here: Namespace, servers: dict[str, Server]) -> None:
+        self.here = here
+        self.servers = servers
+
+    @property
+    def asked(self) -> set[str]:
+        return {address for address, server in self.servers.items() if server.requests}
+
+
+async def resolve(host: str) -> Sequence[Address]:
+    if host not in NAMES:
+        raise OSError("no such name")
+    return [ip_address(text) for text in NAMES[host]]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    if os.geteuid() != 0:
+        absent("needs root: it makes network namespaces")
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    with cable(ADDRESSES) as (here, there), ExitStack() as stack:
+        servers = {
+            address: there.within(
+                lambda address=address: stack.enter_context(http_server(tmp_path, address=address, port=PORT))  # type: ignore[misc]
+            )
+            for address in ADDRESSES
+        }
+        enter(here.handle)
+        try:
+            yield World(here, servers)
+        finally:
+            enter(home)
+            os.close(home)
+
+
+def by(name: str, *, cidr: str = "", deny: bool = False, **more: object) -> Rule:
+    networks = tuple(ip_network(text) for text in cidr.split())
+    return Rule(name, Action.DENY if deny else Action.ALLOW, networks=networks, **more)  # type: ignore[arg-type]
+
+
+NONE: set[str] = set()
+ROWS: list[tuple[str, Mode, tuple[Rule, ...], str, set[str]]] = [
+    # what it shows, mode, rules, host that is asked for, addresses that hear of it
+    ("open: public", Mode.OPEN, (), "public.example", {"93.184.216.34"}),
+    ("open: by address", Mode.OPEN, (), "8.8.8.8", {"8.8.8.8"}),
+    ("open: version 6", Mode.OPEN, (), "six.example", {"2606:4700::1111"}),
+    ("open: version 6 by address", Mode.OPEN, (), "[2606:4700::1111]", {"2606:4700::1111"}),
+    ("open: private by name", Mode.OPEN, (), "private.example", NONE),
+    ("open: private by address", Mode.OPEN, (), "10.0.0.5", NONE),
+    ("open: private 172.16", Mode.OPEN, (), "172.16.3.4", NONE),
+    ("open: private 192.168", Mode.OPEN, (), "192.168.7.7", NONE),
+    ("open: carrier", Mode.OPEN, (), "100.64.0.9", NONE),
+    ("open: benchmark", Mode.OPEN, (), "198.18.0.1", NONE),
+    ("open: metadata by name", Mode.OPEN, (), "metadata.example", NONE),
+    ("open: metadata by address", Mode.OPEN, (), "169.254.169.254", NONE),
+    ("open: metadata mapped", Mode.OPEN, (), "[::ffff:169.254.169.254]", NONE),
+    ("open: metadata version 6", Mode.OPEN, (), "[fd00:ec2::254]", NONE),
+    ("open: unique local", Mode.OPEN, (), "[fc00::5]", NONE),
+    ("open: the host itself, by its public address", Mode.OPEN, (), "11.0.0.1", NONE),
+    ("open: mapped public is dialled as what it is", Mode.OPEN, (), "[::ffff:8.8.8.8]", {"8.8.8.8"}),
+    ("open: of two addresses only the public one", Mode.OPEN, (), "both.example", {"93.184.216.34"}),
+    ("open: denied by name", Mode.OPEN, (by("x", deny=True, hosts=("public.example",)),), "public.example", NONE),
+    ("open: denied by network", Mode.OPEN, (by("x", deny=True, cidr="93.0.0.0/8"),), "public.example", NONE),
+    ("open: denied by port", Mode.OPEN, (by("x", deny=True, ports=(range(PORT, PORT + 1),)),), "8.8.8.8", NONE),
+    ("open: private by rule", Mode.OPEN, (by("x", cidr="10.0.0.0/8"),), "private.example", {"10.0.0.5"}),
+    ("open: unique local by rule", Mode.OPEN, (by("x", cidr="fc00::/64"),), "[fc00::5]", {"fc00::5"}),
+    ("open: all is not private", Mode.OPEN, (by("x", cidr="0.0.0.0/0"),), "private.example", NONE),
+    ("open: link-local is not metadata", Mode.OPEN, (by("x", cidr="169.254.0.0/16"),), "169.254.169.254", NONE),
+    (
+        "open: metadata by its own rule",
+        Mode.OPEN,
+        (by("x", cidr="169.254.169.254/32"),),
+        "metadata.example",
+        {"169.254.169.254"},
+    ),
+    ("allowlist: nothing", Mode.ALLOWLIST, (), "public.example", NONE),
+    (
+        "allowlist: a name",
+        Mode.ALLOWLIST,
+        (by("x", hosts=("public.example",)),),
+        "public.example",
+        {"93.184.216.34"},
+    ),
+    ("allowlist: its address", Mode.ALLOWLIST, (by("x", hosts=("public.example",)),), "93.184.216.34", NONE),
+    ("allowlist: a network", Mode.ALLOWLIST, (by("x", cidr="8.8.0.0/16"),), "8.8.8.8", {"8.8.8.8"}),
+    ("allowlist: another network", Mode.ALLOWLIST, (by("x", cidr="8.9.0.0/16"),), "8.8.8.8", NONE),
+    (
+        "allowlist: a name that is private",
+        Mode.ALLOWLIST,
+        (by("x", hosts=("private.example",)),),
+        "private.example",
+        NONE,
+    ),
+    ("none", Mode.NONE, (by("x", cidr="8.8.0.0/16"),), "8.8.8.8", NONE),
+]
+
+
+@pytest.mark.parametrize(("mode", "rules", "host", "heard"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+async def test_the_policy_holds_on_the_wire(
+    world: World, behind: Behind, audit: Audit, mode: Mode, rules: tuple[Rule, ...], host: str, heard: set[str]
+) -> None:
+    url = f"'http://{host}:{PORT}/echo'"
+    ways = ("", "-p", "-x socks5h://127.0.0.1:1080")
+    async with behind(Policy(mode, rules), resolve=resolve) as machine:
+        assert machine.environment["HTTP_PROXY"] == "http://127.0.0.1:3128"
+        answers = [await shell(machine, f"curl -sS --max-time 10 {way} {url}") for way in ways]
+    assert world.asked == heard
+    assert len(audit.of("allowed")) == (3 if heard else 0)
+    assert len(audit.of("denied")) == (0 if heard else 3)
+    for answer in answers if heard else ():
+        assert json.loads(answer)["peer"] in ("11.0.0.1", "2600::1")

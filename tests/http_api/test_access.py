@@ -1,0 +1,147 @@
+"""Who may come in, and to what: the whole service with a key, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cubicle.app import make_driver, running
+from cubicle.settings import Settings
+from tests.service import serve
+
+KEY = {"Authorization": "Bearer a-good-key"}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(  # type: ignore[call-arg]
+        _env_file=None, driver="memory", data_dir=tmp_path, pool_size=0, mcp_api_key="a-good-key"
+    )
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    async with (
+        running(settings) as app,
+        serve(app) as url,
+        httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client,
+    ):
+        yield client
+    driver = make_driver(settings)
+    await driver.open()
+    for seen in await driver.running():
+        await driver.delete(seen.name)
+
+
+async def signed(client: httpx.AsyncClient, chat: str) -> str:
+    """The signature in the links of a chat's prompt."""
+    prompt = (await client.get("/system-prompt", params={"chat_id": chat}, headers=KEY)).text
+    return prompt.split("?key=", 1)[1].split()[0].strip("`)")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/mcp-info", "/system-prompt", "/skill-list", "/skill-mounts", "/api/sandboxes", "/admin", "/nothing"),
+        *("/files/one/", "/files/one/archive", "/preview/one/", "/browser/one/", "/browser/one/status"),
+        *("/terminal/one/", "/terminal/one/status", "/api/uploads/one", "/api/chats/one/events"),
+    ],
+)
+async def test_without_a_key_nothing_opens(client: httpx.AsyncClient, path: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "cubicle-login=1.2.3; cubicle-x=4.5.6"}):
+        answer = await client.get(path, headers=headers)
+        assert answer.status_code == 401, path
+        assert answer.headers["content-type"] == "application/problem+json"
+    assert (await client.get(path + "?key=1797379200.bWFpbg.AAAAAAAAAAAAAAAAAAAAAA")).status_code == 401
+
+
+async def test_health_and_assets_need_no_key(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/health")).json() == {"status": "healthy"}
+    assert (await client.get("/login")).status_code == 200
+
+
+async def test_a_signed_link_opens_its_chat_and_nothing_else(client: httpx.AsyncClient) -> None:
+    await client.post("/api/uploads/one/a.txt", content=b"mine", headers=KEY)
+    await client.post("/api/uploads/two/a.txt", content=b"not yours", headers=KEY)
+    key = await signed(client, "one")
+    assert (await client.get("/files/one/a.txt", params={"key": key})).text == "mine"
+    client.cookies.clear()
+    for path in (
+        "/files/two/a.txt",
+        "/preview/two/",
+        "/api/sandboxes",
+        "/mcp-info",
+        "/system-prompt",
+        "/terminal/two/status",
+    ):
+        assert (await client.get(path, params={"key": key})).status_code == 401, path
+    assert (await client.post("/mcp", params={"key": key}, json={})).status_code == 401
+
+
+async def test_the_first_signed_visit_leaves_a_cookie_for_that_chat(client: httpx.AsyncClient) -> None:
+    await client.post("/api/uploads/one/a.txt", content=b"mine", headers=KEY)
+    key = await signed(client, "one")
+    first = await client.get("/preview/one/a.txt", params={"key": key})
+    cookie = first.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Lax" in cookie
+    assert (await client.get("/files/one/a.txt")).text == "mine"
+    assert (await client.get("/files/two/")).status_code == 401
+
+
+async def test_a_person_signs_in_with_the_key(client: httpx.AsyncClient) -> None:
+    page = await client.get("/admin", headers={"Accept": "text/html"})
+    assert page.status_code == 401
+    assert page.headers["content-type"].startswith("text/html")
+    wrong = await client.post("/login", data={"key": "wrong", "next": "/admin"})
+    assert wrong.status_code == 401
+    right = await client.post("/login", data={"key": "a-good-key", "next": "/preview/one/"})
+    assert (right.status_code, right.headers["location"]) == (303, "./preview/one/")
+    assert (await client.get("/admin")).status_code == 200
+    assert (await client.get("/api/sandboxes")).status_code == 200
+
+
+@pytest.mark.parametrize("target", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:x", ""])
+async def test_signing_in_never_leads_to_another_site(client: httpx.AsyncClient, target: str) -> None:
+    answer = await client.post("/login", data={"key": "a-good-key", "next": target})
+    assert answer.headers["location"] == "./admin"
+
+
+async def test_the_operator_sees_stops_and_removes_sandboxes(client: httpx.AsyncClient) -> None:
+    await client.post("/api/uploads/one/a.txt", content=b"mine", headers=KEY)
+    row = (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"][0]
+    assert (row["chat"], row["state"]) == ("one", "running")
+    assert (await client.post("/api/sandboxes/one/stop", headers=KEY)).json() == {"stopped": True, "chat": "one"}
+    row = (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"][0]
+    assert row["state"] == "stopped"
+    key = await signed(client, "one")
+    assert (await client.delete("/api/sandboxes/one", params={"key": key})).status_code == 401
+    assert (await client.delete("/api/sandboxes/one", headers=KEY)).status_code == 204
+    assert (await client.delete("/api/sandboxes/one", headers=KEY)).status_code == 404
+    assert (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"] == []
+
+
+async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient) -> None:
+    headers = KEY | {"Accept": "application/json, text/event-stream", "X-Chat-Id": "one"}
+    call = {"name": "bash_tool", "arguments": {"command": "echo seen", "description": "Say it"}}
+    await client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, headers=headers)
+    heard = []
+    async with asyncio.timeout(5), client.stream("GET", "/api/chats/one/events", headers=KEY) as stream:
+        async for line in stream.aiter_lines():
+            if line.startswith("data: "):
+                heard.append(json.loads(line[6:]))
+                if heard[-1]["type"] == "end":
+                    break
+    assert heard[0]["description"] == "Say it"
+    assert heard[-1]["result"] == "seen\n"
+
+
+async def test_a_foreign_page_can_change_nothing(client: httpx.AsyncClient) -> None:
+    for origin in ("https://evil.example", "null"):
+        answer = await client.post("/api/uploads/one/a.txt", content=b"x", headers={"Origin": origin})
+        assert answer.status_code in (401, 403)

@@ -1,0 +1,26 @@
+"""One service and one Chromium for all tests of a file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser
+
+from tests.conftest import absent
+from tests.web_ui import visitor
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[visitor.House]:
+    async with visitor.house(tmp_path_factory.mktemp("house")) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    if shutil.which("chromium") is None:
+        absent("needs chromium: scripts/packages test")
+    async with visitor.chromium() as browser:
+        yield browser

@@ -1,0 +1,168 @@
+"""The pages as a person meets them: a true Chromium before the true service."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, expect
+
+from tests.conftest import absent
+from tests.live import ground
+from tests.web_ui.visitor import KEY, House, visit
+from tests.web_ui.visitor import house as open_house
+
+pytestmark = pytest.mark.anyio
+expect.set_options(timeout=30_000)
+
+OUTPUTS = "/mnt/user-data/outputs"
+HOSTILE = """# Report
+
+<script>alert("script")</script> <img src=x onerror='alert("handler")'> [link](javascript:alert(1))
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+$e^{i\\pi}$
+"""
+SPY = """<link rel="stylesheet" href="style.css"><p id="p">before</p><script>
+const tries = { origin: self.origin };
+try { document.cookie; tries.cookie = "open" } catch (e) { tries.cookie = e.name }
+try { top.document.body; tries.top = "open" } catch (e) { tries.top = e.name }
+fetch("/files/spy/").then(() => "open", () => "closed").then((api) => {
+  tries.api = api;
+  document.getElementById("p").textContent = JSON.stringify(tries);
+});
+</script>"""
+
+
+async def rows(page: Page) -> str:
+    return await page.locator(".xterm-rows").inner_text()
+
+
+async def test_what_a_person_types_in_the_terminal_runs_and_is_there_after_a_reload(
+    house: House, browser: Browser
+) -> None:
+    if ground.ttyd_command() is None:
+        absent("needs ttyd: install it, or build an image (make image)")
+    await house.furnish("term")
+    async with visit(browser, f"{house.url}/terminal/term/") as seen:
+        await expect(seen.page.get_by_text("Connected")).to_be_visible()
+        await expect(seen.page.locator(".xterm-rows")).to_contain_text(re.compile(r"[$#]"))
+        await seen.page.keyboard.type("echo grüße-$((40 + 2))\n")
+        await expect(seen.page.locator(".xterm-rows")).to_contain_text("grüße-42")
+        await seen.page.reload()
+        await expect(seen.page.get_by_text("Connected")).to_be_visible()
+        await expect(seen.page.locator(".xterm-rows")).to_contain_text("grüße-42")
+        assert seen.errors == []
+
+
+async def test_a_terminal_that_was_cut_off_says_so_and_comes_back(house: House, browser: Browser) -> None:
+    if ground.ttyd_command() is None:
+        absent("needs ttyd: install it, or build an image (make image)")
+    await house.furnish("cut")
+    async with visit(browser, f"{house.url}/terminal/cut/") as seen:
+        await expect(seen.page.get_by_text("Connected")).to_be_visible()
+        await house.bash("cut", "pkill -KILL -f 'usr/bin/[t]tyd'")
+        await expect(seen.page.get_by_text("Reconnecting").first).to_be_visible()
+        await expect(seen.page.get_by_text("Connected")).to_be_visible()
+        await seen.page.keyboard.type("echo back-$((1 + 1))\n")
+        await expect(seen.page.locator(".xterm-rows")).to_contain_text("back-2")
+
+
+async def test_a_person_takes_over_the_live_browser_and_clicks(house: House, browser: Browser) -> None:
+    await house.furnish("live")
+    style = "width: 100vw; height: 100vh"
+    button = f"""<title>start</title><button style='{style}' onclick='document.title="clicked"'>"""
+    await house.put("live", "/home/assistant/page.html", button.encode())
+    async with visit(browser, f"{house.url}/browser/live/") as seen:
+        await expect(seen.page.get_by_role("button", name="Take control")).to_be_enabled(timeout=60_000)
+        await seen.page.get_by_role("button", name="Take control").click()
+        await expect(seen.page.get_by_text("You have control.")).to_be_visible()
+        await seen.page.get_by_label("Address").fill("/home/assistant/page.html")
+        await seen.page.keyboard.press("Enter")
+        await expect(seen.page.get_by_role("tab", name="start")).to_be_visible()
+        await seen.page.locator("canvas").click()
+        await expect(seen.page.get_by_role("tab", name="clicked")).to_be_visible()
+        await seen.page.get_by_role("button", name="Return control").click()
+        await expect(seen.page.get_by_role("button", name="Take control")).to_be_enabled()
+        assert seen.errors == []
+
+
+async def test_hostile_markdown_is_shown_and_runs_nothing(house: House, browser: Browser) -> None:
+    await house.put("md", f"{OUTPUTS}/report.md", HOSTILE.encode())
+    async with visit(browser, f"{house.url}/preview/md/report.md") as seen:
+        frame = seen.page.frame_locator("iframe.file-frame")
+        await expect(frame.get_by_role("heading", name="Report")).to_be_visible()
+        await expect(frame.locator(".katex").first).to_be_visible()
+        assert await frame.locator(".viewer").locator("script, img[onerror], a[href^='javascript']").count() == 0
+        inner = next(f for f in seen.page.frames if f.url.endswith("/static/viewer"))
+        assert await inner.evaluate("self.origin") == "null"
+        assert seen.dialogs == []
+
+
+async def test_a_page_that_the_model_made_runs_in_an_origin_of_its_own(house: House, browser: Browser) -> None:
+    await house.put("spy", f"{OUTPUTS}/index.html", SPY.encode())
+    await house.put("spy", f"{OUTPUTS}/style.css", b"p { color: rgb(1, 2, 3) }")
+    async with visit(browser, f"{house.url}/preview/spy/index.html") as seen:
+        line = seen.page.frame_locator("iframe.file-frame").locator("#p")
+        await expect(line).to_contain_text("origin")
+        tries = json.loads(await line.inner_text())
+        assert tries == {"origin": "null", "cookie": "SecurityError", "top": "SecurityError", "api": "closed"}
+        await expect(line).to_have_css("color", "rgb(1, 2, 3)")
+
+
+async def test_every_kind_of_text_file_opens_from_the_tree(house: House, browser: Browser) -> None:
+    await house.put("tree", f"{OUTPUTS}/sub/app.py", b"def total():\n    return 42\n")
+    await house.put("tree", f"{OUTPUTS}/data.csv", b"name,amount\nAnn,3\n")
+    await house.put("tree", f"{OUTPUTS}/blob.bin", bytes(range(256)))
+    async with visit(browser, f"{house.url}/preview/tree/") as seen:
+        frame = seen.page.frame_locator("iframe.file-frame")
+        await seen.page.get_by_role("treeitem", name="sub").click()
+        await seen.page.get_by_role("treeitem", name="app.py").click()
+        await expect(frame.locator(".cm-content")).to_contain_text("return 42")
+        assert seen.page.url.endswith("/preview/tree/sub/app.py")
+        await seen.page.get_by_role("treeitem", name="data.csv").click()
+        await expect(frame.get_by_role("cell", name="Ann")).to_be_visible()
+        await seen.page.get_by_role("treeitem", name="blob.bin").click()
+        await expect(frame.locator("pre.hex")).to_contain_text("00 01 02 03")
+        await seen.page.go_back()
+        await expect(frame.get_by_role("cell", name="Ann")).to_be_visible()
+        assert seen.errors == []
+
+
+async def test_an_upload_is_in_the_tree_and_in_the_sandbox(house: House, browser: Browser) -> None:
+    async with visit(browser, f"{house.url}/preview/up/") as seen:
+        picked = {"name": "given <b>.txt", "mimeType": "text/plain", "buffer": b"for the model"}
+        await seen.page.locator("input[type=file]").set_input_files(picked)  # type: ignore[arg-type]
+        await expect(seen.page.get_by_role("treeitem", name="given <b>.txt")).to_be_visible()
+        assert await house.bash("up", "cat '/mnt/user-data/uploads/given <b>.txt'") == "for the model"
+
+
+async def test_who_has_no_key_signs_in_and_comes_back(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("locked")
+    async with open_house(folder, key=KEY) as locked, visit(browser, f"{locked.url}/preview/mine/") as seen:
+        await seen.page.get_by_label("API key").fill("wrong")
+        await seen.page.get_by_role("button", name="Sign in").click()
+        await expect(seen.page.get_by_role("alert")).to_be_visible()
+        await seen.page.get_by_label("API key").fill(KEY)
+        await seen.page.get_by_role("button", name="Sign in").click()
+        await expect(seen.page.get_by_role("heading", name="mine")).to_be_visible()
+        assert seen.page.url == f"{locked.url}/preview/mine/"
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("address", ["/login", "/preview/axe/", "/preview/axe/a.md", "/terminal/axe/", "/admin"])
+async def test_nothing_keeps_people_with_disabilities_out(
+    house: House, browser: Browser, address: str, width: int
+) -> None:
+    await house.put("axe", f"{OUTPUTS}/a.md", b"# Title\n\nText\n")
+    async with visit(browser, house.url + address, width=width) as seen:
+        await expect(seen.page.get_by_role("heading", level=1)).to_be_visible()
+        found = await Axe().run(seen.page)
+        assert found.violations_count == 0, found.generate_report()

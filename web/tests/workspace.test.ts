@@ -1,0 +1,180 @@
+import { describe, expect, test } from "vitest";
+import { ago, bytes, seconds, shownName } from "../src/common/format";
+import { hasSource, kindOfBytes, kindOfName, looksLikeText } from "../src/common/kinds";
+import { Addresses, type PageData } from "../src/common/page";
+import { chatPath } from "../src/common/sandbox";
+import { columnName } from "../src/viewer/grid";
+import { hexLines } from "../src/viewer/hex";
+import { ASSET_NAME } from "../src/viewer/messages";
+import { apply, asMarkdown, type Call, diffOf, parseEvent } from "../src/workspace/calls";
+import { type Entry, pathOf, sorted } from "../src/workspace/files";
+import { choose } from "../src/workspace/layout";
+import { sizeOf } from "../src/workspace/load";
+
+const page: PageData = {
+  root: "../../",
+  assets: "",
+  chat: "a:b@c",
+  path: "",
+  raw: "raw/cap/",
+  embed: false,
+  next: "",
+  message: "",
+};
+
+describe("addresses", () => {
+  test("stay below whatever prefix the page has", () => {
+    const at = new Addresses(page, "https://h.example/pre/fix/preview/a:b@c/");
+    expect(at.file("x y/ü?.txt")).toBe("https://h.example/pre/fix/files/a%3Ab%40c/x%20y/%C3%BC%3F.txt");
+    expect(at.listing("sub")).toBe("https://h.example/pre/fix/files/a%3Ab%40c/sub/");
+    expect(at.socket(at.terminal("ws"))).toBe("wss://h.example/pre/fix/terminal/a%3Ab%40c/ws");
+    expect(at.raw("a.html")).toBe("https://h.example/pre/fix/raw/cap/a.html");
+  });
+  test("the way back is counted from the root of the service", () => {
+    const at = new Addresses(page, "https://h.example/pre/fix/terminal/c/");
+    expect(at.here("https://h.example/pre/fix/terminal/c/?a=1")).toBe("/terminal/c/?a=1");
+  });
+  test("carry the signature of a signed link, but never to untrusted bytes", () => {
+    const at = new Addresses(page, "https://h.example/preview/c/?key=k1");
+    expect(at.download("f")).toBe("https://h.example/files/a%3Ab%40c/f?download=1&key=k1");
+    expect(at.raw("a.html")).not.toContain("k1");
+  });
+});
+
+describe("kinds", () => {
+  test.each([
+    ["a.PY", "text"],
+    ["README", "text"],
+    [".gitignore", "text"],
+    ["a.tar.gz", "archive"],
+    ["a.ipynb", "notebook"],
+    ["a.unknown", null],
+    ["noending", null],
+  ])("%s is %s", (name, kind) => {
+    expect(kindOfName(name)).toBe(kind);
+  });
+  test("unknown names are judged by their bytes", () => {
+    const of = (text: string) => kindOfBytes(new TextEncoder().encode(text));
+    expect(of("%PDF-1.7")).toBe("pdf");
+    expect(of("PK\u0003\u0004")).toBe("archive");
+    expect(of("plain words")).toBe("text");
+    expect(kindOfBytes(new Uint8Array([1, 0, 2]))).toBe("hex");
+    expect(kindOfBytes(new Uint8Array([0xc3, 0x28]))).toBe("hex");
+  });
+  test("text that is cut within a character is still text", () => {
+    const whole = new TextEncoder().encode("é".repeat(20_000));
+    expect(looksLikeText(whole.subarray(0, 16 * 1024 + 1))).toBe(true);
+  });
+  test("an SVG has a source, a PNG has none", () => {
+    expect(hasSource("image", "a.svg")).toBe(true);
+    expect(hasSource("image", "a.png")).toBe(false);
+  });
+});
+
+describe("the tree", () => {
+  const listed = { name: "a b", kind: "file", size: 1, modified: 1 } as const;
+  test("an entry's own address tells its path", () => {
+    expect(pathOf({ ...listed, url: "/pre/files/chat/uploads/a%20b?x=1" }, "")).toBe("uploads/a b");
+    expect(pathOf({ ...listed, url: "https://h/files/chat/sub/" }, "")).toBe("sub");
+  });
+  test("without one, folder and name do", () => {
+    expect(pathOf(listed, "")).toBe("a b");
+    expect(pathOf(listed, "x/y/")).toBe("x/y/a b");
+    expect(pathOf({ ...listed, url: "/files/c/%E0%A4%A" }, "x")).toBe("x/a b");
+  });
+  test("folders first, numbers by value", () => {
+    const entry = (name: string, kind: Entry["kind"]) => ({ name, kind }) as Entry;
+    const order = sorted([entry("f10", "file"), entry("f9", "file"), entry("z", "directory")]);
+    expect(order.map((e) => e.name)).toEqual(["z", "f9", "f10"]);
+  });
+});
+
+describe("activity", () => {
+  const events = [
+    { type: "call", id: "1", tool: "bash_tool", arguments: { command: "ls" } },
+    { type: "output", id: "1", text: "a\n" },
+    { type: "output", id: "1", text: "b\n" },
+    { type: "end", id: "1", seconds: 0.5, exit_code: 2, error: true },
+  ].map((e) => parseEvent(JSON.stringify(e)));
+  const calls = events.reduce<readonly Call[]>((all, e) => (e ? apply(all, e) : all), []);
+  test("events become calls", () => {
+    expect(calls).toMatchObject([{ output: "a\nb\n", state: "failed", exitCode: 2, seconds: 0.5 }]);
+  });
+  test("a replayed call counts once", () => {
+    expect(apply(calls, { type: "call", id: "1", tool: "x" })).toHaveLength(1);
+  });
+  test("only the end of a long output is kept", () => {
+    const long = apply(calls, { type: "output", id: "1", text: "x".repeat(50_000) });
+    expect(long[0]?.output.length).toBe(20_000);
+  });
+  test("what is no event is dropped", () => {
+    expect(parseEvent("nope")).toBeNull();
+    expect(parseEvent('{"type":"other","id":"1"}')).toBeNull();
+  });
+  test("a fence in the output does not end the block", () => {
+    const fenced = apply(calls, { type: "output", id: "1", text: "```" });
+    expect(asMarkdown(fenced)).toContain("````\na\nb\n```\n````");
+  });
+  test("an edit shows only what changed as changed", () => {
+    expect(diffOf("a\nb\nc", "a\nx\ny\nc").map((l) => l.sign + l.text)).toEqual([
+      " a",
+      "-b",
+      "+x",
+      "+y",
+      " c",
+    ]);
+    expect(diffOf("", "a").map((l) => l.sign + l.text)).toEqual(["+a"]);
+  });
+});
+
+test("a panel is on the screen once", () => {
+  expect(choose(["files", "terminal"], 1, "files")).toEqual({ panes: ["files", "terminal"], front: 0 });
+  expect(choose(["files", "terminal"], 1, "browser")).toEqual({ panes: ["files", "browser"], front: 1 });
+  expect(choose(["files"], 1, "browser")).toEqual({ panes: ["browser"], front: 0 });
+});
+
+test("names from the sandbox obey nothing", () => {
+  expect(shownName("a\nb\u202etxt.exe\u0000")).toBe("a␊b\ufffdtxt.exe␀");
+});
+
+test("numbers as a person reads them", () => {
+  expect([bytes(0), bytes(1536), bytes(5e9), bytes(-1)]).toEqual(["0 B", "1.5 KB", "4.7 GB", ""]);
+  expect([seconds(1.23), seconds(75), seconds(3700)]).toEqual(["1.2 s", "1 min 15 s", "1 h 1 min"]);
+  expect(ago(1000, 1_000_000 + 300_000)).toBe("5 min ago");
+  expect(ago("2026-01-01T00:00:00Z", Date.parse("2026-01-01T02:00:00Z"))).toBe("2 h ago");
+});
+
+test("the size of a file is read from either kind of answer", () => {
+  const answer = (status: number, headers: Record<string, string>) => ({
+    status,
+    headers: new Headers(headers),
+  });
+  expect(sizeOf(answer(206, { "content-range": "bytes 0-9/1234", "content-length": "10" }))).toBe(1234);
+  expect(sizeOf(answer(200, { "content-length": "77" }))).toBe(77);
+  expect(sizeOf(answer(200, {}))).toBeNull();
+});
+
+test("paths of the sandbox are found among the chat's files", () => {
+  expect(chatPath("/mnt/user-data/outputs/a/b.md")).toBe("a/b.md");
+  expect(chatPath("/home/assistant/x.py")).toBe("x.py");
+  expect(chatPath("/etc/passwd")).toBeNull();
+  expect(chatPath("x")).toBe("x");
+});
+
+test("the frame can ask for data of the PDF viewer and nothing else", () => {
+  expect(ASSET_NAME.test("pdf/cmaps/UniGB-UCS2-H.bcmap")).toBe(true);
+  for (const name of [
+    "../../files/x",
+    "pdf/cmaps/../../x",
+    "pdf/cmaps/a/b",
+    "manifest.json",
+    "pdf/other/a",
+  ]) {
+    expect(ASSET_NAME.test(name)).toBe(false);
+  }
+});
+
+test("columns and bytes have their names", () => {
+  expect([0, 25, 26, 701, 702].map(columnName)).toEqual(["A", "Z", "AA", "ZZ", "AAA"]);
+  expect(hexLines(new Uint8Array([0x41, 0x00]), 16)).toMatch(/^00000010 {2}41 00 +A·\n$/);
+});
