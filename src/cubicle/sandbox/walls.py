@@ -94,6 +94,7 @@ async def prove(driver: Driver, limits: Limits, *, kernel: str, exhaust: bool = 
         findings = await _try_all(machine, strength)
         findings += await _reach_out(machine, other, strength)
         findings.append(await _user_namespace(machine, strength))
+        findings.append(await _disk(machine, limits))
     if exhaust:
         findings += await _limits(driver, limits, strength)
     return Report(strength, tuple(findings))
@@ -113,10 +114,10 @@ async def _sandbox(driver: Driver) -> AsyncIterator[Machine]:
         await driver.delete(name)
 
 
-async def said(machine: Machine, argv: list[str] | str) -> str:
+async def said(machine: Machine, argv: list[str] | str, seconds: float = _ATTEMPT_SECONDS) -> str:
     """The last line that a program prints."""
     try:
-        exit, output = await machine.output(argv, timeout=_ATTEMPT_SECONDS)
+        exit, output = await machine.output(argv, timeout=seconds)
     except SandboxError as error:
         return f"UNTRIED {error}"
     lines = output.decode(errors="replace").strip().splitlines()
@@ -199,6 +200,14 @@ async def _user_namespace(machine: Machine, strength: Strength) -> Finding:
     return Finding("user namespace", "be root of the host's own kernel", Verdict.WEAK, advice)
 
 
+async def _disk(machine: Machine, limits: Limits) -> Finding:
+    """Where the disk itself is as small as the limit, nothing can be written past it."""
+    total = (await machine.stats()).get("disk_total")
+    if isinstance(total, int) and total <= limits.disk_bytes * 1.01:
+        return Finding("disk", "fill it", Verdict.HOLDS)
+    return Finding("disk", "fill it", Verdict.WEAK, "only a watchdog: a sandbox can pass its limit for some seconds")
+
+
 async def _limits(driver: Driver, limits: Limits, strength: Strength) -> list[Finding]:
     """The bomb and the hog: each meets its limit, in a sandbox of its own."""
     found = []
@@ -214,13 +223,13 @@ async def _limits(driver: Driver, limits: Limits, strength: Strength) -> list[Fi
 async def _limit(
     machine: Machine, strength: Strength, wall: str, name: str, program: str, expects: frozenset[str]
 ) -> Finding:
-    heard = await said(machine, ["python3", "-I", "-c", f"{PRELUDE}\n{program}"])
+    heard = await said(machine, ["python3", "-I", "-c", f"{PRELUDE}\n{program}"], _BATCH_SECONDS)
     alive = await said(machine, "echo alive") == "alive"
     if alive and heard.split()[-1] in expects:
         return Finding(wall, name, Verdict.HOLDS)
-    if not alive and strength is Strength.GVISOR:
-        # The host's limit meets the process that plays the sandbox's kernel, so the sandbox ends as a whole.
-        return Finding(wall, name, Verdict.WEAK, "the host is safe; the sandbox ends, and starts anew when it is used")
+    if strength is Strength.GVISOR and (not alive or wall == "processes"):
+        # The limit meets the process that plays the sandbox's kernel: it is wider, and the sandbox ends as a whole.
+        return Finding(wall, name, Verdict.WEAK, "the host is safe; at the limit the sandbox as a whole ends")
     return Finding(wall, name, Verdict.MISSING, heard if alive else "the sandbox did not answer any more")
 
 
@@ -241,7 +250,7 @@ _HOG = """
 import mmap
 pid = os.fork()
 if not pid:
-    open("/proc/self/oom_score_adj", "w").write("1000")
+    writing("/proc/self/oom_score_adj", "1000")
     held = []
     try:
         for _ in range(%d >> 24): held.append(b"x" * (1 << 24))

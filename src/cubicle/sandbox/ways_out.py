@@ -225,8 +225,11 @@ _FILES = (
     (
         "network",
         "the cloud's metadata address",
-        "s = socket.socket(); s.settimeout(3)\nattempt(lambda: s.connect(('169.254.169.254', 80)))",
-        frozenset({"ENETUNREACH", "EHOSTUNREACH", "ENETDOWN", "EACCES"}),
+        "s = socket.socket(); s.settimeout(3)\n"
+        "def ask():\n    s.connect(('169.254.169.254', 80)); s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
+        "    return 'REACHED' if b' 200' in s.recv(100) else 'ECONNRESET'\n"
+        "attempt(ask)",
+        frozenset({"ENETUNREACH", "EHOSTUNREACH", "ENETDOWN", "EACCES", "ECONNREFUSED", "ECONNRESET"}),
     ),
     (
         "network",
