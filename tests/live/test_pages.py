@@ -17,7 +17,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from tests.live import pages
-from tests.live.ground import ROOT, browser_image, browser_program
+from tests.live.ground import ROOT, browser_image, browser_program, oci_driver
 
 pytestmark = [pytest.mark.anyio, pytest.mark.oci, pytest.mark.usefixtures("chromium")]
 
@@ -87,12 +87,9 @@ async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Whole
     service = Whole(folder, await asyncio.to_thread(browser_image))
     await service.start()
     yield service
-    from cubicle import app, settings
-
     service.kill(signal.SIGTERM)
     await service.http.aclose()
-    loaded = settings.load(data_dir=folder / "data", sandbox_image=service._environment["SANDBOX_IMAGE"], driver="oci")
-    driver = await asyncio.to_thread(app.make_driver, loaded)
+    driver = await asyncio.to_thread(oci_driver, folder)
     await driver.open()
     for seen in await driver.running():
         await driver.delete(seen.name)
