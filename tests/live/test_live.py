@@ -156,6 +156,15 @@ async def test_files_are_chosen_from_the_uploads(driver: Watcher, machine: Machi
     await title(driver, "file paper.txt")
 
 
+async def test_a_download_goes_to_the_outputs(driver: Watcher, machine: Machine) -> None:
+    page = "<a download='report.txt' style='position:absolute;left:0;top:0;font-size:80px' href='data:,words'>get</a>"
+    await driver.open(await pages.put(machine, "download", page))
+    await driver.click(40, 40)
+    assert (await driver.until("download", state="started"))["name"] == "report.txt"
+    await driver.until("download", state="finished")
+    assert await machine.read_bytes("/mnt/user-data/outputs/report.txt", limit=100) == b"words"
+
+
 async def test_one_drives_and_the_others_watch(watch: Watch) -> None:
     one, two = await watch(), await watch()
     await two.say("mouse", event="move", x=1, y=1)

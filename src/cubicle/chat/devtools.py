@@ -42,22 +42,30 @@ class DevTools:
         self._outbox: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
         self.closed = asyncio.Event()
 
+    def ask(self, method: str, session: str = "", **params: Any) -> asyncio.Future[dict[str, Any]]:
+        """Ask for something; the answer comes when it comes."""
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        number = self._post(method, session, params)
+        self._waiting[number] = answer
+        answer.add_done_callback(lambda done: self._settle(number, done))
+        if self.closed.is_set() or len(self._waiting) > _MOST_WAITING:
+            self.end()
+        return answer
+
+    def _settle(self, number: int, done: asyncio.Future[dict[str, Any]]) -> None:
+        self._waiting.pop(number, None)
+        if not done.cancelled():
+            done.exception()  # nobody may be left who wants to know
+
     async def call(
         self, method: str, session: str = "", *, limit: float = _CALL_LIMIT, **params: Any
     ) -> dict[str, Any]:
         """Ask for something and wait for the answer."""
-        if self.closed.is_set():
-            raise DevToolsError("The browser is gone.")
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        number = self._post(method, session, params)
-        self._waiting[number] = answer
         try:
             async with asyncio.timeout(limit):
-                return await answer
+                return await self.ask(method, session, **params)
         except TimeoutError:
             raise DevToolsError(f"The browser did not answer within {limit:g} s.") from None
-        finally:
-            self._waiting.pop(number, None)
 
     def tell(self, method: str, session: str = "", **params: Any) -> None:
         """Ask for something whose answer nobody needs."""
@@ -113,7 +121,7 @@ class DevTools:
     def end(self) -> None:
         """It is over: whoever waits for an answer hears so."""
         self.closed.set()
-        for answer in self._waiting.values():
+        for answer in list(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(DevToolsError("The browser is gone."))
 

@@ -100,10 +100,10 @@ class Driving:
         """Do what a viewer asks for, or tell that viewer why not."""
         match said:
             case Ack():
-                self._screen.acknowledge(viewer, said.seq)
+                self._screen.casting.acknowledge(viewer, said.seq)
             case View():
                 viewer.look(said.visible, said.width)
-                self._screen.recast()
+                self._screen.casting.adapt()
             case Control():
                 self._control(viewer, said)
             case _ if self.holder is not viewer:
@@ -141,11 +141,11 @@ class Driving:
 
     async def _press(self, viewer: Viewer, tab: Tab, said: Mouse) -> None:
         """A press that would open a list or a picker outside the pictures opens the page's own instead."""
+        self._screen.forget(prompt for prompt in self._screen.prompts if prompt.kind in ("select", "picker"))
         found = await tab.popup_at(said.x, said.y)
         if found is None:
             tab.mouse(said)
             return
-        self._screen.forget(prompt for prompt in self._screen.prompts if prompt.kind in ("select", "picker"))
         popup, object_id = found
         viewer.tell(**self._screen.prompts.popup(tab.id, popup, object_id).record())
 

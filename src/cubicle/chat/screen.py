@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
 from cubicle.chat import devtools
 from cubicle.chat.browser import NoBrowser
+from cubicle.chat.casting import Casting
 from cubicle.chat.devtools import DevTools, DevToolsError, Event
 from cubicle.chat.driving import Driving
 from cubicle.chat.prompts import Prompt, Prompts
 from cubicle.chat.tab import Tab
-from cubicle.chat.viewer import Frame, Viewer
+from cubicle.chat.viewer import Viewer
 from cubicle.rules import viewing
 from cubicle.rules.closing import BROKEN
-from cubicle.rules.scaling import Scaling
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import Machine
 
@@ -35,20 +34,22 @@ class Screen:
         self._devtools: DevTools
         self._group = asyncio.TaskGroup()
         self._sessions: dict[str, Tab] = {}
-        self._seq = 0
-        self._latest: Frame | None = None
         self._count = 0
-        self._scaling = Scaling()
         self._state = {"browser": "running", "reason": ""}
         self.tabs: dict[str, Tab] = {}
-        self.active: Tab | None = None
         self.viewers: dict[str, Viewer] = {}
+        self.casting = Casting(self.viewers)
         self.prompts = Prompts()
         self.driving = Driving(self)
         self.interest = 0
         self.left = asyncio.Event()
         self._shown = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def active(self) -> Tab | None:
+        """The tab that everybody is shown."""
+        return self.casting.tab
 
     # ---- its life
 
@@ -132,46 +133,29 @@ class Screen:
         self._count += 1
         viewer = Viewer(f"v{self._count}")
         self.viewers[viewer.id] = viewer
-        height = self._latest.height if self._latest else 800
-        viewer.tell(type="hello", version=1, viewer=viewer.id, viewport={"w": 1280, "h": height})
+        latest = self.casting.latest
+        viewport = {"w": 1280, "h": latest.height if latest else 800}
+        viewer.tell(type="hello", version=1, viewer=viewer.id, viewport=viewport)
         viewer.tell(type="state", **self._state)
         viewer.tell(**self._tabs())
         viewer.tell(**self.driving.record(viewer))
         for prompt in self.prompts:
             if prompt.kind == "dialog":
                 viewer.tell(**prompt.record())
-        if self._latest is not None:
-            viewer.show(self._latest)
-        self.recast()
+        if latest is not None:
+            viewer.show(latest)
+        self.casting.adapt()
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
         self.viewers.pop(viewer.id, None)
         self.driving.left(viewer)
         if not self.left.is_set():
-            self.recast()
+            self.casting.adapt()
 
     def tell_all(self, **message: Any) -> None:
         for viewer in self.viewers.values():
             viewer.tell(**message)
-
-    def acknowledge(self, viewer: Viewer, seq: int) -> None:
-        took = viewer.acknowledge(seq, asyncio.get_running_loop().time())
-        if took is not None:
-            self._scaling.acknowledged(took)
-            self.recast()
-
-    def recast(self) -> None:
-        """Have pictures come in the width that the viewers need now; none while nobody looks."""
-        tab = self.active
-        if tab is None or not tab.session:
-            return
-        wanted = [viewer.width for viewer in self.viewers.values() if viewer.visible]
-        width = self._scaling.width(wanted) if wanted else 0
-        if width and width != tab.casting:
-            tab.cast(width)
-        elif not width and tab.casting:
-            tab.hush()
 
     # ---- tabs
 
@@ -201,6 +185,7 @@ class Screen:
     async def _attach(self, tab: Tab) -> None:
         await tab.attach(lambda session: self._sessions.__setitem__(session, tab))
         tab.watch()
+        self.start(self._read_history(tab))
         tab.catch_choosers(self.driving.holder is not None)
         if self.active is None:
             self._front(tab)
@@ -212,7 +197,7 @@ class Screen:
         self._sessions.pop(tab.session, None)
         self.forget(prompt for prompt in self.prompts if prompt.tab == id)
         if self.active is tab:
-            self.active = None
+            self.casting.show(None)
             rest = [one for one in self.tabs.values() if one.session]
             if rest:
                 self._front(next((one for one in reversed(rest) if one.visible), rest[-1]))
@@ -222,12 +207,8 @@ class Screen:
         """Show this tab to everybody."""
         if tab is self.active:
             return
-        if self.active is not None and self.active.casting:
-            self.active.hush()
-        self.active = tab
+        self.casting.show(tab)
         self._shown.set()
-        self._latest = None
-        self.recast()
         self.tell_tabs()
 
     # ---- what the browser says
@@ -252,7 +233,7 @@ class Screen:
     def _on_tab_event(self, tab: Tab, method: str, params: dict[str, Any]) -> None:
         match method:
             case "Page.screencastFrame":
-                self._on_frame(tab, params)
+                self.casting.take(tab, params)
             case "Page.screencastVisibilityChanged":
                 tab.visible = params.get("visible") is True
                 if tab.visible:
@@ -278,20 +259,6 @@ class Screen:
                 self.driving.download(params)
             case "Inspector.targetCrashed":
                 self.set_state("crashed", "This page crashed. Reload it.")
-
-    def _on_frame(self, tab: Tab, params: dict[str, Any]) -> None:
-        if tab is not self.active or not tab.casting:
-            return  # not acknowledged, so no more of them come
-        tab.tell("Page.screencastFrameAck", sessionId=params.get("sessionId"))
-        metadata, data = params.get("metadata"), params.get("data")
-        if not isinstance(metadata, dict) or not isinstance(data, str):
-            return
-        self._seq += 1
-        width = viewing.number(metadata.get("deviceWidth"), 1, 20_000, 1280)
-        height = viewing.number(metadata.get("deviceHeight"), 1, 20_000, 800)
-        self._latest = Frame(self._seq, tab.id, width, height, round(time.time(), 3), data)
-        for viewer in self.viewers.values():
-            viewer.show(self._latest)
 
     async def _read_history(self, tab: Tab) -> None:
         await tab.read_history()

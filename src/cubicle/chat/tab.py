@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from cubicle.rules.keyboard import virtual_key
 
 UPLOADS = "/mnt/user-data/uploads"
 _QUALITY = 60
-_LOOK_LIMIT = 0.4
+_LOOK_LIMIT = 1.0
 _MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
 
@@ -30,7 +31,7 @@ class Tab:
         self.loading = False
         self.back = False
         self.forward = False
-        self.frame_id = ""
+        self._last_input: asyncio.Future[dict[str, Any]] | None = None
         self.casting = 0
         """Width of the frames that come; 0 while none do."""
 
@@ -48,8 +49,7 @@ class Tab:
         answer = await self._devtools.call("Target.attachToTarget", targetId=self.id, flatten=True)
         self.session = viewing.short(answer.get("sessionId"), 100)
         on_session(self.session)
-        await self.call("Page.enable")
-        await self.read_history()
+        self.tell("Page.enable")
 
     async def call(self, method: str, *, limit: float = 10.0, **params: Any) -> dict[str, Any]:
         return await self._devtools.call(method, self.session, limit=limit, **params)
@@ -95,8 +95,12 @@ class Tab:
 
     # ---- what a person does
 
+    def _input(self, method: str, **params: Any) -> None:
+        """The browser takes these in their order, and answers each when the page has had it."""
+        self._last_input = self._devtools.ask(method, self.session, **params)
+
     def mouse(self, said: viewing.Mouse) -> None:
-        self.tell(
+        self._input(
             "Input.dispatchMouseEvent",
             type=_MOUSE[said.event],
             x=said.x,
@@ -108,7 +112,7 @@ class Tab:
         )
 
     def wheel(self, said: viewing.Wheel) -> None:
-        self.tell(
+        self._input(
             "Input.dispatchMouseEvent",
             type="mouseWheel",
             x=said.x,
@@ -124,7 +128,7 @@ class Tab:
         if said.event == "down" and said.key == "Enter":
             kind = {"type": "keyDown", "text": "\r"}
         number = virtual_key(said.code, said.key)
-        self.tell(
+        self._input(
             "Input.dispatchKeyEvent",
             **kind,
             key=said.key,
@@ -138,13 +142,15 @@ class Tab:
         )
 
     def insert(self, text: str) -> None:
-        self.tell("Input.insertText", text=text)
+        self._input("Input.insertText", text=text)
 
     def compose(self, said: viewing.Composition) -> None:
-        self.tell("Input.imeSetComposition", text=said.text, selectionStart=said.start, selectionEnd=said.end)
+        self._input("Input.imeSetComposition", text=said.text, selectionStart=said.start, selectionEnd=said.end)
 
     async def selection(self, cut: bool) -> str:
-        """The selected text of the focused frame or field."""
+        """The selected text of the focused frame or field, once the page has had what was typed before."""
+        if self._last_input is not None:
+            await asyncio.wait([self._last_input], timeout=_LOOK_LIMIT)
         expression = f"{page_scripts.SELECTION}({json.dumps(cut)})"
         answer = await self.call(
             "Runtime.evaluate", limit=2, expression=expression, returnByValue=True, userGesture=cut
@@ -153,6 +159,7 @@ class Tab:
 
     async def popup_at(self, x: float, y: float) -> tuple[dict[str, Any], str] | None:
         """The list or picker that a press here would open outside the frames, and a handle of its field."""
+        self.tell("Runtime.releaseObjectGroup", objectGroup="cubicle")
         try:
             found = await self.call("DOM.getNodeForLocation", limit=_LOOK_LIMIT, x=int(x), y=int(y))
             node = found.get("backendNodeId")
