@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -113,8 +114,9 @@ async def test_playwright_connects_over_cdp(service: Service, machine: Machine) 
         await browser.close()
 
 
+@pytest.mark.timeout(300)
 async def test_puppeteer_connects(service: Service, machine: Machine, tmp_path: Path) -> None:
-    node, folder = shutil.which("node"), puppeteer()
+    node, folder = shutil.which("node"), await asyncio.to_thread(puppeteer)
     url = await pages.put(machine, "button", pages.BUTTON)
     script = tmp_path / "drive.mjs"
     script.write_text(
@@ -138,8 +140,14 @@ for (const how of [{{browserWSEndpoint: {json.dumps(service.ws + "/browser/b")}}
 
 
 def puppeteer() -> Path:
-    """Where puppeteer-core is; installed once, as package-lock.json pins it."""
+    """Where puppeteer-core is; installed at the first use, as package-lock.json pins it."""
     folder = ROOT / "tests/live/puppeteer"
     if not (folder / "node_modules/puppeteer-core").exists():
-        absent("needs puppeteer-core: npm ci in tests/live/puppeteer")
+        npm = shutil.which("npm")
+        if npm is None:
+            absent("needs npm: make setup")
+        command = [str(npm), "ci", "--ignore-scripts", "--loglevel=error"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+        if done.returncode != 0:
+            absent(f"needs puppeteer-core, and npm says: {done.stderr[-500:]}")
     return folder
