@@ -160,9 +160,7 @@ class Relay:
                 if not wire.fresh:
                     wire.heard.clear()  # the answer breaks off here, and so must the connection
                 else:
-                    await wire.refuse(
-                        502, "api_error", "The service cannot reach this API. Its operator can mend that."
-                    )
+                    await wire.refuse(502, "api_error", "The service cannot reach this API now.", again=True)
             tasks.cancel_scope.cancel()
 
     async def _pass_on(self, wire: Wire, answer: httpx.Response, meter: Meter | None, api: Api | None) -> None:

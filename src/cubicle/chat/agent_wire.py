@@ -76,13 +76,17 @@ class Wire:
         """Nothing of an answer has been sent."""
         return self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE)
 
-    async def refuse(self, status: int, kind: str, message: str) -> None:
+    async def refuse(self, status: int, kind: str, message: str, *, again: bool = False) -> None:
         """An error in a form that every agent understands, as the last answer of this connection."""
         error = {"type": kind, "message": message, "code": status, "status": kind.upper()}
         body = json.dumps({"type": "error", "error": error}).encode()
-        again = ("x-should-retry", "false")  # what the service refuses, it refuses again
-        kind_of = ("content-type", "application/json")
-        await self.head(status, [kind_of, again, ("content-length", str(len(body))), ("connection", "close")])
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "connection": "close",
+            "x-should-retry": "true" if again else "false",
+        }
+        await self.head(status, headers.items())
         await self.data(body)
         await self.end()
 
