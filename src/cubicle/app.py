@@ -88,6 +88,7 @@ def make_driver(settings: Settings) -> Driver:
                 limits=limits,
                 runtime=settings.oci_runtime,
                 captive=settings.egress_captive,
+                agents=settings.image_dir / "agents",
             )
         case _:
             raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or memory.")
