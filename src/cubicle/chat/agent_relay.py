@@ -37,8 +37,19 @@ ADDRESS = f"http://127.0.0.1:{PORT}"
 
 _AT_ONCE = 16
 _TIMEOUT = httpx.Timeout(600, connect=15, pool=60)
-_SENT = ("accept", "content-type", "user-agent", "last-event-id", "originator", "version", "session_id")
-_SENT_PREFIXES = ("anthropic-", "x-stainless-", "x-app", "x-claude-", "x-codex-", "openai-", "x-goog-api-c", "mcp-")
+_SENT = ("accept", "content-type", "user-agent", "last-event-id", "originator", "version", "session-id", "thread-id")
+_SENT_PREFIXES = (
+    "anthropic-",
+    "x-stainless-",
+    "x-app",
+    "x-claude-",
+    "x-codex-",
+    "openai-",
+    "x-openai-",
+    "x-client-r",
+    "x-goog-api-c",
+    "mcp-",
+)
 _RETURNED = ("content-type", "cache-control", "retry-after", "retry-after-ms", "request-id", "x-request-id")
 _RETURNED_PREFIXES = ("anthropic-ratelimit-", "mcp-", "x-should-retry")
 
