@@ -21,6 +21,7 @@ from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
 from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
+from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.prompt import Prompt
 from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
@@ -94,7 +95,7 @@ def make_driver(settings: Settings) -> Driver:
             raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or memory.")
 
 
-def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
+def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | None) -> EgressDoor:
     return EgressDoor(
         Policy(
             settings.egress,
@@ -105,6 +106,7 @@ def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
         captive=lambda: isinstance(driver, OciDriver) and driver.captive,
+        additions=tokens.rules if tokens is not None else None,
     )
 
 
@@ -162,7 +164,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     prompt = Prompt(library, links, command_timeout=settings.command_timeout, network=settings.egress.value)
     outfitter = Outfitter(library, prompt)
     driver = make_driver(settings)
-    egress = make_egress(settings, driver)
+    tokens = PersonalTokens(users) if users is not None else None
+    egress = make_egress(settings, driver, tokens)
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     relay = make_relay(settings, servers, signing_key(secret))
@@ -183,7 +186,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     async with web, egress, relay, fleet, screens:
         await collect_images(settings, driver)
         activity = Activity()
-        workplace = Workplace(fleet, outfitter)
+        workplace = Workplace(fleet, outfitter, tokens)
         agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
