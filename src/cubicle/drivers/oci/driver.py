@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from cubicle.drivers.oci import captive, cleaning, disk, guests, host, runtimes, sockets
@@ -222,7 +223,7 @@ class OciDriver:
             guest=guests.ensure(self._records.root / "guest", self._place.stage / "guest", base.digest, base.rootfs),
             limits=self._limits,
             disk_mode=disk.probe(self._records.root),
-            facts=host.facts(),
+            facts=replace(host.facts(), gvisor=not self.runtime.hands_over),
             hands_over=self.runtime.hands_over,
             agents=self._agents,
         )
