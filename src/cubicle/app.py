@@ -221,7 +221,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         pages = await asyncio.to_thread(make_pages, settings, links)
         address, mode = base_url(settings), settings.single_user_mode
         async with door.running(), agents or nullcontext():
-            yield Starlette(
+            app = Starlette(
                 routes=routes(
                     door.routes(),
                     mcp_info(registry, settings, ring),
@@ -254,6 +254,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                 ],
                 exception_handlers=HANDLERS,
             )
+            app.state.end_streams = door.end_streams
+            yield app
 
 
 async def collect_images(settings: Settings, driver: Driver) -> None:

@@ -58,6 +58,28 @@ DECISIONS: list[Row] = [
             R + "a_large_body_within_the_limit_is_taken",
         ),
     ),
+    (
+        "mcp",
+        "Changes of a chat's uploads reach those who listen to this chat, and nobody else",
+        (
+            "mcp_api/listening::an_upload_a_replacement_and_a_deletion_are_told",
+            "mcp_api/listening::nobody_hears_of_another_chat_or_of_another_tenant",
+            "mcp_api/listening::the_python_sdk_listens",
+        ),
+    ),
+    (
+        "mcp",
+        "listChanged is offered only where it is delivered",
+        ("mcp_api/listening::each_era_says_what_it_can_tell",),
+    ),
+    (
+        "mcp",
+        "Listening streams are bounded, and end with their client or the service",
+        (
+            "mcp_api/listening::streams_are_counted_and_one_that_was_left_is_free_again",
+            "mcp_api/listening::the_end_of_the_service_ends_the_streams",
+        ),
+    ),
     ("mcp", "Output goes out in batches of 100 ms", (S + "output_is_gathered_into_batches",)),
     (
         "mcp",
