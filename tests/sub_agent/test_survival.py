@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from cubicle.chat import agents
+from cubicle.rules.chats import Chat
 from tests.service import Service, raw_post, text
 from tests.sub_agent.conftest import KEY, emptied, program
 from tests.sub_agent.fake_api import FakeApi, Say
@@ -91,3 +93,37 @@ async def test_a_killed_service_finds_the_run_again(tmp_path: Path, api: FakeApi
         finally:
             service.kill()
             await service.client.aclose()
+
+
+async def test_a_person_can_take_the_session_over(service: Service, api: FakeApi) -> None:
+    api.script = [bash("tail -f /dev/null"), Say("never said")]
+    run = asyncio.create_task(service.call("sub_agent", {"prompt": "Be taken over."}, chat="taken"))
+    await until(service, "pgrep -fx 'tail -f /dev/null'", "taken")
+    window = "main:$(tmux list-windows -t main -F '#{window_name}' | tail -n 1)"
+    await service.bash(f"tmux send-keys -t {window} Enter", chat="taken")
+    await until(service, f"tmux capture-pane -p -t {window} | grep 'Stop the agent'", "taken")
+    await service.bash(f"tmux send-keys -t {window} y Enter", chat="taken")
+    result = await run
+    assert result["isError"]
+    assert "[the agent was ended by signal 15]" in text(result)
+    await until(service, f"tmux capture-pane -p -t {window} | grep 'Press Enter to go on'", "taken")
+    await service.bash(f"tmux send-keys -t {window} Enter", chat="taken")
+    await until(service, "pgrep -f -- '[d]angerously-skip-permissions --resume'", "taken")
+
+
+async def test_sessions_and_processes_of_agents_are_listed_and_one_can_be_killed(
+    service: Service, api: FakeApi
+) -> None:
+    api.script = [bash("tail -f /dev/null"), Say("never said")]
+    run = asyncio.create_task(service.call("sub_agent", {"prompt": "Be listed."}, chat="listed"))
+    await until(service, "pgrep -fx 'tail -f /dev/null'", "listed")
+    async with service.fleet.lease(Chat("listed")) as machine:
+        session = (await agents.sessions(machine))[0]
+        process = next(p for p in await agents.processes(machine) if "--output-format" in p.command)
+        said = await agents.transcript(machine, session.session_id)
+        await agents.kill(machine, process.pid)
+    assert session.title == "Be listed."
+    assert "Be listed." in json.dumps(said.record())
+    result = await run
+    assert result["isError"]
+    assert f"[agent session {session.session_id} ·" in text(result)
