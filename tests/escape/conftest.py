@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +24,7 @@ WALLED = [maker for maker in MAKERS if maker.id != "memory"]
 async def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Driver]:
     """One open driver for a whole file of attempts."""
     make: Callable[[Path], Maker] = request.param
-    opened = make(tmp_path_factory.mktemp("escape"))()
+    opened = (await asyncio.to_thread(make, tmp_path_factory.mktemp("escape")))()
     await opened.open()
     yield opened
     for seen in await opened.running():

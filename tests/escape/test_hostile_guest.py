@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import resource
@@ -99,10 +100,13 @@ async def test_a_guest_that_asks_and_never_listens_fills_no_memory() -> None:
     loop = asyncio.get_running_loop()
     flood = b"".join(frame(n * 2, wire.OPEN, b"{}") for n in range(1, 20_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(OSError):
-        async with asyncio.timeout(60):
-            for _ in range(300):
+    sent = 0
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        while sent < 300:
+            async with asyncio.timeout(20):
                 await loop.sock_sendall(theirs, flood)
+            sent += 1
+    assert sent < 300
     assert line.lost.done()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64_000
     theirs.close()

@@ -24,18 +24,18 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: f"{attempt.wall}: {attempt.name}")
-def test_a_way_out_is_shut(report: Report, attempt: walls.Attempt) -> None:
+async def test_a_way_out_is_shut(report: Report, attempt: walls.Attempt) -> None:
     (found,) = [f for f in report.findings if (f.wall, f.attempt) == (attempt.wall, attempt.name)]
     assert found.verdict is Verdict.HOLDS, found.said
 
 
 @pytest.mark.parametrize("name", sorted(BESIDE))
-def test_what_lies_next_to_a_sandbox_is_out_of_reach(report: Report, name: str) -> None:
+async def test_what_lies_next_to_a_sandbox_is_out_of_reach(report: Report, name: str) -> None:
     (found,) = [f for f in report.findings if f.attempt == name]
     assert found.verdict is Verdict.HOLDS, found.said
 
 
-def test_the_report_says_how_strong_the_walls_are(report: Report, request: pytest.FixtureRequest) -> None:
+async def test_the_report_says_how_strong_the_walls_are(report: Report, request: pytest.FixtureRequest) -> None:
     gvisor = "runsc" in request.node.callspec.id
     assert report.strength is (Strength.GVISOR if gvisor else Strength.NAMESPACES)
     told = report.told()

@@ -72,7 +72,7 @@ async def proved(settings: Settings) -> Report:
         report = await walls.prove(driver, make_limits(settings), kernel=platform.release())
     finally:
         await driver.close()
-    await asyncio.to_thread(proof.keep, proof.file_of(settings), Proof(report, time.time()))
+    await asyncio.to_thread(lambda: proof.keep(proof.file_of(settings), Proof(report, time.time())))
     return report
 
 

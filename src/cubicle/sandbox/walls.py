@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cubicle.sandbox.attempts import PRELUDE, Attempt, batch
 from cubicle.sandbox.driver import Driver, Limits, SandboxError
@@ -163,8 +163,7 @@ async def _reach_out(machine: Machine, other: Machine, strength: Strength) -> li
     """What lies next to it: a file, a port, an abstract socket of the host, and another sandbox."""
     secret = secrets.token_hex(16)
     with tempfile.NamedTemporaryFile("w", prefix="cubicle-wall-") as canary, socket.socket() as port:
-        canary.write(secret)
-        canary.flush()
+        await asyncio.to_thread(_write, canary, secret)
         port.bind(("127.0.0.1", 0))
         port.listen()
         with socket.socket(socket.AF_UNIX) as hidden:
@@ -189,6 +188,11 @@ async def _reach_out(machine: Machine, other: Machine, strength: Strength) -> li
             attempts = [Attempt(wall, name, program, _NOT_THERE) for (wall, name), program in tries.items()]
             answers = await answers_to(machine, [attempt.source for attempt in attempts])
     return [_judged(attempt, heard, strength) for attempt, heard in zip(attempts, answers, strict=True)]
+
+
+def _write(file: IO[str], text: str) -> None:
+    file.write(text)
+    file.flush()
 
 
 async def _user_namespace(machine: Machine, strength: Strength) -> Finding:

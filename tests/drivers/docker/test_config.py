@@ -1,0 +1,133 @@
+"""The container of a sandbox, as the engine is told."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from cubicle.drivers.docker import config, engine
+from cubicle.drivers.docker.config import Facts, Wanted
+from cubicle.sandbox.driver import Limits, Unusable
+
+LIMITS = Limits(memory_bytes=1 << 30, cpus=1.5, pids=100, disk_bytes=1 << 32)
+
+
+def container(facts: Facts | None = None, socket_dir: Path | None = Path("/data/one/host")) -> dict:
+    wanted = Wanted("inst", "one", "image:tag", "digest", {"LANG": "C.UTF-8"}, LIMITS, socket_dir)
+    return config.container(wanted, facts or Facts("aarch64"))
+
+
+def test_nothing_is_given_that_is_not_needed():
+    host = container()["HostConfig"]
+    assert host["NetworkMode"] == "none"
+    assert host["CapDrop"] == ["ALL"]
+    assert set(host["CapAdd"]) == {"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_PTRACE"}
+    assert host["Privileged"] is False
+    assert "no-new-privileges" in host["SecurityOpt"]
+    assert "Devices" not in host
+    assert "Binds" not in host
+
+
+def test_the_seccomp_profile_is_the_embedded_drivers():
+    (option,) = [o for o in container()["HostConfig"]["SecurityOpt"] if o.startswith("seccomp=")]
+    profile = json.loads(option.removeprefix("seccomp="))
+    assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
+    (clone3,) = [rule for rule in profile["syscalls"] if "clone3" in rule["names"]]
+    assert clone3["errnoRet"] == 38
+
+
+def test_limits_are_told():
+    host = container()["HostConfig"]
+    assert (host["Memory"], host["MemorySwap"], host["NanoCpus"], host["PidsLimit"]) == (
+        1 << 30,
+        1 << 30,
+        15 * 10**8,
+        100,
+    )
+    assert "StorageOpt" not in host
+    assert container(Facts("aarch64", disk_quota=True))["HostConfig"]["StorageOpt"] == {"size": str(1 << 32)}
+    assert container(Facts("aarch64", gvisor=True))["HostConfig"]["PidsLimit"] == 800
+
+
+def test_only_the_socket_folder_is_of_the_host_and_no_engine_socket_is_mounted():
+    mounts = container()["HostConfig"]["Mounts"]
+    assert [m["Source"] for m in mounts if m["Type"] == "bind"] == ["/data/one/host"]
+    assert not [m for m in container(socket_dir=None)["HostConfig"]["Mounts"] if m["Type"] == "bind"]
+    read_only = {m["Target"] for m in mounts if m.get("ReadOnly")}
+    assert read_only == {"/mnt/user-data/uploads", "/mnt/skills"}
+    assert {m["Target"] for m in mounts if not m.get("ReadOnly")} == {
+        "/run/cubicle/uploads",
+        "/run/cubicle/skills",
+        "/run/cubicle/host",
+    }
+
+
+def test_a_name_tells_the_owner():
+    blank, owned = config.container_name("inst", "one", None), config.container_name("inst", "one", "a" * 32)
+    assert config.owner_of("inst", f"/{blank}") is None
+    assert config.owner_of("inst", f"/{owned}") == "a" * 32
+
+
+def test_the_guest_lies_in_a_folder_that_only_root_enters():
+    with tarfile.open(fileobj=io.BytesIO(config.guest_archive(b"program"))) as tar:
+        modes = {entry.name: (entry.mode, entry.uid, entry.isdir()) for entry in tar}
+    assert modes["run/cubicle"] == (0o700, 0, True)
+    assert modes["run/cubicle/guest.pyz"] == (0o600, 0, False)
+
+
+class Engine:
+    """An engine that only tells about itself."""
+
+    def __init__(self, **info: object) -> None:
+        self.system = self
+        self._info = {"Architecture": "aarch64", "CgroupVersion": "2", **info}
+
+    async def info(self) -> dict:
+        return self._info
+
+
+GVISOR = {"runsc": {"path": "/usr/bin/runsc", "runtimeArgs": list(engine.GVISOR_ARGUMENTS)}}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "known", "sockets"),
+    [
+        ("", {}, True),
+        ("runc", {"runc": {}}, True),
+        ("runsc", GVISOR, True),
+        ("runsc", {"runsc": {"path": "runsc", "runtimeArgs": ["--overlay2=none"]}}, False),
+        ("kata", {"kata": {"path": "kata"}}, False),
+    ],
+)
+async def test_a_guest_is_reached_by_a_socket_where_that_can_be_shared(runtime, known, sockets):
+    _, found = await engine.examine(Engine(Runtimes=known), runtime)
+    assert found is sockets
+
+
+@pytest.mark.parametrize(
+    ("runtime", "known", "said"),
+    [
+        ("runsc", {"runc": {}}, "has no runtime runsc"),
+        ("runsc", {"runsc": {"path": "runsc", "runtimeArgs": []}}, "--overlay2=none"),
+    ],
+)
+async def test_an_engine_that_would_not_do_is_refused_in_words(runtime, known, said):
+    with pytest.raises(Unusable, match=said):
+        await engine.examine(Engine(Runtimes=known), runtime)
+
+
+async def test_what_the_engine_offers_is_seen():
+    facts, _ = await engine.examine(
+        Engine(
+            SecurityOptions=["name=seccomp", "name=userns"],
+            Driver="overlay2",
+            DriverStatus=[["Backing Filesystem", "xfs"]],
+        ),
+        "",
+    )
+    assert facts.user_namespace
+    assert facts.disk_quota

@@ -1,0 +1,175 @@
+"""What only the Docker driver does: an engine behind a network, a disk watchdog, what a crash leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubicle.drivers.docker import driver as docker_driver
+from cubicle.drivers.docker.driver import DockerDriver
+from cubicle.drivers.docker.engine import Address
+from cubicle.drivers.oci.images import ImageStore
+from cubicle.sandbox.driver import Limits, State, Unusable
+from cubicle.sandbox.pool import connect
+from cubicle.settings import load
+from tests.drivers.makers import some_base
+
+pytestmark = pytest.mark.docker
+SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=32 * 1024**2)
+Make = Callable[..., AbstractAsyncContextManager[DockerDriver]]
+
+
+@pytest.fixture
+def make_driver(tmp_path: Path) -> Make:
+    store = ImageStore(load().image_dir)
+    base = some_base(store)
+
+    @asynccontextmanager
+    async def make(keep: bool = False, **options: Any) -> AsyncIterator[DockerDriver]:
+        options = {"limits": SMALL, "address": Address(load().docker_host), **options}
+        driver = DockerDriver(tmp_path / "data", store, base.digest, **options)
+        await driver.open()
+        try:
+            yield driver
+        finally:
+            if not keep:
+                for seen in await driver.running():
+                    await driver.delete(seen.name)
+            await driver.close()
+
+    return make
+
+
+@asynccontextmanager
+async def over_tcp(path: str) -> AsyncIterator[str]:
+    """The engine's socket at a TCP port of loopback, as an engine of another machine is reached."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(65536):
+                writer.write(chunk)
+                await writer.drain()
+            if writer.can_write_eof():
+                writer.write_eof()
+
+    serving: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
+        theirs, ours = await asyncio.open_unix_connection(path)
+        try:
+            await asyncio.gather(pump(reader, ours), pump(theirs, writer))
+        except asyncio.CancelledError:
+            pass
+        finally:
+            for end in (ours, writer):
+                end.close()
+                with contextlib.suppress(OSError):
+                    await end.wait_closed()
+            serving.discard(task)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        left = list(serving)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+async def test_an_engine_of_another_machine_is_spoken_to_over_exec_streams(make_driver: Make) -> None:
+    async with (
+        over_tcp(load().docker_host.removeprefix("unix://")) as url,
+        make_driver(address=Address(url)) as driver,
+    ):
+        assert not driver.by_socket
+        await driver.start("one", "a" * 32)
+        machine = await connect(driver, "one")
+        assert (await machine.output("echo far"))[1] == b"far\n"
+        await machine.write("/mnt/user-data/uploads/up", b"x" * 3_000_000, as_root=True)
+        assert len(await machine.read_bytes("/mnt/user-data/uploads/up", limit=10**7)) == 3_000_000
+        exit, _ = await machine.output("touch /mnt/user-data/uploads/no")
+        assert exit.code != 0
+        second = await connect(driver, "one")
+        assert (await second.output("cat /mnt/user-data/uploads/up | wc -c"))[1].strip() == b"3000000"
+        second.close()
+        machine.close()
+        await driver.stop("one")
+        await driver.start("one", "a" * 32)
+        machine = await connect(driver, "one")
+        assert (await machine.output("wc -c < /mnt/user-data/uploads/up"))[1].strip() == b"3000000"
+        machine.close()
+
+
+async def test_what_is_over_its_disk_limit_is_stopped_and_says_why(
+    make_driver: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_driver, "_WATCH_SECONDS", 0.3)
+    async with make_driver() as driver:
+        if driver.facts.disk_quota:
+            pytest.skip("the engine's storage limits disks itself")
+        await driver.start("one", None)
+        machine = await connect(driver, "one")
+        await machine.output("echo kept > ~/note; head -c 60000000 /dev/urandom > /tmp/filler & sleep 0.1")
+        async with asyncio.timeout(30):
+            while (seen := (await driver.running())[0]).state is not State.FAILED:
+                await asyncio.sleep(0.1)
+        assert "more than its 32 MiB of disk" in seen.reason
+        machine.close()
+
+
+async def test_a_memory_hog_dies_and_the_sandbox_lives(make_driver: Make) -> None:
+    async with make_driver() as driver:
+        await driver.start("one", None)
+        machine = await connect(driver, "one")
+        exit, _ = await machine.output("tail /dev/zero", timeout=60)
+        assert exit.out_of_memory
+        assert (await machine.output("echo alive"))[1] == b"alive\n"
+        machine.close()
+
+
+async def test_what_a_crash_left_half_made_is_removed(make_driver: Make) -> None:
+    async with make_driver(keep=True) as driver:
+        await driver.start("whole", None)
+        home = driver._records.home("half")
+        home.make(0)
+        await driver._client.volumes.create(
+            {
+                "Name": f"cubicle-{driver._instance}-half-uploads",
+                "Labels": {"cubicle.instance": driver._instance, "cubicle.name": "half"},
+            }
+        )
+    async with make_driver() as driver:
+        assert [seen.name for seen in await driver.running()] == ["whole"]
+        assert not home.path.exists()
+        listed = await driver._client.volumes.list(filters={"label": [f"cubicle.instance={driver._instance}"]})
+        assert {v["Labels"]["cubicle.name"] for v in listed["Volumes"]} == {"whole"}
+
+
+async def test_two_services_with_two_folders_do_not_meet(make_driver: Make, tmp_path: Path) -> None:
+    store = ImageStore(load().image_dir)
+    base = await asyncio.to_thread(some_base, store)
+    other = DockerDriver(tmp_path / "other", store, base.digest, limits=SMALL, address=Address(load().docker_host))
+    await other.open()
+    async with make_driver() as driver:
+        await driver.start("one", "a" * 32)
+        await other.start("one", "a" * 32)
+        await other.delete("one")
+        assert [seen.name for seen in await driver.running()] == ["one"]
+    await other.close()
+
+
+async def test_no_engine_is_said_in_words(tmp_path: Path) -> None:
+    driver = DockerDriver(tmp_path, ImageStore(tmp_path), "slim", address=Address("unix:///nowhere.sock"))
+    with pytest.raises(Unusable, match="No Docker engine answers"):
+        await driver.open()
