@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
@@ -21,11 +22,14 @@ from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
 from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
+from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.prompt import Prompt
 from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
+from cubicle.drivers.docker.driver import DockerDriver
+from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
@@ -45,6 +49,7 @@ from cubicle.http_api.requests import RequestLog
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
+from cubicle.http_api.walls import WallRoutes
 from cubicle.mcp_api.door import McpDoor
 from cubicle.routes import routes
 from cubicle.rules.callers import Caller
@@ -53,11 +58,13 @@ from cubicle.rules.egress import Policy
 from cubicle.rules.keys import BadKeys, KeyRing
 from cubicle.rules.links import effective_secret
 from cubicle.rules.passes import signing_key
+from cubicle.sandbox import walls
 from cubicle.sandbox.driver import Driver, Limits, Unusable
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
+from cubicle.sandbox.proof import Warden
 from cubicle.settings import BadSettings, DriverName, Settings
 from cubicle.tools.agents.runs import SubAgents
 from cubicle.tools.agents.table import chosen
@@ -73,27 +80,47 @@ def make_driver(settings: Settings) -> Driver:
     match settings.driver:
         case DriverName.MEMORY:
             return MemoryDriver(settings.data_dir, own_network=True)
-        case DriverName.OCI:
-            limits = Limits(
-                settings.sandbox_memory_mb * 1024**2,
-                settings.sandbox_cpus,
-                settings.sandbox_pids,
-                settings.sandbox_disk_mb * 1024**2,
+        case DriverName.DOCKER:
+            return DockerDriver(
+                settings.data_dir,
+                ImageStore(settings.image_dir),
+                settings.sandbox_image,
+                limits=make_limits(settings),
+                runtime=settings.docker_runtime,
+                address=Address(settings.docker_host, settings.docker_cert_path),
             )
+        case DriverName.OCI:
             return OciDriver(
                 settings.data_dir,
                 ImageStore(settings.image_dir),
                 settings.sandbox_image,
                 SUBUID_START,
-                limits=limits,
+                limits=make_limits(settings),
                 runtime=settings.oci_runtime,
                 captive=settings.egress_captive,
+                agents=settings.image_dir / "agents",
             )
         case _:
-            raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or memory.")
+            raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or docker.")
 
 
-def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
+def make_limits(settings: Settings) -> Limits:
+    return Limits(
+        settings.sandbox_memory_mb * 1024**2,
+        settings.sandbox_cpus,
+        settings.sandbox_pids,
+        settings.sandbox_disk_mb * 1024**2,
+    )
+
+
+def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) -> Warden:
+    """Tries the walls of a driver that is open."""
+    return Warden(
+        settings, lambda: walls.prove(driver, make_limits(settings), kernel=platform.release(), exhaust=exhaust)
+    )
+
+
+def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | None) -> EgressDoor:
     return EgressDoor(
         Policy(
             settings.egress,
@@ -104,6 +131,7 @@ def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
         captive=lambda: isinstance(driver, OciDriver) and driver.captive,
+        additions=tokens.rules if tokens is not None else None,
     )
 
 
@@ -161,7 +189,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     prompt = Prompt(library, links, command_timeout=settings.command_timeout, network=settings.egress.value)
     outfitter = Outfitter(library, prompt)
     driver = make_driver(settings)
-    egress = make_egress(settings, driver)
+    tokens = PersonalTokens(users) if users is not None else None
+    egress = make_egress(settings, driver, tokens)
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     relay = make_relay(settings, servers, signing_key(secret))
@@ -179,10 +208,12 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         return await prompt.text(caller.chat, caller.email, caller.name)
 
     screens = Screens()
+    warden = make_warden(settings, driver)
     async with web, egress, relay, fleet, screens:
+        await warden.check()
         await collect_images(settings, driver)
         activity = Activity()
-        workplace = Workplace(fleet, outfitter)
+        workplace = Workplace(fleet, outfitter, tokens)
         agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
@@ -204,6 +235,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     TerminalRoutes(fleet).routes(),
                     ActivityRoutes(activity).routes(),
                     OperatorRoutes(fleet).routes(),
+                    WallRoutes(warden, ring).routes(),
                     Login(ring, links, pages.login_page, address).routes(),
                     pages.routes(),
                 ),

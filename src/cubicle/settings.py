@@ -24,6 +24,12 @@ class DriverName(StrEnum):
     MEMORY = "memory"
 
 
+class RequireWalls(StrEnum):
+    AUTO = "auto"
+    WARN = "warn"
+    ENFORCE = "enforce"
+
+
 class ViewImages(StrEnum):
     TEXT = "text"
     BLOCKS = "blocks"
@@ -90,6 +96,12 @@ class Settings(BaseSettings):
     sandbox_cpus: float = Field(2.0, gt=0, description="CPU limit of a sandbox.")
     sandbox_pids: int = Field(512, ge=16, description="Process limit of a sandbox.")
     sandbox_disk_mb: int = Field(10240, ge=16, description="Disk limit of a sandbox, MiB.")
+
+    require_walls: RequireWalls = Field(
+        RequireWalls.AUTO,
+        description="When a wall of the sandboxes is missing at the start: warn, or enforce (do not serve); "
+        "auto: enforce for every driver that promises walls.",
+    )
 
     mcp_api_key: str = Field("", description="Bearer secret of the service; empty: no authentication.")
     api_keys_file: Path | None = Field(

@@ -6,10 +6,12 @@ import asyncio
 import errno
 import platform
 import socket
+import time
 from collections.abc import Sequence
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cubicle.cli.failures import exits
@@ -17,14 +19,21 @@ from cubicle.drivers.oci import checks
 from cubicle.drivers.oci.checks import Check, Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.sandbox import proof, walls
+from cubicle.sandbox.driver import Unusable
+from cubicle.sandbox.proof import Proof
+from cubicle.sandbox.walls import Finding, Report
+from cubicle.sandbox.walls import Verdict as WallVerdict
 from cubicle.settings import DriverName, Settings, load
 
+_WALL_COLOURS = {WallVerdict.HOLDS: "green", WallVerdict.WEAK: "yellow", WallVerdict.MISSING: "red"}
 _COLOURS = {Verdict.GOOD: "green", Verdict.WEAK: "yellow", Verdict.MISSING: "red"}
 
 
 @click.command()
+@click.option("--prove", is_flag=True, help="Also start throw-away sandboxes and try to get out of them.")
 @exits
-def doctor() -> None:
+def doctor(prove: bool) -> None:
     """Check this host for all that sandboxes need; exit code 1 when something required is missing."""
     settings = load()
     found = examine(settings)
@@ -35,6 +44,52 @@ def doctor() -> None:
         console.print(f"[red]{len(missing)} of {len(found)} checks failed.[/] Mend them from the top down.")
         raise click.exceptions.Exit(1)
     console.print("[green]Sandboxes can run here.[/]")
+    if prove:
+        _prove(settings, console)
+
+
+def _prove(settings: Settings, console: Console) -> None:
+    """Try every wall, show what held, and keep it for the service; exit code 1 when one does not."""
+    if settings.driver is DriverName.MEMORY:
+        raise Unusable("DRIVER=memory has no walls: there is nothing to prove.")
+    with console.status("trying to get out of a sandbox"):
+        report = asyncio.run(proved(settings))
+    console.print(_walls_table(report))
+    count = len(report.findings)
+    if report.missing:
+        console.print(f"[red]{len(report.missing)} of {count} ways out are open.[/]")
+        raise click.exceptions.Exit(1)
+    console.print(f"[green]{count} ways out tried, none is open.[/] Strength: {report.strength.value}.")
+
+
+async def proved(settings: Settings) -> Report:
+    """What every attempt found, on a driver of its own over the same state."""
+    from cubicle.app import make_driver, make_limits  # takes a second to import, and the other checks do without
+
+    driver = make_driver(settings)
+    await driver.open()
+    try:
+        report = await walls.prove(driver, make_limits(settings), kernel=platform.release())
+    finally:
+        await driver.close()
+    await asyncio.to_thread(proof.keep, proof.file_of(settings), Proof(report, time.time()))
+    return report
+
+
+def _walls_table(report: Report) -> Table:
+    """One line for each wall, and one for each way out that is not quite shut."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("WALL", "", "ATTEMPTS", "FOUND"):
+        table.add_column(title, overflow="fold")
+    by_wall: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        by_wall.setdefault(finding.wall, []).append(finding)
+    for wall, findings in by_wall.items():
+        odd = [finding for finding in findings if finding.verdict is not WallVerdict.HOLDS]
+        worst = max((finding.verdict for finding in odd), default=WallVerdict.HOLDS, key=list(WallVerdict).index)
+        said = "; ".join(f"{finding.attempt}: {finding.said}" for finding in odd)
+        table.add_row(wall, f"[{_WALL_COLOURS[worst]}]{worst.value}[/]", str(len(findings)), escape(said))
+    return table
 
 
 def examine(settings: Settings) -> list[Check]:

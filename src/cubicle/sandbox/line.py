@@ -19,6 +19,7 @@ from cubicle.sandbox.driver import SandboxError
 
 _ROOM = wire.MAX_PAYLOAD + 256 * 1024
 _MOST_NOTICES = 4096
+_MOST_UNREAD = 8 * 1024 * 1024
 _SILENCE = 20.0
 _PATIENCE = 15.0
 _SO_SNDBUFFORCE = 32
@@ -312,11 +313,13 @@ class Line(asyncio.BufferedProtocol):
             case wire.EOF:
                 channel.put(Eof(stream))
             case wire.END:
+                end = End(wire.read_message(payload))
                 self.forget(channel)
-                channel.put(End(wire.read_message(payload)))
+                channel.put(end)
             case wire.FAIL:
+                failure = _said(wire.read_message(payload))
                 self.forget(channel)
-                channel.put(_said(wire.read_message(payload)))
+                channel.put(failure)
             case _:
                 raise wire.WireError("a frame that the guest may not send here")
 
@@ -324,6 +327,8 @@ class Line(asyncio.BufferedProtocol):
         listener = request.get("listener")
         acceptor = self._acceptors.get(listener) if isinstance(listener, int) else None
         if number % 2 or acceptor is None or len(self._channels) >= wire.MAX_CHANNELS:
+            if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNREAD:
+                raise wire.WireError("the guest asks and does not listen")
             self.write(wire.frame(number, wire.CANCEL))
             return
         channel = Channel(self, number)

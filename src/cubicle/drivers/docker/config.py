@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import CAPABILITIES, GUEST, MASKED, PATH, READ_ONLY, WRITABLE
+from cubicle.drivers.oci.config import CAPABILITIES, GUEST, GVISOR_TASKS, MASKED, PATH, READ_ONLY, WRITABLE
 from cubicle.sandbox.driver import Limits
 
 SOCKET = "/run/cubicle/host/guest.sock"
@@ -29,6 +29,7 @@ class Facts:
 
     machine: str
     runtime: str = ""
+    gvisor: bool = False
     user_namespace: bool = False
     """Whether root of a container is another user than root of the host."""
     disk_quota: bool = False
@@ -103,7 +104,7 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "SecurityOpt": ["no-new-privileges", f"seccomp={profile}"],
         "MaskedPaths": list(MASKED),
         "ReadonlyPaths": list(READ_ONLY),
-        "PidsLimit": limits.pids,
+        "PidsLimit": limits.pids * (GVISOR_TASKS if facts.gvisor else 1),
         "Memory": limits.memory_bytes,
         "MemorySwap": limits.memory_bytes,  # memory and swap together: no swap on top
         "NanoCpus": int(limits.cpus * 1_000_000_000),

@@ -87,17 +87,19 @@ async def examine(client: Docker, runtime: str) -> tuple[Facts, bool]:
         raise Unusable(
             f"No Docker engine answers ({_brief(error)}): start it, or set DOCKER_HOST to where it listens."
         ) from error
-    sockets = runtime in _ORDINARY
+    sockets, gvisor = runtime in _ORDINARY, False
     if runtime:
         known = info.get("Runtimes") or {}
         if runtime not in known:
             names = ", ".join(sorted(known)) or "none"
             raise Unusable(f"The Docker engine has no runtime {runtime} (it has {names}): add it to its daemon.json.")
-        if "runsc" in runtime or "runsc" in str(known[runtime].get("path", "")):
+        gvisor = "runsc" in runtime or "runsc" in str(known[runtime].get("path", ""))
+        if gvisor:
             sockets = _gvisor_sockets(runtime, known[runtime].get("runtimeArgs") or [])
     facts = Facts(
         machine=str(info.get("Architecture", "")),
         runtime=runtime,
+        gvisor=gvisor,
         user_namespace=any("name=userns" in option for option in info.get("SecurityOptions") or []),
         disk_quota=_has_quota(info),
         private_cgroups=bool(info.get("CgroupVersion")),
@@ -136,7 +138,7 @@ async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:
         log.info("bringing the sandbox image to the Docker engine", extra={"image": reference})
         await _import(client, base, reference)
     guest = await asyncio.to_thread(_compiled_guest, base.rootfs)
-    return Image(reference, base.digest, base.environment, guest)
+    return Image(reference, base.digest, await asyncio.to_thread(lambda: base.environment), guest)
 
 
 async def _engine_image(client: Docker, name: str, missing: ImageError) -> Image:
@@ -162,7 +164,7 @@ async def _import(client: Docker, base: Base, reference: str) -> None:
     """`docker import`, from a pipe: the image is never whole on either side."""
     reader, writer = os.pipe()
     task = asyncio.create_task(asyncio.to_thread(_write, base, writer))
-    changes = export.docker_changes(base)[1::2]
+    changes = (await asyncio.to_thread(export.docker_changes, base))[1::2]
     repository, tag = reference.split(":")
     query = [("fromSrc", "-"), ("repo", repository), ("tag", tag), *(("changes", change) for change in changes)]
     try:

@@ -43,6 +43,9 @@ MASKED = (
 )
 READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
+GVISOR_TASKS = 8
+"""Tasks of the host for one process in gVisor, at the most: it dies as a whole when it gets no more."""
+
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 WRITABLE = {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"}
 """Folders that commands may only read, and where the guest writes them."""
@@ -53,6 +56,8 @@ class Facts:
     """What a bundle has to know about the host."""
 
     machine: str
+    gvisor: bool = False
+    """Whether the runtime plays the sandbox's kernel, in processes and threads of its own beside the sandbox's."""
     nofile: int = 20_000
     """The hard limit of open files: without CAP_SYS_RESOURCE a process cannot raise its own."""
     swap_accounting: bool = True
@@ -69,6 +74,8 @@ class Folders:
     guest: Path
     socket_dir: Path | None = None
     """Where the guest makes its own socket, for a runtime that hands over no descriptor."""
+    agents: Path | None = None
+    """Programs of coding agents, if any are installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,7 @@ def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
         _bind(folders.uploads, "/mnt/user-data/uploads", "ro"),
         _bind(folders.outputs, "/mnt/user-data/outputs", "rw"),
         _bind(folders.skills, "/mnt/skills", "ro"),
+        *([_bind(folders.agents, "/opt/agents", "ro")] if folders.agents else []),
     )
 
 
@@ -176,7 +184,7 @@ def _resources(limits: Limits, facts: Facts) -> dict[str, Any]:
         "devices": [{"allow": False, "access": "rwm"}],
         "memory": memory,
         "cpu": {"period": 100_000, "quota": max(1_000, int(limits.cpus * 100_000))},
-        "pids": {"limit": limits.pids},
+        "pids": {"limit": limits.pids * (GVISOR_TASKS if facts.gvisor else 1)},
     }
 
 

@@ -38,7 +38,7 @@ class Claude:
             "ENABLE_TOOL_SEARCH": "false",
             "DISABLE_AUTOUPDATER": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "CLAUDE_CODE_MAX_RETRIES": "4",
+            "CLAUDE_CODE_MAX_RETRIES": "8",  # about a minute: a service that restarts is back by then
             **aliases,
         }
 
