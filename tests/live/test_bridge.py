@@ -19,7 +19,7 @@ from cubicle.sandbox.machine import MachineError
 from tests.live.ground import Service
 from tests.live.typist import Typist
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("ttyd")]
+pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.usefixtures("ttyd")]
 
 
 async def start(service: Service) -> None:

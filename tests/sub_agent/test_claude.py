@@ -14,7 +14,7 @@ from tests.service import Service, messages, raw_post, text
 from tests.sub_agent.conftest import KEY, agents_service, emptied
 from tests.sub_agent.fake_api import Break, FakeApi, Refuse, Say, Use, Wait
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
 
 RUNNING = "pgrep -f [o]utput-format >/dev/null && echo running || echo over"
 
