@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cubicle.tools.agents.adapter import Fields, Order, Outcome, fields_of, short, text_of
+from cubicle.tools.agents.adapter import Fields, Order, Outcome, fields_of, session_of, short, text_of
 
 _PASS = "CUBICLE_PASS"  # noqa: S105 — the name of a variable
 
@@ -66,7 +66,7 @@ class CodexReader:
         item, outcome = fields_of(event.get("item")), self.outcome
         match event.get("type"):
             case "thread.started":
-                outcome.session = text_of(event.get("thread_id"), 128)
+                outcome.session = session_of(event.get("thread_id"))
             case "item.started" if item.get("type") in ("command_execution", "mcp_tool_call", "file_change"):
                 yield _used(item)
             case "item.completed" if item.get("type") == "agent_message":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from cubicle.sandbox.machine import HOME
-from cubicle.tools.agents.adapter import Fields, Order, Outcome, fields_of, short, text_of, used
+from cubicle.tools.agents.adapter import Fields, Order, Outcome, fields_of, session_of, short, text_of, used
 
 _OWN_HOME = f"{HOME}/.cache/cubicle/gemini"
 
@@ -60,7 +60,7 @@ class GeminiReader:
         outcome, kind = self.outcome, event.get("type")
         match kind:
             case "init":
-                outcome.session = text_of(event.get("session_id"), 128)
+                outcome.session = session_of(event.get("session_id"))
             case "message" if event.get("role") == "assistant":
                 text = text_of(event.get("content"))
                 outcome.text = outcome.text + text if self._speaking else text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cubicle.tools.agents.adapter import Fields, Order, Outcome, fields_of, number_of, short, text_of, used
+from cubicle.tools.agents.adapter import Fields, Order, Outcome, fields_of, number_of, session_of, short, text_of, used
 
 _DEFAULT_MODEL = "claude-sonnet-4-5"
 
@@ -64,7 +64,7 @@ class OpenCodeReader:
 
     def read(self, event: Fields) -> Iterator[str]:
         part, outcome = fields_of(event.get("part")), self.outcome
-        outcome.session = text_of(event.get("sessionID"), 128) or outcome.session
+        outcome.session = session_of(event.get("sessionID")) or outcome.session
         match event.get("type"):
             case "step_start":
                 outcome.turns += 1
