@@ -14,7 +14,9 @@ from cubicle.drivers.oci import checks, host
 from cubicle.drivers.oci.checks import Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.sandbox import proof
 from cubicle.settings import load
+from tests.drivers.makers import some_base
 
 
 @pytest.fixture
@@ -90,3 +92,33 @@ def test_a_missing_controller_is_missing(monkeypatch, subject):
 def test_a_switched_off_user_namespace_names_the_setting(monkeypatch, subject):
     monkeypatch.setattr(host, "has_user_namespaces", lambda: False)
     assert "sysctl" in checks.user_namespaces(subject).mend
+
+
+@pytest.mark.oci
+def test_a_proof_tries_every_wall_and_is_kept_for_the_service(monkeypatch, tmp_path):
+    image = some_base(ImageStore(load().image_dir))
+    for name, value in {
+        "DRIVER": "oci",
+        "DATA_DIR": str(tmp_path),
+        "SANDBOX_IMAGE": image.digest,
+        "SANDBOX_MEMORY_MB": "256",
+        "SANDBOX_PIDS": "64",
+        "SANDBOX_DISK_MB": "64",
+        "PORT": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+    answer = CliRunner().invoke(doctor, ["--prove"], env={"COLUMNS": "200"})
+    assert answer.exit_code == 0, answer.output
+    assert "ways out tried, none is open" in answer.output
+    kept = proof.kept(proof.file_of(load()))
+    assert kept is not None
+    assert {"mounts", "guest", "processes", "memory", "disk"} <= {finding.wall for finding in kept.report.findings}
+    proof.file_of(load()).unlink()
+
+
+def test_nothing_can_be_proved_of_the_driver_for_tests(monkeypatch):
+    monkeypatch.setenv("DRIVER", "memory")
+    monkeypatch.setenv("PORT", "0")
+    answer = CliRunner().invoke(doctor, ["--prove"])
+    assert answer.exit_code != 0
+    assert "no walls" in answer.output

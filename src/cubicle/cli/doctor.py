@@ -20,7 +20,7 @@ from cubicle.drivers.oci.checks import Check, Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox import proof, walls
-from cubicle.sandbox.driver import Unusable
+from cubicle.sandbox.driver import Driver, Limits, Unusable
 from cubicle.sandbox.proof import Proof
 from cubicle.sandbox.walls import Finding, Report
 from cubicle.sandbox.walls import Verdict as WallVerdict
@@ -52,8 +52,11 @@ def _prove(settings: Settings, console: Console) -> None:
     """Try every wall, show what held, and keep it for the service; exit code 1 when one does not."""
     if settings.driver is DriverName.MEMORY:
         raise Unusable("DRIVER=memory has no walls: there is nothing to prove.")
+    from cubicle.app import make_driver, make_limits  # takes a second to import, and the other checks do without
+
     with console.status("trying to get out of a sandbox"):
-        report = asyncio.run(proved(settings))
+        report = asyncio.run(proved(make_driver(settings), make_limits(settings)))
+        proof.keep(proof.file_of(settings), Proof(report, time.time()))
     console.print(_walls_table(report))
     count = len(report.findings)
     if report.missing:
@@ -62,18 +65,13 @@ def _prove(settings: Settings, console: Console) -> None:
     console.print(f"[green]{count} ways out tried, none is open.[/] Strength: {report.strength.value}.")
 
 
-async def proved(settings: Settings) -> Report:
-    """What every attempt found, on a driver of its own over the same state."""
-    from cubicle.app import make_driver, make_limits  # takes a second to import, and the other checks do without
-
-    driver = make_driver(settings)
+async def proved(driver: Driver, limits: Limits) -> Report:
+    """What every attempt finds on a driver that is not open yet."""
     await driver.open()
     try:
-        report = await walls.prove(driver, make_limits(settings), kernel=platform.release())
+        return await walls.prove(driver, limits, kernel=platform.release())
     finally:
         await driver.close()
-    await asyncio.to_thread(lambda: proof.keep(proof.file_of(settings), Proof(report, time.time())))
-    return report
 
 
 def _walls_table(report: Report) -> Table:
