@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast check format image bench setup setup-dev setup-test lock docs clean
+.PHONY: help serve test test-fast check format image agents bench setup setup-dev setup-test lock docs clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
@@ -11,7 +11,7 @@ export PYTHON
 help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-serve: setup image ## set up what is missing, then serve on http://127.0.0.1:8081
+serve: setup image agents ## set up what is missing, then serve on http://127.0.0.1:8081
 	@exec cubicle serve
 
 test: export CUBICLE_REQUIRE_ALL := 1
@@ -19,7 +19,7 @@ test: setup-test check image ## set up all that the tests need, and run every ga
 	@scripts/with-dockerd scripts/run-tests
 
 test-fast: setup-dev ## the tests that need no image and no engine, in under a minute
-	@pytest -n 2 -m "not oci and not docker and not slow and not serial"
+	@CUBICLE_FAST=1 pytest -n 2 -m "not oci and not docker and not real and not slow and not serial"
 
 check: setup-dev ## format, lint, types, layers, dependencies, gates of the repository; seconds
 	@scripts/run-checks
@@ -27,6 +27,9 @@ check: setup-dev ## format, lint, types, layers, dependencies, gates of the repo
 format: setup-dev ## rewrite the sources as the format check wants them
 	@ruff format .
 	@ruff check --fix --quiet . || true
+
+agents: setup ## install the coding agents of sub_agent (AGENTS="claude codex opencode gemini", claude unless said)
+	@scripts/agents $(or $(AGENTS),claude) || echo "note: no coding agent could be installed; sub_agent will say so" >&2
 
 image: setup ## build the sandbox image ($SANDBOX_IMAGE, standard unless said) if it is missing
 	@scripts/image
@@ -46,6 +49,7 @@ setup-test:
 	@scripts/packages test
 	@scripts/environment dev
 	@scripts/clients
+	@scripts/agents claude codex opencode gemini
 
 lock: setup-dev ## compile requirements*.txt again after a change of pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock $(if $(UPGRADE),--upgrade)

@@ -6,24 +6,18 @@ python -m bench.files [--driver oci|memory] [--size 100]
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from bench.report import Report, percentile
-from cubicle.app import make_driver
-from cubicle.settings import Settings, load
+from bench.service import cpu_seconds, image, service
 
 MB = 1_000_000
 ROUNDS = 5
@@ -52,46 +46,6 @@ def _send(source: Path, address: tuple[str, int]) -> None:
             sock.sendall(chunk)
 
 
-@contextmanager
-def service(driver: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """A service of its own; (address, process id)."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    names = {"DRIVER": driver, "PORT": str(port), "DATA_DIR": str(folder / "data"), "LOG_FORMAT": "json"}
-    with (folder / "log").open("wb") as log:
-        command = [sys.executable, "-c", "from cubicle.cli import main; main(['serve'])"]
-        process = subprocess.Popen(command, env=os.environ | names | {"POOL_SIZE": "0"}, stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        _wait_for(address)
-        yield address, process.pid
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-        asyncio.run(_remove_sandboxes(load(driver=driver, data_dir=folder / "data")))
-
-
-async def _remove_sandboxes(settings: Settings) -> None:
-    """Sandboxes outlive their service."""
-    driver = make_driver(settings)
-    await driver.open()
-    for seen in await driver.running():
-        await driver.delete(seen.name)
-    await driver.close()
-
-
-def _wait_for(address: str) -> None:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(300):
-        try:
-            direct.open(address + "/health", timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit("the service does not start")
-
-
 def curl(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["curl", "-sf", "--noproxy", "*", "-o", "/dev/null", "-H", "Expect:", *arguments])
 
@@ -113,8 +67,9 @@ def main() -> None:
     parser.add_argument("--driver", default="memory")
     parser.add_argument("--size", type=int, default=100, help="MB")
     options = parser.parse_args()
+    names = {"DRIVER": options.driver} | ({"SANDBOX_IMAGE": image()} if options.driver == "oci" else {})
     report = Report(f"Files over HTTP, {options.size} MB, driver {options.driver}")
-    with tempfile.TemporaryDirectory() as name, service(options.driver, Path(name)) as (address, pid):
+    with tempfile.TemporaryDirectory() as name, service(Path(name), **names) as (address, pid):
         source = Path(name) / "source"
         source.write_bytes(os.urandom(options.size * MB))
         up = ("--data-binary", f"@{source}", "-X", "POST")
@@ -129,6 +84,12 @@ def main() -> None:
             middle = percentile(samples, 0.5)
             bar = middle >= yardstick / 2 if what in ("upload", "download") else None
             report.note(what, f"{middle:.0f} MB/s, {middle / yardstick:.2f} of plain TCP", bar)
+        ways = {"upload": (*up, f"{address}/api/uploads/bench/f"), "download": (f"{address}/files/bench/f",)}
+        for what, arguments in ways.items():
+            spent = cpu_seconds(pid)
+            speed(options.size, *arguments)
+            spent = (cpu_seconds(pid) - spent) * 100 / options.size
+            report.note(f"{what}, its cost for the service", f"{spent * 1000:.0f} ms of CPU per 100 MB")
         for what in ("upload", "download"):
             before = memory(pid, "VmRSS")
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak is counted anew

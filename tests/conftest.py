@@ -9,8 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from blockbuster import BlockBuster
+
+# A busy machine is no failure. In a hurry (`make test-fast`) fewer examples have to do.
+hypothesis.settings.register_profile("all", deadline=None)
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=15)
+hypothesis.settings.load_profile("fast" if os.environ.get("CUBICLE_FAST") else "all")
 
 # One look-up in a local folder is quicker than a thread. Reading, writing, waiting and starting programs are not.
 QUICK = (

@@ -44,6 +44,7 @@ class Service:
     settings: Settings
     client: httpx.AsyncClient
     door: McpDoor
+    uploads: Uploads
     calls: int = 0
 
     async def post(
@@ -185,7 +186,8 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     settings = Settings(_env_file=None, **options.settings)  # type: ignore[call-arg]
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
     registry = Registry.build(Workplace(fleet), settings, options.sub_agent)
-    door = McpDoor(registry, Uploads(fleet), instructions, settings, ring)
+    uploads = Uploads(fleet)
+    door = McpDoor(registry, uploads, instructions, settings, ring)
     app = Starlette(
         routes=[
             Route("/health", info.health),
@@ -199,4 +201,4 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
         serve(RequestLog(app)) as url,
         httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
     ):
-        yield Service(url, fleet, settings, client, door)
+        yield Service(url, fleet, settings, client, door, uploads)

@@ -22,6 +22,7 @@ from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
 from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
+from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.prompt import Prompt
 from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
@@ -97,6 +98,7 @@ def make_driver(settings: Settings) -> Driver:
                 limits=make_limits(settings),
                 runtime=settings.oci_runtime,
                 captive=settings.egress_captive,
+                agents=settings.image_dir / "agents",
             )
         case _:
             raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or docker.")
@@ -118,7 +120,7 @@ def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) ->
     )
 
 
-def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
+def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | None) -> EgressDoor:
     return EgressDoor(
         Policy(
             settings.egress,
@@ -129,6 +131,7 @@ def make_egress(settings: Settings, driver: Driver) -> EgressDoor:
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
         captive=lambda: isinstance(driver, OciDriver) and driver.captive,
+        additions=tokens.rules if tokens is not None else None,
     )
 
 
@@ -186,7 +189,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     prompt = Prompt(library, links, command_timeout=settings.command_timeout, network=settings.egress.value)
     outfitter = Outfitter(library, prompt)
     driver = make_driver(settings)
-    egress = make_egress(settings, driver)
+    tokens = PersonalTokens(users) if users is not None else None
+    egress = make_egress(settings, driver, tokens)
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     relay = make_relay(settings, servers, signing_key(secret))
@@ -209,7 +213,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         await warden.check()
         await collect_images(settings, driver)
         activity = Activity()
-        workplace = Workplace(fleet, outfitter)
+        workplace = Workplace(fleet, outfitter, tokens)
         agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
@@ -217,7 +221,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         pages = await asyncio.to_thread(make_pages, settings, links)
         address, mode = base_url(settings), settings.single_user_mode
         async with door.running(), agents or nullcontext():
-            yield Starlette(
+            app = Starlette(
                 routes=routes(
                     door.routes(),
                     mcp_info(registry, settings, ring),
@@ -250,6 +254,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                 ],
                 exception_handlers=HANDLERS,
             )
+            app.state.end_streams = door.end_streams
+            yield app
 
 
 async def collect_images(settings: Settings, driver: Driver) -> None:

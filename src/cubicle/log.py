@@ -69,6 +69,8 @@ class TextLines(logging.Formatter):
 def configure(style: str = "auto", stream: TextIO | None = None, level: int = logging.INFO) -> None:
     """Send every event to the stream. `style`: text, json, or auto, which is JSON unless the stream is a terminal."""
     stream = stream or sys.stderr
+    # No line shows the thread or the process; looking them up for each costs.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     as_json = style == "json" or (style == "auto" and not stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if as_json else TextLines())

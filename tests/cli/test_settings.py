@@ -24,6 +24,9 @@ def test_the_table_names_every_setting_once() -> None:
         ("SINGLE_USER_MODE", "unset"),
         ("CONTAINER_MAX_AGE_HOURS", "24"),
         ("API_KEYS_FILE", ""),
+        ("SUB_AGENT_CLI", "claude"),
+        ("SUB_AGENT_MAX_TURNS", "25"),
+        ("SUB_AGENT_TIMEOUT", "3600"),
     ],
 )
 def test_a_default_is_shown_as_one_would_set_it(name: str, default: str) -> None:

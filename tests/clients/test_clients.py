@@ -37,6 +37,7 @@ async def test_the_python_sdk(service: Service, mode: Any, version: str) -> None
             assert (await client.list_resources()).resources == []
 
 
+@pytest.mark.real
 async def test_the_typescript_sdk(service: Service, node: Node) -> None:
     code, output = await node("typescript.mjs", URL=f"{service.url}/mcp", limit=60)
     assert code == 0, output
@@ -53,6 +54,7 @@ async def test_the_typescript_sdk(service: Service, node: Node) -> None:
     assert seen["code"] == -32602
 
 
+@pytest.mark.real
 async def test_the_inspector(service: Service, node: Node) -> None:
     address = ["--cli", f"{service.url}/mcp", "--transport", "http", "--header", "X-Chat-Id: inspector"]
     code, output = await node("node_modules/.bin/mcp-inspector", *address, "--method", "tools/list", limit=60)

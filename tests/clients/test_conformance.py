@@ -11,6 +11,7 @@ RELEASE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 NEXT = "node_modules/conformance-next/dist/index.js"
 
 
+@pytest.mark.real
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("suite", "arguments", "expected"),

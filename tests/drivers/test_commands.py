@@ -23,15 +23,12 @@ async def alive(machine: Machine, word: str) -> bool:
 
 
 async def test_commands_run_as_the_assistant_without_capabilities(machine: Machine) -> None:
-    _, output = await machine.output(
-        "id -u; id -G; pwd; echo $HOME; grep -E 'CapInh|CapPrm|CapEff|CapAmb' /proc/self/status"
-    )
-    lines = output.decode().splitlines()
-    assert lines[:4] == ["1000", "1000", "/home/assistant", "/home/assistant"]
-    # gVisor tells of no ambient ones.
-    capabilities = dict(line.split() for line in lines[4:])
-    assert {"CapInh:", "CapPrm:", "CapEff:"} <= capabilities.keys()
-    assert set(capabilities.values()) == {"0" * 16}
+    _, output = await machine.output("id -u; id -G; pwd; echo $HOME")
+    assert output.decode().splitlines() == ["1000", "1000", "/home/assistant", "/home/assistant"]
+    _, output = await machine.output("grep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status")
+    held = dict(line.split() for line in output.decode().splitlines())  # gVisor does not show CapAmb
+    assert {"CapInh:", "CapPrm:", "CapEff:"} <= set(held)
+    assert set(held.values()) == {"0" * 16}
 
 
 async def test_exit_codes_and_signals_are_told(machine: Machine) -> None:
@@ -195,15 +192,15 @@ async def test_a_slow_reader_holds_back_the_command_not_the_memory(machine: Mach
             total += len(chunk)
     assert total > 390 * MB
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
-    _, rss = await machine.output("awk '/VmHWM|VmRSS/ {print $2; exit}' /proc/1/status")
-    assert int(rss) < 30_000
+    _, rss = await machine.output("awk '/VmHWM|VmRSS/ {print $2}' /proc/1/status")
+    assert all(int(kilobytes) < 30_000 for kilobytes in rss.split())  # gVisor shows only one of the two
 
 
 async def test_many_commands_run_side_by_side(machine: Machine) -> None:
     began = time.monotonic()
     results = await asyncio.gather(*(machine.output(f"sleep 0.5; echo {i}") for i in range(40)))
     assert [output for _, output in results] == [f"{i}\n".encode() for i in range(40)]
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10  # one after the other would take twenty
 
 
 async def test_zombies_are_reaped(machine: Machine) -> None:

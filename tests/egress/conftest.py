@@ -82,6 +82,7 @@ class Sandboxes:
         trust: ssl.SSLContext | None = None,
         driver: Driver | None = None,
         captive: Callable[[], bool] = lambda: False,
+        additions: Callable[[Chat], Awaitable[tuple[Rule, ...]]] | None = None,
     ) -> AsyncIterator[Machine]:
         driver = driver or MemoryDriver(self._folder)
         await driver.open()
@@ -89,6 +90,7 @@ class Sandboxes:
         try:
             machine = await connect(driver, chat.digest)
             options = {"rules_file": rules, "limits": limits, "resolve": resolve, "trust": trust, "captive": captive}
+            options["additions"] = additions
             door = EgressDoor(policy, folder=self._folder / "egress", **options)
             async with door, door.attend(chat, machine):
                 yield machine

@@ -16,7 +16,7 @@ from tests.conftest import absent
 from tests.egress.conftest import CHAT, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 
 @pytest.fixture

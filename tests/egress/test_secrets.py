@@ -69,6 +69,7 @@ async def test_a_token_is_added_through_socks_as_well(behind: Behind, world: Wor
     assert answer["headers"]["authorization"] == SECRET
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "program",
     [
@@ -148,6 +149,7 @@ async def test_a_large_answer_comes_through_tls_whole(behind: Behind, world: Wor
         assert (await shell(machine, f"curl -sS '{url}' | wc -c")).strip() == "20000000"
 
 
+@pytest.mark.real
 async def test_git_pushes_with_a_token_that_the_sandbox_never_sees(
     behind: Behind, world: World, tmp_path: Path, audit: Audit
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -17,25 +16,32 @@ from tests.service import serve
 KEY = {"Authorization": "Bearer a-good-key"}
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(  # type: ignore[call-arg]
-        _env_file=None, driver="memory", data_dir=tmp_path, pool_size=0, mcp_api_key="a-good-key"
+        _env_file=None,
+        driver="memory",
+        data_dir=tmp_path_factory.mktemp("access"),
+        pool_size=0,
+        mcp_api_key="a-good-key",
     )
 
 
-@pytest.fixture
-async def client(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    async with (
-        running(settings) as app,
-        serve(app) as url,
-        httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client,
-    ):
-        yield client
+@pytest.fixture(scope="module")
+async def url(settings: Settings) -> AsyncIterator[str]:
+    async with running(settings) as app, serve(app) as url:
+        yield url
     driver = make_driver(settings)
     await driver.open()
     for seen in await driver.running():
         await driver.delete(seen.name)
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser that nobody has used: without cookies."""
+    async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
+        yield client
 
 
 async def signed(client: httpx.AsyncClient, chat: str) -> str:
@@ -113,17 +119,19 @@ async def test_signing_in_never_leads_to_another_site(client: httpx.AsyncClient,
 
 
 async def test_the_operator_sees_stops_and_removes_sandboxes(client: httpx.AsyncClient) -> None:
+    async def states() -> dict[str, str]:
+        rows = (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"]
+        return {row["chat"]: row["state"] for row in rows}
+
     await client.post("/api/uploads/one/a.txt", content=b"mine", headers=KEY)
-    row = (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"][0]
-    assert (row["chat"], row["state"]) == ("one", "running")
+    assert (await states())["one"] == "running"
     assert (await client.post("/api/sandboxes/one/stop", headers=KEY)).json() == {"stopped": True, "chat": "one"}
-    row = (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"][0]
-    assert row["state"] == "stopped"
+    assert (await states())["one"] == "stopped"
     key = await signed(client, "one")
     assert (await client.delete("/api/sandboxes/one", params={"key": key})).status_code == 401
     assert (await client.delete("/api/sandboxes/one", headers=KEY)).status_code == 204
     assert (await client.delete("/api/sandboxes/one", headers=KEY)).status_code == 404
-    assert (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"] == []
+    assert "one" not in await states()
 
 
 async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient) -> None:

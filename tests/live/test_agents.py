@@ -12,7 +12,7 @@ import pytest
 from cubicle.sandbox.machine import Machine
 from tests.live.ground import Service
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 FOLDER = "/home/assistant/.claude/projects/-home-assistant"
 

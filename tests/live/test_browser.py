@@ -22,7 +22,7 @@ from tests.conftest import absent
 from tests.live import pages
 from tests.live.ground import ROOT, Service
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("chromium")]
+pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.usefixtures("chromium")]
 
 
 @pytest.fixture(scope="module")

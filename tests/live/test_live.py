@@ -17,7 +17,7 @@ from tests.live import pages
 from tests.live.ground import Service
 from tests.live.watcher import Watcher
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("chromium")]
+pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.usefixtures("chromium")]
 
 Watch = Callable[[], Awaitable[Watcher]]
 

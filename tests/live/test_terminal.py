@@ -14,7 +14,7 @@ from cubicle.rules.chats import Chat
 from tests.live.ground import Service
 from tests.live.typist import Typist
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("ttyd")]
+pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.usefixtures("ttyd")]
 
 Sit = Callable[..., Awaitable[Typist]]
 

@@ -100,21 +100,23 @@ async def test_in_the_newer_era_output_comes_only_with_a_token(service: Service)
 
 
 async def test_a_silent_command_gives_signs_of_life(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    await service.bash("true", chat="stream")
     monkeypatch.setattr(following, "HEARTBEAT", 0.3)
     seen = [item async for item in events(service, call("sleep 0.8", token="t"))]
     comments = [at for at, m in seen if isinstance(m, str)]
     beats = [m["params"] for _, m in seen if isinstance(m, dict) and m.get("method") == "notifications/progress"]
-    assert len(comments) == len(beats) == 2
+    assert 2 <= len(comments) == len(beats) <= seen[-1][0] / 0.3
     assert comments[0] == pytest.approx(0.3, abs=0.2)
     assert "still running" in beats[0]["message"]
     silent = [m async for _, m in events(service, call("sleep 0.5"))]
-    assert [isinstance(m, str) for m in silent] == [True, False]
+    assert len(silent) >= 2
+    assert [isinstance(m, str) for m in silent] == [True] * (len(silent) - 1) + [False]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.serial
+@pytest.mark.timeout(90)
 async def test_the_heartbeat_comes_at_15_and_30_seconds(service: Service) -> None:
-    seen = [item async for item in events(service, call("sleep 32", token="t"))]
+    seen = [item async for item in events(service, call("sleep 40", token="t"))]
     assert [round(at) for at, m in seen if isinstance(m, str)] == [15, 30]
 
 

@@ -205,8 +205,10 @@ async def test_a_killed_sandbox_is_started_anew_at_the_next_call(make: MakeFleet
         async with fleet.lease(A) as machine:
             await say(machine, "echo kept > ~/kept")
         await driver_of(fleet).stop(machine.name)
-        async with asyncio.timeout(10), fleet.lease(A) as machine:
-            assert await say(machine, "cat ~/kept") == "kept\n"
+        async with asyncio.timeout(10):
+            await machine.gone()
+            async with fleet.lease(A) as machine:
+                assert await say(machine, "cat ~/kept") == "kept\n"
 
 
 async def test_a_guest_that_stands_still_is_replaced_not_waited_for(make: MakeFleet, tmp_path: Path) -> None:

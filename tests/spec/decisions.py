@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.spec.requirements import B, C, F, H, P, R, Row, S, V, W, pending
+from tests.spec.requirements import B, C, F, H, P, R, Row, S, V, W
 
 DECISIONS: list[Row] = [
     # Contradictions settled
@@ -58,6 +58,28 @@ DECISIONS: list[Row] = [
             R + "a_large_body_within_the_limit_is_taken",
         ),
     ),
+    (
+        "mcp",
+        "Changes of a chat's uploads reach those who listen to this chat, and nobody else",
+        (
+            "mcp_api/listening::an_upload_a_replacement_and_a_deletion_are_told",
+            "mcp_api/listening::nobody_hears_of_another_chat_or_of_another_tenant",
+            "mcp_api/listening::the_python_sdk_listens",
+        ),
+    ),
+    (
+        "mcp",
+        "listChanged is offered only where it is delivered",
+        ("mcp_api/listening::each_era_says_what_it_can_tell",),
+    ),
+    (
+        "mcp",
+        "Listening streams are bounded, and end with their client or the service",
+        (
+            "mcp_api/listening::streams_are_counted_and_one_that_was_left_is_free_again",
+            "mcp_api/listening::the_end_of_the_service_ends_the_streams",
+        ),
+    ),
     ("mcp", "Output goes out in batches of 100 ms", (S + "output_is_gathered_into_batches",)),
     (
         "mcp",
@@ -86,7 +108,12 @@ DECISIONS: list[Row] = [
     (
         "mcp",
         "A sub_agent goes on when the client disconnects, and ends when cancelled",
-        (S + "a_sub_agent_goes_on_when_the_client_hangs_up", S + "a_sub_agent_ends_when_it_is_cancelled"),
+        (
+            S + "a_sub_agent_goes_on_when_the_client_hangs_up",
+            S + "a_sub_agent_ends_when_it_is_cancelled",
+            "sub_agent/survival::a_run_goes_on_when_its_caller_is_gone_and_tells_whoever_resumes",
+            "sub_agent/claude::a_cancelled_call_ends_the_agent",
+        ),
     ),
     ("mcp", "Unknown tool: -32602", (P + "an_unknown_tool_is_an_error_of_the_protocol",)),
     (
@@ -286,7 +313,7 @@ DECISIONS: list[Row] = [
     ),
     # Defaults
     ("defaults", "The defaults", ("spec/requirements::the_defaults_are_those_of_the_decisions",)),
-    ("defaults", "SUB_AGENT_* defaults", pending(6)),
+    ("defaults", "SUB_AGENT_* defaults", ("cli/settings::a_default_is_shown_as_one_would_set_it",)),
     ("defaults", "Data is removed after its time", ("sandbox/fleet::after_its_time_everything_of_a_chat_is_removed",)),
     # What the issue asks to be shown
     ("shown", "Clients of other makers work", (C + "the_python_sdk", C + "the_typescript_sdk", C + "the_inspector")),

@@ -179,9 +179,30 @@ SPECIFICATION: list[Row] = [
         "str_replace fails on zero matches or several",
         (W + "no_occurrence_and_several_are_refused_and_change_nothing",),
     ),
-    ("4.3", "sub_agent launches a coding agent in the sandbox", pending(6)),
-    ("4.3", "Servers named in X-MCP-Servers are passed to it", pending(6)),
-    ("4.3", "model resolves through a per-alias variable", pending(6)),
+    (
+        "4.3",
+        "sub_agent launches a coding agent in the sandbox",
+        (
+            "sub_agent/claude::tools_work_in_the_sandbox_and_progress_is_told",
+            "sub_agent/oci::the_agent_works_in_a_real_sandbox",
+            "sub_agent/others::it_answers_uses_tools_fails_and_resumes",
+        ),
+    ),
+    (
+        "4.3",
+        "Servers named in X-MCP-Servers are passed to it",
+        ("sub_agent/walls::an_mcp_server_is_passed_on_and_used_without_its_credential",),
+    ),
+    (
+        "4.3",
+        "resume_session_id resumes a prior agent session",
+        ("sub_agent/claude::resuming_goes_on_with_the_new_prompt",),
+    ),
+    (
+        "4.3",
+        "model resolves through a per-alias variable",
+        ("sub_agent/claude::an_alias_stands_for_the_model_that_the_settings_name",),
+    ),
     # 4.4 Plain HTTP endpoints
     (
         "4.4",
@@ -271,7 +292,11 @@ SPECIFICATION: list[Row] = [
         "Output cap: first 15,000 plus last 15,000 characters",
         (B + "output_over_the_cap_keeps_both_ends", "rules/capping::the_cap_is_30000_characters_in_two_halves"),
     ),
-    ("8", "SUB_AGENT_MAX_TURNS, overridable by max_turns", pending(6)),
+    (
+        "8",
+        "SUB_AGENT_MAX_TURNS, overridable by max_turns",
+        ("sub_agent/claude::the_run_stops_at_its_most_turns_and_can_go_on",),
+    ),
     # 9. Versioning
     (
         "9",

@@ -17,7 +17,7 @@ ROWS = SPECIFICATION + DECISIONS
 
 # Tests in these files each show a sentence; what they show beyond it is listed below.
 BOUND = ("mcp_api/protocol", "mcp_api/refusals", "mcp_api/streaming", "mcp_api/resources", "tools/bash", "tools/files")
-BOUND += ("tools/view", "http_api/info", "clients/clients", "clients/conformance", "mcp_api/fuzz")
+BOUND += ("mcp_api/listening", "tools/view", "http_api/info", "clients/clients", "clients/conformance", "mcp_api/fuzz")
 BEYOND = {
     "mcp_api/protocol::notifications_are_accepted_without_an_answer",
     "mcp_api/protocol::an_unknown_method_is_not_found",
@@ -25,6 +25,8 @@ BEYOND = {
     "mcp_api/refusals::every_answer_carries_a_request_id",
     "mcp_api/resources::a_link_that_leads_out_is_neither_listed_nor_read",
     "mcp_api/resources::resource_templates_are_none",
+    "mcp_api/listening::too_many_resources_at_once_are_refused",
+    "mcp_api/listening::what_was_not_asked_for_is_not_told",
     "tools/bash::a_flood_of_output_is_no_trouble",
     "tools/bash::files_stay_between_calls",
     "tools/bash::a_command_too_long_for_the_wire_is_refused_in_words",

@@ -14,7 +14,7 @@ from tests.service import Service, messages, raw_post, text
 from tests.sub_agent.conftest import KEY, agents_service, emptied
 from tests.sub_agent.fake_api import Break, FakeApi, Refuse, Say, Use, Wait
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
 
 RUNNING = "pgrep -f [o]utput-format >/dev/null && echo running || echo over"
 
@@ -178,5 +178,6 @@ async def test_an_alias_stands_for_the_model_that_the_settings_name(
 async def until(service: Service, command: str, chat: str, limit: float = 60) -> None:
     """Wait until a command in the sandbox succeeds."""
     async with asyncio.timeout(limit):
-        while (await service.call("bash_tool", {"command": command, "description": "x"}, chat=chat))["isError"]:
-            await asyncio.sleep(0.2)
+        arguments = {"command": f"({command}) || exit 3", "description": "test"}
+        while (await service.call("bash_tool", arguments, chat=chat))["isError"]:
+            await asyncio.sleep(0.5)

@@ -19,7 +19,7 @@ from tests.sub_agent.conftest import KEY, agents_service, emptied
 from tests.sub_agent.fake_api import FakeApi, Say, Use
 from tests.sub_agent.test_claude import bash, until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
 
 SECRET = "mcp-secret-that-stays-outside"
 RELAY = "http://127.0.0.1:3129"

@@ -14,7 +14,7 @@ from tests.live import ground
 from tests.web_ui.visitor import KEY, House, visit
 from tests.web_ui.visitor import house as open_house
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
 expect.set_options(timeout=30_000)
 
 OUTPUTS = "/mnt/user-data/outputs"

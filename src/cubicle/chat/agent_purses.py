@@ -78,12 +78,13 @@ class Purses:
             raise OutOfBudget(f"This chat has used all its {limits.tokens} tokens (SUB_AGENT_MAX_TOKENS).")
         self._spent[chat.digest] = replace(spent, requests=spent.requests + 1)
 
-    async def end(self, chat: Chat, model: str, usage: Usage) -> None:
-        """Count what a request used."""
-        spent = await self.spent(chat)
-        self._spent[chat.digest] = replace(
-            spent, dollars=spent.dollars + price(model, usage), tokens=spent.tokens + usage.tokens
-        )
+    def count(self, chat: Chat, model: str, usage: Usage) -> None:
+        """Add what a request used, which `begin` has let through."""
+        spent = self._spent[chat.digest]
+        dollars = spent.dollars + price(model, usage)
+        self._spent[chat.digest] = replace(spent, dollars=dollars, tokens=spent.tokens + usage.tokens)
+
+    async def save(self, chat: Chat) -> None:
         async with self._writing:
             await asyncio.to_thread(self._write, chat.digest, self._spent[chat.digest])
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 from urllib.parse import parse_qsl, urlencode
 
@@ -26,6 +26,7 @@ from cubicle.rules.callers import Headers, RawHeaders
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, check
 from cubicle.rules.spending import Meter
+from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.line import MachineError
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.stream import Stream
@@ -35,10 +36,21 @@ log = logging.getLogger(__name__)
 PORT = 3129
 ADDRESS = f"http://127.0.0.1:{PORT}"
 
-_AT_ONCE = 16
+_AT_ONCE = 64
 _TIMEOUT = httpx.Timeout(600, connect=15, pool=60)
-_SENT = ("accept", "content-type", "user-agent", "last-event-id", "originator", "version", "session_id")
-_SENT_PREFIXES = ("anthropic-", "x-stainless-", "x-app", "x-claude-", "x-codex-", "openai-", "x-goog-api-c", "mcp-")
+_SENT = ("accept", "content-type", "user-agent", "last-event-id", "originator", "version", "session-id", "thread-id")
+_SENT_PREFIXES = (
+    "anthropic-",
+    "x-stainless-",
+    "x-app",
+    "x-claude-",
+    "x-codex-",
+    "openai-",
+    "x-openai-",
+    "x-client-r",
+    "x-goog-api-c",
+    "mcp-",
+)
 _RETURNED = ("content-type", "cache-control", "retry-after", "retry-after-ms", "request-id", "x-request-id")
 _RETURNED_PREFIXES = ("anthropic-ratelimit-", "mcp-", "x-should-retry")
 
@@ -70,8 +82,14 @@ class Relay:
         gate = anyio.Semaphore(_AT_ONCE)
 
         async def serve(stream: Stream) -> None:
-            async with gate:
-                await self._serve(chat, stream)
+            try:
+                async with gate:
+                    await self._serve(chat, stream)
+            except SandboxError:
+                raise
+            except Exception:
+                # One connection must not take the others with it.
+                log.exception("a call of an agent failed", extra={"chat": chat.id})
 
         async with AsyncExitStack() as stack:
             try:
@@ -87,10 +105,12 @@ class Relay:
             while (request := await wire.request()) is not None:
                 await self._answer(chat, wire, request)
                 if not wire.heard.is_set():
-                    return
+                    break
         except BadRequest as error:
             if wire.fresh:
                 await wire.refuse(400, "invalid_request_error", str(error))
+        if wire.over:
+            await wire.finish()
 
     async def _answer(self, chat: Chat, wire: Wire, request: h11.Request) -> None:
         """Find out who asks for what, then forward it."""
@@ -128,13 +148,14 @@ class Relay:
             await wire.refuse(402, "billing_error", f"{error} Stop here and report what is done.")
             return
         kept = urlencode([(k, v) for k, v in parse_qsl(query) if k != "key"])
-        meter = Meter()
+        bill = Bill(api, chat, self._purses)
         try:
             url = f"{api.url}{path}{'?' + kept if kept else ''}"
-            await self._exchange(wire, method, url, [*sent, *api.headers], meter, api)
+            await self._exchange(wire, method, url, [*sent, *api.headers], bill)
         finally:
+            bill.settle()
             with anyio.CancelScope(shield=True):
-                await self._purses.end(chat, meter.model, meter.finish())
+                await self._purses.save(chat)
 
     async def _exchange(
         self,
@@ -142,11 +163,11 @@ class Relay:
         method: str,
         url: str,
         headers: Sent,
-        meter: Meter | None,
-        api: Api | None = None,
+        bill: Bill | None,
     ) -> None:
         """Send the request on and the answer back, both as they come; stop when either side is gone."""
         headers = [*headers, ("accept-encoding", "identity")]
+        failure: BadRequest | SandboxError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, wire, tasks.cancel_scope)
             try:
@@ -154,39 +175,60 @@ class Relay:
                 async with self._web.stream(method, url, headers=headers, content=body) as answer:
                     async for _ in body:
                         pass  # answered before all of it was asked
-                    await self._pass_on(wire, answer, meter, api)
+                    await self._pass_on(wire, answer, bill)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 log.warning("an agent's call failed: %s", type(error).__name__)
                 if not wire.fresh:
                     wire.heard.clear()  # the answer breaks off here, and so must the connection
                 else:
-                    await wire.refuse(
-                        502, "api_error", "The service cannot reach this API. Its operator can mend that."
-                    )
+                    await wire.refuse(502, "api_error", "The service cannot reach this API now.", again=True)
+            except (BadRequest, SandboxError) as error:
+                failure = error  # raised outside of the group, which would wrap it
             tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
-    async def _pass_on(self, wire: Wire, answer: httpx.Response, meter: Meter | None, api: Api | None) -> None:
-        if api is not None and answer.status_code in (401, 403):
+    async def _pass_on(self, wire: Wire, answer: httpx.Response, bill: Bill | None) -> None:
+        if bill is not None and answer.status_code in (401, 403):
             # The answer may quote the key.
+            api = bill.api
             log.error("the key of the %s API is refused (%s)", api.name, api.keys)
             message = f"The model's API refuses the key of this service; its operator must set {api.keys}."
             await wire.refuse(answer.status_code, "authentication_error", message)
             return
-        if meter is not None:
-            meter.streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
+        if bill is not None:
+            bill.meter.streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
         await wire.head(answer.status_code, _forwarded(answer.headers.raw, _RETURNED, _RETURNED_PREFIXES))
         async for chunk in answer.aiter_bytes():
-            if meter is not None:
-                meter.feed(chunk)
+            if bill is not None:
+                bill.meter.feed(chunk)
             if chunk:
                 await wire.data(chunk)
-        if meter is not None:
-            meter.whole = True
+        if bill is not None:
+            bill.meter.whole = True
+            bill.settle()  # before the agent can ask for more
         await wire.end()
 
 
+class Bill:
+    """One call of a model: what it uses, and whose purse pays."""
+
+    def __init__(self, api: Api, chat: Chat, purses: Purses) -> None:
+        self.api = api
+        self.meter = Meter()
+        self._chat = chat
+        self._purses = purses
+        self._settled = False
+
+    def settle(self) -> None:
+        if not self._settled:
+            self._settled = True
+            self._purses.count(self._chat, self.meter.model, self.meter.finish())
+
+
 async def _watch(wire: Wire, scope: anyio.CancelScope) -> None:
-    await wire.hung_up()
+    with suppress(SandboxError):
+        await wire.hung_up()
     scope.cancel()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Iterable
 
@@ -12,8 +13,9 @@ from cubicle.sandbox.stream import Stream
 
 _MOST_HEAD = 64 * 1024
 _MOST_BODY = 64 * 1024**2
-_IDLE = 300.0
+_IDLE = 60.0
 _BODY_PAUSE = 60.0
+_FAREWELL = 2.0
 
 Headers = Iterable[tuple[str, str]]
 
@@ -76,15 +78,32 @@ class Wire:
         """Nothing of an answer has been sent."""
         return self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE)
 
-    async def refuse(self, status: int, kind: str, message: str) -> None:
+    @property
+    def over(self) -> bool:
+        """What was sent last is whole. Otherwise the connection must break, so that half is not taken for all."""
+        return self._http.our_state in (h11.IDLE, h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+
+    async def refuse(self, status: int, kind: str, message: str, *, again: bool = False) -> None:
         """An error in a form that every agent understands, as the last answer of this connection."""
         error = {"type": kind, "message": message, "code": status, "status": kind.upper()}
         body = json.dumps({"type": "error", "error": error}).encode()
-        again = ("x-should-retry", "false")  # what the service refuses, it refuses again
-        kind_of = ("content-type", "application/json")
-        await self.head(status, [kind_of, again, ("content-length", str(len(body))), ("connection", "close")])
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "connection": "close",
+            "x-should-retry": "true" if again else "false",
+        }
+        await self.head(status, headers.items())
         await self.data(body)
         await self.end()
+
+    async def finish(self) -> None:
+        """No more from here; give the other side a moment to take the last of it."""
+        self._stream.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL):
+                while await self._stream.read():
+                    pass
 
     async def _event(self, limit: float) -> h11.Event | None:
         while True:

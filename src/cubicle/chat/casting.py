@@ -15,7 +15,7 @@ from cubicle.rules.scaling import Scaling
 
 class Casting:
     """Frames of the shown tab, for every viewer. A frame is acknowledged to the browser when it comes: what changes
-    while two are unacknowledged is lost, and a still page would stay out of date."""
+    while a few are unacknowledged is never sent, and a still page would stay out of date."""
 
     def __init__(self, viewers: Mapping[str, Viewer]) -> None:
         self._viewers = viewers

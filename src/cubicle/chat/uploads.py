@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from cubicle.chat.changes import Changes
 from cubicle.rules.chats import Chat
 from cubicle.rules.media import is_text, media_type
 from cubicle.rules.resources import NoSuchResource
@@ -65,6 +66,7 @@ class Uploads:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self.changes = Changes()
         self._sums: OrderedDict[tuple[Chat, str, int, float], str] = OrderedDict()
 
     async def list(self, chat: Chat) -> list[Upload]:
@@ -115,6 +117,7 @@ class Uploads:
                 raise
         upload = Upload(path, found.size, found.mtime)
         self._remember(chat, upload, digest.hexdigest())
+        self.changes.tell(chat, path)
         return upload, digest.hexdigest()
 
     async def with_sums(self, chat: Chat) -> Sequence[tuple[Upload, str | None]]:
@@ -139,6 +142,7 @@ class Uploads:
             if error.code in ("not-found", "not-directory", "is-directory", "outside"):
                 return False
             raise
+        self.changes.tell(chat, path)
         return True
 
     async def _sum(self, machine: Machine, chat: Chat, upload: Upload) -> str | None:

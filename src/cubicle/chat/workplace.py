@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from cubicle.chat.outfit import Outfitter
+from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.rules.callers import Caller
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.machine import Machine
@@ -14,13 +15,16 @@ from cubicle.sandbox.machine import Machine
 class Workplace:
     """Where tools find the machine of the caller that they work for."""
 
-    def __init__(self, fleet: Fleet, outfitter: Outfitter | None = None) -> None:
+    def __init__(self, fleet: Fleet, outfitter: Outfitter | None = None, tokens: PersonalTokens | None = None) -> None:
         self._fleet = fleet
+        self._tokens = tokens
         self._outfitter = outfitter
 
     @asynccontextmanager
     async def lease(self, caller: Caller) -> AsyncIterator[Machine]:
         """The caller's machine; the sandbox stays up for as long as the block lasts."""
+        if self._tokens is not None:
+            self._tokens.note(caller)
         async with self._fleet.lease(caller.chat) as machine:
             if self._outfitter is not None:
                 await self._outfitter.prepare(machine, caller)

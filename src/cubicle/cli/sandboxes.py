@@ -145,9 +145,9 @@ def rm(chat: str, tenant: str) -> None:
     click.echo(f"Removed {chat}.")
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("chat")
-@click.argument("command", nargs=-1)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @_tenant
 @exits
 def shell(chat: str, command: tuple[str, ...], tenant: str) -> None:

@@ -44,7 +44,7 @@ async def _serve(settings: Settings) -> None:
     listening = _listen(settings)
     try:
         async with running(settings) as app:
-            server = uvicorn.Server(
+            server = _Server(
                 uvicorn.Config(
                     app,
                     http="httptools",
@@ -62,6 +62,13 @@ async def _serve(settings: Settings) -> None:
             await server.serve(sockets=[listening])
     finally:
         listening.close()
+
+
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Streams that wait for news would hold up the end."""
+        self.config.app.state.end_streams()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
 
 
 def _listen(settings: Settings) -> socket.socket:

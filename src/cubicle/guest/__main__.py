@@ -50,7 +50,11 @@ class Guest:
 
         class Stats(Channel):
             def begin(self, request: dict[str, object]) -> None:
-                self.end(**census.usage(guest.home), uptime=time.monotonic() - guest.began, links=len(guest.links))
+                self.end(
+                    **census.usage(guest.home, guest.office.kills),
+                    uptime=time.monotonic() - guest.began,
+                    links=len(guest.links),
+                )
 
         class Ping(Channel):
             def begin(self, request: dict[str, object]) -> None:

@@ -89,16 +89,28 @@ def strike(pid: int, mark: int, number: int) -> int:
     return len(found)
 
 
-def memory_kills() -> int:
-    """How often the kernel killed for want of memory in this sandbox, as far as it tells."""
-    for path in (
-        "/sys/fs/cgroup/memory.events",
-        "/sys/fs/cgroup/memory/memory.oom_control",
-    ):
-        for line in text(path).splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
+class MemoryKills:
+    """How often the kernel killed for want of memory in this sandbox, as far as it tells.
+
+    Asked before every command, so the file stays open.
+    """
+
+    def __init__(self) -> None:
+        self._fd = -1
+        for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+            try:
+                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                return
+            except OSError:
+                continue
+
+    def count(self) -> int:
+        try:
+            told = os.pread(self._fd, 4096, 0) if self._fd >= 0 else b""
+        except OSError:
+            return 0
+        _, found, rest = told.partition(b"oom_kill ")
+        return int(rest.split(None, 1)[0]) if found else 0
 
 
 def _number(*paths: str) -> int | None:
@@ -109,7 +121,7 @@ def _number(*paths: str) -> int | None:
     return None
 
 
-def usage(home: str) -> dict[str, object]:
+def usage(home: str, kills: MemoryKills) -> dict[str, object]:
     """What the sandbox uses now."""
     disk = os.statvfs(home)
     cpu = _number("/sys/fs/cgroup/cpuacct/cpuacct.usage")
@@ -123,5 +135,5 @@ def usage(home: str) -> dict[str, object]:
         "processes": len(processes()),
         "disk_total": disk.f_blocks * disk.f_frsize,
         "disk_free": disk.f_bavail * disk.f_frsize,
-        "memory_kills": memory_kills(),
+        "memory_kills": kills.count(),
     }

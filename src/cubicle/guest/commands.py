@@ -46,7 +46,7 @@ class Command:
         self.ended = False  # the program itself is over
         self.answered = False  # the answer is made
         self._rest: int | None = None  # after the grace: how many more bytes belong to the answer
-        self._kills = census.memory_kills()
+        self._kills = office.kills.count()
         self._timers: list[Timer] = []
         self._ending = False
         self._spawn(spec)
@@ -68,15 +68,15 @@ class Command:
                 os.fchown(slave, self.office.identity.uid if self.office.identity.switches else -1, -1)
                 stdin = stdout = stderr = slave
                 self.input = os.dup(master)
+                mine.append(self.input)
                 self.outputs[master] = 1
                 spec.argv[:0] = ["setsid", "--ctty"]
             else:
-                stdin = os.open("/dev/null", os.O_RDONLY)
+                stdin = self.office.nothing
                 if spec.stdin:
-                    os.close(stdin)
                     stdin, self.input = os.pipe()
                     mine.append(self.input)
-                theirs.append(stdin)
+                    theirs.append(stdin)
                 out, stdout = os.pipe()
                 mine.append(out)
                 theirs.append(stdout)
@@ -125,8 +125,11 @@ class Command:
             finally:
                 os.chdir("/")
         try:
-            with open("/proc/%d/oom_score_adj" % pid, "w") as file:
-                file.write("300")
+            adjustment = os.open("/proc/%d/oom_score_adj" % pid, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(adjustment, b"300")
+            finally:
+                os.close(adjustment)
         except OSError:
             pass
         return pid
@@ -190,7 +193,7 @@ class Command:
             self.signal = os.WTERMSIG(status)
         else:
             self.code = os.WEXITSTATUS(status)
-        self.office.loop.later(GRACE, self._grace_over)
+        self._later(GRACE, self._grace_over)
         for fd in list(self.outputs):
             self._read(fd)
         self._check_done()
@@ -226,7 +229,7 @@ class Command:
             "code": self.code,
             "signal": self.signal,
             "timed_out": self.timed_out,
-            "out_of_memory": failed and census.memory_kills() > self._kills,
+            "out_of_memory": failed and self.office.kills.count() > self._kills,
             "seconds": round(time.monotonic() - self.started, 6),
             "bytes": self.tail.total,
             "made_room": self.made_room,
@@ -272,6 +275,8 @@ class Office:
         self.home = home
         self.env = env
         self.marks = census.Marks()
+        self.kills = census.MemoryKills()
+        self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self.commands: dict[str, Command] = {}
         self._by_pid: dict[int, Command] = {}
         self._settled: deque[Command] = deque()

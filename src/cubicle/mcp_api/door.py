@@ -14,6 +14,7 @@ from cubicle import __version__
 from cubicle.chat.uploads import Uploads
 from cubicle.mcp_api.cancels import InFlight
 from cubicle.mcp_api.gate import MOST_BODY, Gate, Receive, Scope, Send
+from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.server import Instructions, Protocol
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.rules.keys import KeyRing
@@ -32,13 +33,14 @@ class McpDoor:
         self._instructions = instructions
         self._settings = settings
         self._ring = ring
+        self._listening = Listening(uploads.changes)
         self._gate: Gate | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         in_flight = InFlight()
         async with anyio.create_task_group() as tasks:
-            protocol = Protocol(self._registry, self._uploads, self._instructions, in_flight, tasks)
+            protocol = Protocol(self._registry, self._uploads, self._instructions, in_flight, self._listening, tasks)
             server = protocol.server(__version__)
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MOST_BODY)
             async with manager.run():
@@ -53,12 +55,17 @@ class McpDoor:
                 )
                 yield
                 self._gate = None
+                self.end_streams()
             tasks.cancel_scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._gate is None:
             raise RuntimeError("the MCP door is not open")
         await self._gate(scope, receive, send)
+
+    def end_streams(self) -> None:
+        """End what goes on by itself; a server calls it before it waits for its connections."""
+        self._listening.close()
 
     def routes(self) -> list[Route]:
         """One route per path of MCP_PATHS; every method comes here, so that the refusals keep their order."""

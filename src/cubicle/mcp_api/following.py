@@ -56,7 +56,8 @@ class Following:
             finally:
                 self._over = True
                 self._clear_timer()
-            self._tasks.cancel_scope.cancel()
+            if self._busy:  # to cancel costs, even where there is nothing to cancel
+                self._tasks.cancel_scope.cancel()
         if self._batch.characters and (self._flush or self._sent):
             await self._send_batch()
 

@@ -22,6 +22,7 @@ from cubicle.chat.uploads import Uploads
 from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import COMMENT
 from cubicle.mcp_api.following import Following
+from cubicle.mcp_api.listening import Listening
 from cubicle.rules import messages
 from cubicle.rules.callers import Caller
 from cubicle.rules.resources import NoSuchResource, UploadUri
@@ -46,6 +47,7 @@ class Protocol:
     uploads: Uploads
     instructions: Instructions
     in_flight: InFlight
+    listening: Listening
     tasks: anyio.abc.TaskGroup
 
     def server(self, version: str) -> Server[Any]:
@@ -60,6 +62,7 @@ class Protocol:
             on_list_resources=self._list_resources,
             on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource,
+            on_subscriptions_listen=self._listen,
         )
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
         server.middleware[:] = [self._around]
@@ -71,6 +74,8 @@ class Protocol:
             result = await call_next(ctx)
             if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
                 result["instructions"] = await self.instructions(_caller(ctx))
+                # The SDK takes it that a server with streams has news of everything; the five tools never change.
+                result["capabilities"]["tools"] = {"listChanged": False}
             return result
         except (MCPError, ValidationError):
             raise
@@ -158,6 +163,11 @@ class Protocol:
 
     async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[])
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        return await self.listening.serve(context, params, _caller(context).chat)
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams

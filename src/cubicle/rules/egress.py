@@ -11,7 +11,7 @@ BadTarget    a destination that is not a host and a port
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import unquote
@@ -182,6 +182,8 @@ class Policy:
     most_connections: int = 256
     most_bytes: int = 0
     """In 24 hours, both ways together; 0: no limit."""
+    additions: tuple[Rule, ...] = ()
+    """Rules that open nothing: they set their headers on what the others allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,17 @@ def foresee(policy: Policy, request: Request) -> Verdict | None:
 
 def judge(policy: Policy, request: Request, address: Address, *, own: bool = False) -> Verdict:
     """Whether the request may go to this address; `own` says that it is one of the service's host."""
+    verdict = _judge(policy, request, address, own)
+    if not verdict.allowed or not policy.additions:
+        return verdict
+    headers = {
+        name.lower(): (name, value) for rule in policy.additions if rule.fits(request) for name, value in rule.inject
+    }
+    headers |= {name.lower(): (name, value) for name, value in verdict.inject}
+    return replace(verdict, inject=tuple(headers.values()))
+
+
+def _judge(policy: Policy, request: Request, address: Address, own: bool) -> Verdict:
     if policy.mode is Mode.NONE:
         return Verdict(False, "mode none", "sandboxes of this service have no network")
     closed = closed_range(address) or ("an address of the service's own host" if own else None)
@@ -239,6 +252,7 @@ def terminates(policy: Policy, target: Target) -> bool:
                 return True
             if rule.action is Action.DENY and not (rule.networks or rule.scheme or rule.methods or rule.paths):
                 return False
+        return any(rule.names(target) for rule in policy.additions)
     return False
 
 

@@ -177,8 +177,6 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
           ref={canvas}
           role="img"
           aria-label="Picture of the sandbox's browser"
-          width={w}
-          height={h}
           style={{ cursor: driving ? view.cursor.value : "default" }}
           onClick={() => {
             if (!driving && view.control.value === "watching")

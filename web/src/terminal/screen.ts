@@ -50,6 +50,9 @@ export class Screen {
       macOptionIsMeta: true,
       linkHandler: { activate: (_event, uri) => offerLink(uri) },
     });
+    this.#terminal.onTitleChange((title) => {
+      this.title.value = title.slice(0, 120);
+    });
     this.#terminal.loadAddon(this.#fit);
     this.#terminal.loadAddon(this.search);
     this.#terminal.loadAddon(new ClipboardAddon(undefined, clipboard));
@@ -153,7 +156,7 @@ export class Screen {
   #take(data: string | ArrayBuffer): void {
     const message = parse(data);
     if (message.kind === "output") this.#terminal.write(message.data);
-    else if (message.kind === "title") this.title.value = message.title.slice(0, 120);
+    // A "title" message is ttyd's own command line, of no use to a person; titles come from programs, as escapes.
   }
 
   #guard(text: string): void {

@@ -71,6 +71,7 @@ class Assembly:
     disk_mode: DiskMode
     facts: Facts
     hands_over: bool
+    agents: Path | None = None
 
     def prepare(self, home: Home, owner: str | None) -> Ready:
         """Disk, overlay, socket and bundle of a sandbox that is down."""
@@ -159,7 +160,8 @@ class Assembly:
             socket_dir.mkdir(mode=0o700, exist_ok=True)
             os.chown(socket_dir, self.place.first_id, self.place.first_id)
         at = disk.target
-        return Folders(rootfs, at / "uploads", at / "outputs", at / "skills", self.guest.path, socket_dir)
+        agents = self.agents if self.agents and self.agents.is_dir() else None
+        return Folders(rootfs, at / "uploads", at / "outputs", at / "skills", self.guest.path, socket_dir, agents)
 
     def _write_bundle(self, home: Home, folders: Folders, base: Base) -> None:
         wanted = Wanted(

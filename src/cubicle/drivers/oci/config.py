@@ -74,6 +74,8 @@ class Folders:
     guest: Path
     socket_dir: Path | None = None
     """Where the guest makes its own socket, for a runtime that hands over no descriptor."""
+    agents: Path | None = None
+    """Programs of coding agents, if any are installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
         _bind(folders.uploads, "/mnt/user-data/uploads", "ro"),
         _bind(folders.outputs, "/mnt/user-data/outputs", "rw"),
         _bind(folders.skills, "/mnt/skills", "ro"),
+        *([_bind(folders.agents, "/opt/agents", "ro")] if folders.agents else []),
     )
 
 

@@ -50,6 +50,7 @@ class OciDriver:
         runtime: str = "",
         run_dir: Path = RUN_DIR,
         captive: bool = False,
+        agents: Path | None = None,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
@@ -60,6 +61,7 @@ class OciDriver:
         self._limits = limits
         self._wanted_runtime = runtime
         self._wants_captive = captive
+        self._agents = agents
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._starting: set[str] = set()
         self._watch: asyncio.Task[None] | None = None
@@ -223,6 +225,7 @@ class OciDriver:
             disk_mode=disk.probe(self._records.root),
             facts=replace(host.facts(), gvisor=not self.runtime.hands_over),
             hands_over=self.runtime.hands_over,
+            agents=self._agents,
         )
 
     def _join(self) -> None:

@@ -27,7 +27,7 @@ from cubicle.sandbox.egress.environment import (
 )
 from cubicle.sandbox.egress.gate import Gate, Limits
 from cubicle.sandbox.egress.meter import Allowance
-from cubicle.sandbox.egress.rulebook import Rulebook
+from cubicle.sandbox.egress.rulebook import Additions, Rulebook
 from cubicle.sandbox.egress.secured import Interception
 from cubicle.sandbox.machine import Machine, MachineError
 from cubicle.sandbox.stream import Stream
@@ -52,8 +52,9 @@ class EgressDoor:
         resolve: Resolve | None = None,
         trust: ssl.SSLContext | None = None,
         captive: Callable[[], bool] = lambda: False,
+        additions: Additions | None = None,
     ) -> None:
-        self._rulebook = Rulebook(rules_file, policy)
+        self._rulebook = Rulebook(rules_file, policy, additions)
         self._limits = limits or Limits()
         self._resolver = Resolver()
         self._dialler = Dialler(resolve or self._resolver, self._limits.connect)

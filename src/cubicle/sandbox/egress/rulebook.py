@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +22,9 @@ from cubicle.settings import BadSettings
 log = logging.getLogger(__name__)
 
 _LARGEST = 1024 * 1024
+
+Additions = Callable[[Chat], Awaitable[tuple[Rule, ...]]]
+"""Rules of a chat that set headers and open nothing."""
 
 
 class BadRules(BadSettings):
@@ -105,8 +108,9 @@ def _secret(value: str | _SecretFile, folder: Path) -> str:
 class Rulebook:
     """Which policy holds for which chat."""
 
-    def __init__(self, path: Path | None, default: Policy) -> None:
+    def __init__(self, path: Path | None, default: Policy, additions: Additions | None = None) -> None:
         self._path = path
+        self._additions = additions
         self._default = default
         self._book = _Book()
         self._rules: dict[int, tuple[Rule, ...]] = {}
@@ -123,7 +127,7 @@ class Rulebook:
     @property
     def may_inject(self) -> bool:
         """Whether a rule that sets headers can ever come up."""
-        return self._path is not None
+        return self._path is not None or self._additions is not None
 
     async def policy(self, chat: Chat) -> Policy:
         """What holds for this chat now: its own rules first, then those of its tenant, then those for all."""
@@ -144,6 +148,7 @@ class Rulebook:
                 (None if p.max_mb_per_day is None else p.max_mb_per_day << 20 for p in parts),
                 self._default.most_bytes,
             ),
+            additions=await self._additions(chat) if self._additions else (),
         )
 
     async def _read_again(self, found: tuple[object, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from cubicle.chat.agent_relay import ADDRESS
 from cubicle.chat.mcp_servers import McpServer
 
+SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _LONGEST_LINE = 500
 
 Fields = Mapping[str, Any]
@@ -79,7 +81,7 @@ class Adapter(Protocol):
     def environment(self, order: Order) -> dict[str, str]: ...
 
     def files(self, order: Order) -> dict[str, str]:
-        """Files in the run's folder: name to content."""
+        """Files that it needs: name in the run's folder, or whole path, to content."""
         ...
 
     def reader(self) -> Reader: ...
@@ -88,6 +90,11 @@ class Adapter(Protocol):
 def text_of(value: Any, most: int = 1_000_000) -> str:
     """A text from the sandbox, or nothing."""
     return value[:most] if isinstance(value, str) else ""
+
+
+def session_of(value: Any) -> str:
+    """A session's id, or nothing: it ends up in command lines and in answers."""
+    return value if isinstance(value, str) and SESSION.fullmatch(value) else ""
 
 
 def number_of(value: Any) -> float:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cubicle.tools.agents.adapter import Fields, Order, Outcome, fields_of, items_of, number_of, short, text_of, used
+from cubicle.tools.agents.adapter import (
+    Fields,
+    Order,
+    Outcome,
+    fields_of,
+    items_of,
+    number_of,
+    session_of,
+    short,
+    text_of,
+    used,
+)
 
 _HINT = "You work in a sandbox of your own, without a person to ask. /home/assistant/README.md says what is where."
 
@@ -38,7 +49,7 @@ class Claude:
             "ENABLE_TOOL_SEARCH": "false",
             "DISABLE_AUTOUPDATER": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "CLAUDE_CODE_MAX_RETRIES": "4",
+            "CLAUDE_CODE_MAX_RETRIES": "8",  # about a minute: a service that restarts is back by then
             **aliases,
         }
 
@@ -63,7 +74,7 @@ class ClaudeReader:
 
     def read(self, event: Fields) -> Iterator[str]:
         kind, inner = event.get("type"), event.get("parent_tool_use_id")
-        if session := text_of(event.get("session_id"), 128):
+        if session := session_of(event.get("session_id")):
             self.outcome.session = session
         if kind == "assistant":
             if not self._answering and not inner:
@@ -78,7 +89,7 @@ class ClaudeReader:
             self._end(event)
         elif kind == "system" and event.get("subtype") == "api_retry":
             yield short(f"[the model's API does not answer; attempt {event.get('attempt')}]")
-        if not inner:
+        if not inner and kind in ("assistant", "user"):
             self._answering = kind == "assistant"
 
     def _assistant(self, message: Fields, *, nested: bool) -> Iterator[str]:

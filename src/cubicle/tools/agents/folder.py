@@ -63,7 +63,8 @@ class RunFolder:
     async def fill(self, machine: Machine, prompt: str, files: Mapping[str, str]) -> None:
         window = await asyncio.to_thread(program, "agent_window")
         for name, text in {"prompt": prompt, "window.py": window, **files}.items():
-            await machine.write(f"{self.path}/{name}", text.encode("utf-8", "replace"), mode=0o600)
+            path = name if name.startswith("/") else f"{self.path}/{name}"
+            await machine.write(path, text.encode("utf-8", "replace"), mode=0o600)
 
     async def note_session(self, machine: Machine, session: str, argv: list[str], env: Mapping[str, str]) -> None:
         """From now on the run is found by its session, and a person can take it over."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import secrets
 import time
 import uuid
@@ -16,7 +15,7 @@ from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, issue
 from cubicle.sandbox.machine import HOME, Machine, MachineError
 from cubicle.settings import Settings
-from cubicle.tools.agents.adapter import Adapter, Order
+from cubicle.tools.agents.adapter import SESSION, Adapter, Order
 from cubicle.tools.agents.endings import Ending, compose, earlier
 from cubicle.tools.agents.folder import RunFolder, find
 from cubicle.tools.agents.hearing import Hearing, Job
@@ -26,7 +25,6 @@ from cubicle.tools.sub_agent import MODELS, Task
 
 log = logging.getLogger(__name__)
 
-_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _AT_ONCE = 4
 _AFTERWARDS = 24 * 3600
 """A pass outlives its run by this many seconds, for the person who takes the session over."""
@@ -62,7 +60,7 @@ class SubAgents:
             servers = self._servers.chosen(call.caller.mcp_servers)
         except UnknownServers as error:
             return fail(str(error))
-        if task.resume_session_id and not _SESSION.fullmatch(task.resume_session_id):
+        if task.resume_session_id and not SESSION.fullmatch(task.resume_session_id):
             return fail("`resume_session_id` is not a session id. Take it from the end of an earlier answer.")
         if sum(1 for owner, _ in self._hearings if owner == chat) >= _AT_ONCE:
             return fail(f"{_AT_ONCE} agents work in this sandbox already. Wait for one of them to finish.")

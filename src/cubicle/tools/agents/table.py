@@ -5,8 +5,11 @@ from __future__ import annotations
 from cubicle.settings import BadSettings
 from cubicle.tools.agents.adapter import Adapter
 from cubicle.tools.agents.claude import Claude
+from cubicle.tools.agents.codex import Codex
+from cubicle.tools.agents.gemini import Gemini
+from cubicle.tools.agents.opencode import OpenCode
 
-ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in (Claude(),)}
+ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in (Claude(), Codex(), OpenCode(), Gemini())}
 
 
 def chosen(cli: str) -> Adapter:

@@ -1,0 +1,61 @@
+"""The operator's registry of MCP servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubicle.chat.mcp_servers import McpServer, UnknownServers, read_servers
+from cubicle.settings import BadSettings
+
+OWN = ("http://127.0.0.1:8081", "https://cubicle.example.org/base")
+
+
+def file_of(folder: Path, content: Any) -> Path:
+    path = folder / "servers.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_servers_are_found_by_name(tmp_path: Path) -> None:
+    web = {"type": "http", "url": "https://tools.example.org/mcp", "headers": {"Authorization": "Bearer x"}}
+    local = {"command": "npx", "args": ["-y", "thing"]}
+    servers = read_servers(file_of(tmp_path, {"mcpServers": {"web": web, "local": local}}), OWN)
+    assert servers.chosen(["local", "web"]) == (
+        McpServer("local", command=("npx", "-y", "thing")),
+        McpServer("web", "https://tools.example.org/mcp", (("Authorization", "Bearer x"),)),
+    )
+    with pytest.raises(UnknownServers, match=r"unknown servers: other\. Known: local, web\."):
+        servers.chosen(["web", "other"])
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:8081/mcp", "http://127.0.0.1:8081/mcp/computer_use", "https://cubicle.example.org:443/base/mcp"],
+)
+def test_the_service_is_never_offered_to_its_own_agents(tmp_path: Path, url: str) -> None:
+    servers = read_servers(file_of(tmp_path, {"mcpServers": {"me": {"url": url}}}), OWN)
+    with pytest.raises(UnknownServers, match="Known: none"):
+        servers.chosen(["me"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("nonsense", "must be JSON of the form"),
+        ({"servers": {}}, "must be JSON of the form"),
+        ({"mcpServers": {"a b": {"url": "https://x"}}}, "is not a name"),
+        ({"mcpServers": {"a": {"url": "ftp://x"}}}, "needs a `url`"),
+        ({"mcpServers": {"a": {"url": "https://x", "type": "sse"}}}, "only http can be relayed"),
+        ({"mcpServers": {"a": {"command": "x", "env": {"KEY": "secret"}}}}, "no credential may be"),
+        ({"mcpServers": {"a": {"url": "https://x", "headers": {"A": "b\nc"}}}}, "must be an object of texts"),
+    ],
+)
+def test_a_bad_registry_stops_the_start_with_a_sentence(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(BadSettings, match="MCP_SERVERS_FILE") as error:
+        read_servers(file_of(tmp_path, content), OWN)
+    assert message in str(error.value)
+    assert "secret" not in str(error.value)

@@ -1,0 +1,79 @@
+"""Codex, OpenCode and Gemini CLI, the real programs, each against a fake of the API that it calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service import Service, serve, text
+from tests.sub_agent.conftest import KEY, agents_service, emptied, program
+from tests.sub_agent.fake_api import FakeApi, Refuse, Say, Use
+from tests.sub_agent.fake_others import FakeGemini, FakeResponses
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass
+class Other:
+    """One agent: its fake, how the settings name it, and how its model runs a command."""
+
+    name: str
+    fake: type[FakeApi]
+    settings: dict[str, Any]
+    make: Use
+
+
+COMMAND = "echo made by it | tee ~/made"
+OTHERS = [
+    Other(
+        "codex",
+        FakeResponses,
+        {"openai_api_key": KEY},
+        Use("exec", {"raw": f"const r = await tools.exec_command({{cmd: '{COMMAND}'}}); text(r.output)"}),
+    ),
+    Other("opencode", FakeApi, {}, Use("bash", {"command": COMMAND, "description": "x"})),
+    Other(
+        "gemini",
+        FakeGemini,
+        {"gemini_api_key": KEY, "sub_agent_default_model": "gemini-2.5-pro"},
+        Use("run_shell_command", {"command": COMMAND, "description": "x"}),
+    ),
+]
+
+
+@asynccontextmanager
+async def running(other: Other, folder: Path, **settings: Any) -> AsyncIterator[tuple[Service, FakeApi]]:
+    api = other.fake(KEY)
+    async with serve(api.app()) as url, emptied(folder):
+        given = {"sub_agent_cli": program(other.name), "openai_base_url": url, "gemini_base_url": url}
+        async with agents_service(folder, url, **{**given, **other.settings, **settings}) as service:
+            yield service, api
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda other: other.name)
+async def test_it_answers_uses_tools_fails_and_resumes(other: Other, tmp_path: Path) -> None:
+    async with running(other, tmp_path) as (service, api):
+        api.script = [other.make, Say("It is made.")]
+        result = await service.call("sub_agent", {"prompt": "Make it."})
+        assert not result["isError"], result
+        assert text(result).startswith("It is made.\n\n[agent session "), result
+        assert await service.bash("cat ~/made") == "made by it\n"
+        found = re.search(r"\[agent session (\S+) · 2 turns", text(result))
+        assert found, result
+
+        api.script = [Say("I go on.")]
+        again = {"prompt": "Go on.", "resume_session_id": found[1]}
+        result = await service.call("sub_agent", again)
+        assert text(result).startswith("I go on.\n\n[agent session "), result
+        assert "Make it." in str(api.requests[-1])
+
+        api.script = [Refuse(400, "invalid_request_error", "the scripted reason")]
+        result = await service.call("sub_agent", {"prompt": "Fail."})
+        assert result["isError"], result
+        assert "the scripted reason" in text(result)

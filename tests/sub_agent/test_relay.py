@@ -1,0 +1,155 @@
+"""The relay by itself: what a program in the sandbox can and cannot do with a pass."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubicle.app import make_relay
+from cubicle.chat.agent_purses import Purses, Spent
+from cubicle.chat.agent_relay import ADDRESS
+from cubicle.chat.mcp_servers import McpServers
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.rules.chats import Chat
+from cubicle.rules.passes import Pass, issue
+from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.pool import connect
+from cubicle.settings import Settings
+from tests.service import serve
+from tests.sub_agent.conftest import KEY
+from tests.sub_agent.fake_api import Break, FakeApi, Refuse, Say, Wait
+
+CHAT = Chat("relay")
+SIGNING = b"0" * 32
+MESSAGES = f"{ADDRESS}/anthropic/v1/messages"
+
+
+@dataclass
+class Ground:
+    machine: Machine
+    api: FakeApi
+    purses: Purses
+    headers: str
+
+    async def shell(self, command: str) -> str:
+        _, output = await self.machine.output(command, timeout=60)
+        return output.decode(errors="replace")
+
+    async def ask(self, options: str = "") -> str:
+        """A model call by curl: what it answered, and its status."""
+        body = '{"model": "claude-sonnet-5-5", "messages": [], "tools": [1]}'
+        return await self.shell(f"curl -sS -w '\\n%{{http_code}}' {self.headers} {options} -d '{body}' {MESSAGES}")
+
+
+@asynccontextmanager
+async def ground_of(folder: Path, **settings: Any) -> AsyncIterator[Ground]:
+    api = FakeApi(KEY)
+    driver = MemoryDriver(folder, own_network=True)
+    await driver.open()
+    await driver.start("relay", CHAT.digest)
+    try:
+        async with serve(api.app()) as url:
+            given = {"data_dir": folder, "anthropic_base_url": url, "anthropic_api_key": KEY, **settings}
+            relay = make_relay(Settings(_env_file=None, **given), McpServers(), SIGNING)  # type: ignore[call-arg]
+            machine = await connect(driver, "relay")
+            async with relay, relay.attend(CHAT, machine):
+                given_pass = issue(SIGNING, CHAT, Pass("agent-0", int(time.time()) + 60))
+                yield Ground(machine, api, relay._purses, f"-H 'x-api-key: {given_pass}'")
+            machine.close()
+    finally:
+        await driver.delete("relay")
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground_of(tmp_path) as made:
+        yield made
+
+
+async def test_a_call_is_forwarded_and_counted(ground: Ground) -> None:
+    ground.api.script = [Say("hello", tokens=1000)]
+    answer = await ground.ask()
+    assert "hello" in answer
+    assert answer.endswith("\n200")
+    assert ground.api.headers[0]["x-api-key"] == KEY
+    assert await ground.purses.spent(CHAT) == Spent(dollars=(100 * 2 + 1000 * 10) / 1e6, requests=1, tokens=1100)
+
+
+async def test_one_connection_serves_many_calls(ground: Ground) -> None:
+    said = await ground.shell(
+        f'curl -sS -v {ground.headers} -d \'{{"model": "m"}}\' {MESSAGES} --next {ground.headers} '
+        f'-d \'{{"model": "m"}}\' {MESSAGES} 2>&1'
+    )
+    assert said.count("HTTP/1.1 200") == 2
+    assert "Re-using existing connection" in said
+
+
+async def test_only_known_headers_pass(ground: Ground) -> None:
+    await ground.ask("-H 'Cookie: a=b' -H 'X-Forwarded-For: 1.2.3.4' -H 'anthropic-beta: x' -H 'Host: evil.example'")
+    seen = ground.api.headers[0]
+    assert seen["anthropic-beta"] == "x"
+    assert "cookie" not in seen
+    assert "x-forwarded-for" not in seen
+    assert seen["host"].startswith("127.0.0.1:")
+
+
+async def test_an_answer_that_is_not_heard_out_is_paid_for(ground: Ground) -> None:
+    ground.api.script = [Break()]
+    await ground.ask()
+    spent = await ground.purses.spent(CHAT)
+    assert spent.requests == 1
+    assert spent.tokens > 100
+
+
+async def test_an_unreachable_api_is_told_and_may_be_tried_again(tmp_path: Path) -> None:
+    async with ground_of(tmp_path, anthropic_base_url="http://127.0.0.1:9") as ground:
+        said = await ground.ask("-i")
+    assert "502" in said.splitlines()[0]
+    assert "x-should-retry: true" in said
+
+
+async def test_a_caller_that_goes_away_takes_its_call_along(ground: Ground) -> None:
+    ground.api.script = [Wait(30), Say("late")]
+    began = time.monotonic()
+    await ground.ask("--max-time 2")
+    async with asyncio.timeout(10):
+        while not (await ground.purses.spent(CHAT)).requests:
+            await asyncio.sleep(0.1)
+    assert (await ground.purses.spent(CHAT)).tokens == 0
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize(
+    "setting", [{"sub_agent_max_requests": 1}, {"sub_agent_max_tokens": 50}, {"sub_agent_budget_usd": 0.0001}]
+)
+async def test_each_limit_of_the_chat_holds(tmp_path: Path, setting: dict[str, Any]) -> None:
+    async with ground_of(tmp_path, **setting) as ground:
+        assert (await ground.ask()).endswith("\n200")
+        refused = await ground.ask()
+    assert refused.endswith("\n402")
+    assert next(iter(setting)).upper() in refused
+    assert len(ground.api.requests) == 1
+
+
+async def test_the_words_of_an_api_that_refuses_the_key_stay_outside(ground: Ground) -> None:
+    ground.api.script = [Refuse(401, "authentication_error", f"your key {KEY} is wrong")]
+    answer = await ground.ask()
+    assert answer.endswith("\n401")
+    assert KEY not in answer
+    assert "ANTHROPIC_API_KEY" in answer
+
+
+async def test_garbage_is_refused_and_takes_nobody_along(ground: Ground) -> None:
+    port = ADDRESS.rpartition(":")[2]
+    talk = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'rubbish\\r\\n\\r\\n' >&3; timeout 5 cat <&3"
+    assert "400" in await ground.shell(talk)
+    long = f"head -c 70000000 /dev/zero | curl -sS -o /dev/null -w '%{{http_code}}' {ground.headers} --data-binary @- "
+    assert await ground.shell(f"{long} -H 'Expect:' {MESSAGES} 2>&1 | tail -c 3") in ("400", "55)", "ipe", "eer")
+    assert (await ground.ask()).endswith("\n200")
