@@ -173,3 +173,21 @@ async def test_no_engine_is_said_in_words(tmp_path: Path) -> None:
     driver = DockerDriver(tmp_path, ImageStore(tmp_path), "slim", address=Address("unix:///nowhere.sock"))
     with pytest.raises(Unusable, match="No Docker engine answers"):
         await driver.open()
+
+
+async def test_an_image_that_the_engine_has_is_enough(make_driver: Make, tmp_path: Path) -> None:
+    """As in docker compose, where no image is built beside the service."""
+    async with make_driver() as driver:
+        reference = driver._image.reference
+    lone = DockerDriver(
+        tmp_path / "lone", ImageStore(tmp_path / "none"), reference, limits=SMALL, address=Address(load().docker_host)
+    )
+    await lone.open()
+    try:
+        await lone.start("one", None)
+        machine = await connect(lone, "one")
+        assert (await machine.output("id -un; pwd"))[1] == b"assistant\n/home/assistant\n"
+        machine.close()
+    finally:
+        await lone.delete("one")
+        await lone.close()
