@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.sandbox.driver import Driver, SandboxError
+from cubicle.sandbox.driver import Driver, SandboxError, State
 from cubicle.sandbox.machine import HOME, UPLOADS, WRITABLE_ROOTS, Gone, Machine, MachineError
 from cubicle.sandbox.pool import connect, new_name
 from cubicle.sandbox.process import Process
@@ -56,6 +56,9 @@ async def test_the_guest_stands_while_it_changes_its_identity(driver: Driver, ma
         # Linux shields a first process from the signals of its own sandbox; gVisor does not, and the sandbox ends. Its
         # files are kept, and it starts anew.
         assert gvisor
+        async with asyncio.timeout(20):
+            while any(s.name == machine.name and s.state is State.RUNNING for s in await driver.running()):
+                await asyncio.sleep(0.05)
         await driver.start(machine.name, None)
         again = await connect(driver, machine.name)
         assert (await again.output("echo up"))[1] == b"up\n"
