@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.memory import MemoryDriver
+from cubicle.drivers.oci import runtimes
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
 from cubicle.sandbox.driver import Driver, Unusable
@@ -25,6 +27,8 @@ def memory(folder: Path) -> Maker:
 
 def oci(runtime: str) -> Callable[[Path], Maker]:
     def make(folder: Path) -> Maker:
+        if not runtimes.find(runtime, folder):
+            absent(f"needs {runtime}: scripts/packages test")
         store = ImageStore(load().image_dir)
         base = some_base(store)
         return lambda: OciDriver(folder / "data", store, base.digest, SUBUID_START, runtime=runtime)
@@ -45,8 +49,16 @@ def some_base(store: ImageStore) -> Base:
     return min(built, key=lambda base: base.manifest.size)
 
 
+def engine_runtimes() -> str:
+    """What the engine says of the runtimes that it has."""
+    asked = ["docker", "info", "--format", "{{json .Runtimes}}"]
+    return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False).stdout
+
+
 def docker(runtime: str) -> Callable[[Path], Maker]:
     def make(folder: Path) -> Maker:
+        if runtime and runtime not in engine_runtimes():
+            absent(f"needs a Docker engine that has the runtime {runtime}: scripts/with-dockerd pytest …")
         store = ImageStore(load().image_dir)
         base, address = some_base(store), Address(load().docker_host)
         return lambda: DockerDriver(folder / "data", store, base.digest, runtime=runtime, address=address)
