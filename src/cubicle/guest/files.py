@@ -7,10 +7,10 @@ import os
 import stat
 from collections.abc import Iterator
 
+from .draft import TEMPORARY, Draft
 from .link import Link, Refused
 from .shelf import FileChannel, describe, open_regular, whole
 
-TEMPORARY = ".cubicle-tmp-"
 _MOST_EDITED = 64 * 1024 * 1024
 
 
@@ -27,6 +27,11 @@ class Read(FileChannel):
         path = self.shelf.resolve(request)
         with self.shelf.who(request):
             self._fd = open_regular(path)
+        try:
+            self.shelf.confirm(request, self._fd)
+        except Refused:
+            self._close()
+            raise
         found = os.fstat(self._fd)
         offset, length = whole(request, "offset", 0), whole(request, "length", -1)
         os.lseek(self._fd, offset, os.SEEK_SET)
@@ -63,28 +68,27 @@ class Write(FileChannel):
 
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
-        self._fd = -1
+        self._draft: Draft | None = None
         self._size = 0
         self._request: dict[str, object] = {}
-        self._path = self._temporary = ""
 
     def begin(self, request: dict[str, object]) -> None:
         self._request = request
-        self._path = self.shelf.resolve(request)
+        path = self.shelf.resolve(request)
+        folder, name = os.path.split(path)
+        if len(os.fsencode(name)) > 255:
+            raise Refused("bad-name", "a file name has at most 255 bytes")
         with self.shelf.who(request):
-            if os.path.isdir(self._path):
+            if os.path.isdir(path):
                 raise Refused("is-directory", "it is a directory")
-            folder, name = os.path.split(self._path)
-            if len(os.fsencode(name)) > 255:
-                raise Refused("bad-name", "a file name has at most 255 bytes")
             os.makedirs(folder, exist_ok=True)
-            self._fd, self._temporary = temporary(folder)
+            self._draft = Draft(folder, name, lambda fd: self.shelf.confirm(request, fd))
 
     def on_data(self, stream: int, payload: bytes) -> None:
-        view = memoryview(payload)
+        if self._draft is None:
+            return
         try:
-            while view:
-                view = view[os.write(self._fd, view) :]
+            self._draft.write(payload)
         except OSError:
             self.on_cancel()
             raise
@@ -92,46 +96,22 @@ class Write(FileChannel):
         self.give(len(payload))
 
     def on_eof(self, stream: int) -> None:
+        if self._draft is None:
+            return
         try:
             with self.shelf.who(self._request):
-                created = publish(self._fd, self._temporary, self._path, whole(self._request, "mode", 0o644))
+                created = self._draft.publish(whole(self._request, "mode", 0o644))
         except OSError:
             self.on_cancel()
             raise
-        self._fd = -1
+        self._draft = None
         self.end(created=created, size=self._size, path=os.path.realpath(str(self._request["path"])))
 
     def on_cancel(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        draft, self._draft = self._draft, None
+        if draft is not None:
             with self.shelf.who(self._request):
-                _discard(self._temporary)
-
-
-def temporary(folder: str) -> tuple[int, str]:
-    path = os.path.join(folder, TEMPORARY + os.urandom(8).hex())
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
-
-
-def publish(fd: int, path: str, target: str, mode: int) -> bool:
-    """Give the finished file its mode and its name, and close it; whether it is new there."""
-    try:
-        mode = stat.S_IMODE(os.stat(target).st_mode)
-        created = False
-    except FileNotFoundError:
-        created = True
-    os.fchmod(fd, mode & 0o777)
-    os.rename(path, target)
-    os.close(fd)
-    return created
-
-
-def _discard(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+                draft.discard()
 
 
 class Edit(FileChannel):
@@ -164,6 +144,7 @@ class Edit(FileChannel):
         old, new = map(bytes, self._texts)
         source = open_regular(path)
         try:
+            self.shelf.confirm(self._request, source)
             size = os.fstat(source).st_size
             if size > _MOST_EDITED:
                 raise Refused("too-big", "the file has %d bytes; at most %d can be edited" % (size, _MOST_EDITED))
@@ -177,15 +158,12 @@ class Edit(FileChannel):
         if len(places) > 1:
             raise Refused("many-matches", "the text occurs more than once", lines=lines)
         content = content[: places[0]] + new + content[places[0] + len(old) :]
-        fd, temporary_path = temporary(os.path.dirname(path))
+        draft = Draft(*os.path.split(path), lambda fd: self.shelf.confirm(self._request, fd))
         try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(fd, view) :]
-            publish(fd, temporary_path, path, 0o644)
+            draft.write(content)
+            draft.publish(0o644)
         except OSError:
-            os.close(fd)
-            _discard(temporary_path)
+            draft.discard()
             raise
         self.end(path=path, line=lines[0], size=len(content))
 

@@ -38,14 +38,23 @@ class Shelf:
         else:
             head, name = os.path.split(path.rstrip("/") or "/")
             real = os.path.join(os.path.realpath(head), name)
-        roots = request.get("roots")
-        if isinstance(roots, list) and not any(_beneath(real, str(root)) for root in roots):
-            raise Refused("outside", "the path is outside the folders that may be used here", resolved=real)
+        _check(request, real)
         if request.get("as_root"):
             for shown, writable in self._aliases.items():
                 if _beneath(real, shown):
                     return writable + real[len(shown) :]
         return real
+
+    def confirm(self, request: dict[str, object], fd: int) -> None:
+        """Check once more, by what was opened: a link may have come into the path since it was resolved."""
+        if not request.get("as_root"):
+            _check(request, os.readlink("/proc/self/fd/%d" % fd))
+
+
+def _check(request: dict[str, object], real: str) -> None:
+    roots = request.get("roots")
+    if isinstance(roots, list) and not any(_beneath(real, str(root)) for root in roots):
+        raise Refused("outside", "the path is outside the folders that may be used here", resolved=real)
 
 
 def _beneath(path: str, root: str) -> bool:
