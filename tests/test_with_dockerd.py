@@ -49,7 +49,12 @@ def start(checkout: Path, *command: str) -> subprocess.Popen[str]:
     # An engine that runs on this machine must not be found, or nothing of this is tried.
     environment = os.environ | {"DOCKER_HOST": f"unix://{checkout}/none.sock"}
     return subprocess.Popen(
-        [str(checkout / "scripts" / "with-dockerd"), *command], stdout=subprocess.PIPE, text=True, env=environment
+        [str(checkout / "scripts" / "with-dockerd"), *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # A run in the background has INT ignored, and a shell cannot trap what it inherits as ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
