@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from cubicle.chat.changes import Changes
+from cubicle.chat.checksum import Checksum
 from cubicle.rules.chats import Chat
 from cubicle.rules.media import is_text, media_type
 from cubicle.rules.resources import NoSuchResource
@@ -94,7 +95,7 @@ class Uploads:
 
     async def save(self, chat: Chat, path: str, content: AsyncIterable[bytes], *, limit: int) -> tuple[Upload, str]:
         """Put the file in place, whole or not at all; its record and SHA-256. Makes the sandbox if there is none."""
-        digest = hashlib.sha256()
+        checksum = Checksum()
 
         async def bounded() -> AsyncIterator[bytes]:
             size = 0
@@ -102,7 +103,7 @@ class Uploads:
                 size += len(chunk)
                 if size > limit:
                     raise TooLarge
-                digest.update(chunk)
+                await checksum.add(chunk)
                 yield chunk
 
         async with self._fleet.lease(chat) as machine:
@@ -115,10 +116,10 @@ class Uploads:
                 if error.code in ("is-directory", "not-directory", "exists"):
                     raise NameTaken from None
                 raise
-        upload = Upload(path, found.size, found.mtime)
-        self._remember(chat, upload, digest.hexdigest())
+        upload, digest = Upload(path, found.size, found.mtime), await checksum.finish()
+        self._remember(chat, upload, digest)
         self.changes.tell(chat, path)
-        return upload, digest.hexdigest()
+        return upload, digest
 
     async def with_sums(self, chat: Chat) -> Sequence[tuple[Upload, str | None]]:
         """Every file with its SHA-256; None for a large one that this service did not see arrive."""
