@@ -240,6 +240,8 @@ class Screen:
                     self._front(tab)
             case "Page.frameStartedLoading" | "Page.frameStoppedLoading" if params.get("frameId") == tab.id:
                 tab.loading = method == "Page.frameStartedLoading"
+                if not tab.loading:
+                    self.start(self._read_history(tab))  # a page from the cache tells of itself before its place is set
                 self.tell_tabs()
             case "Page.frameNavigated":
                 frame = params.get("frame")
