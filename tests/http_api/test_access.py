@@ -151,5 +151,8 @@ async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient
 
 async def test_a_foreign_page_can_change_nothing(client: httpx.AsyncClient) -> None:
     for origin in ("https://evil.example", "null"):
-        answer = await client.post("/api/uploads/one/a.txt", content=b"x", headers={"Origin": origin})
-        assert answer.status_code in (401, 403)
+        answer = await client.post("/api/uploads/one/a.txt", content=b"x", headers={"Origin": origin, **KEY})
+        assert answer.status_code == 403
+        answer = await client.post("/login", data={"key": "a-good-key"}, headers={"Origin": origin})
+        assert answer.status_code == 403
+    assert (await client.get("/api/uploads/one", headers=KEY)).json() == {"files": []}

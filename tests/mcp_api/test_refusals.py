@@ -175,7 +175,7 @@ async def test_an_unknown_version_is_refused_with_the_versions_there_are(service
 async def test_a_declared_body_over_the_limit_is_refused_unread(service: Service) -> None:
     host, port = service.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    head = f"POST /mcp HTTP/1.1\r\nHost: x\r\nAccept: {ACCEPT}\r\nContent-Type: application/json\r\n"
+    head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: {ACCEPT}\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}X-Chat-Id: a\r\nContent-Length: {64 * 1024**2 + 1}\r\n\r\n".encode())
     assert b" 413 " in await asyncio.wait_for(reader.readline(), 5)
     writer.close()
@@ -222,7 +222,19 @@ async def test_an_unknown_host_is_refused_when_hosts_are_named(service: Service)
         assert (await guarded.post(PING, headers={"Host": "box.example:81"})).status_code == 200
         assert_problem(await guarded.post(PING, headers={"Host": "evil.example"}), 403)
         assert_problem(await guarded.post(PING, headers={"Origin": "https://evil.example"}), 403)
-    assert (await service.post(PING, headers={"Host": "evil.example"})).status_code == 200
+
+
+async def test_without_a_key_a_loopback_service_answers_to_this_machine_alone(service: Service) -> None:
+    """A page of a stranger whose name was made to point to 127.0.0.1 sends that name as its Host."""
+    for host in ("localhost", "[::1]:8081", "host.docker.internal:8081"):
+        assert (await service.post(PING, headers={"Host": host})).status_code == 200
+    assert_problem(await service.post(PING, headers={"Host": "evil.example"}), 403)
+    assert_problem(await service.post(PING, headers={"Origin": "http://evil.example"}), 403)
+    wide = Options({"host": "0.0.0.0"}), Options({"mcp_api_key": "a-good-key"})
+    for options in wide:
+        async with service_of(service.fleet, options) as other:
+            headers = {"Host": "box.example", "Authorization": "Bearer a-good-key"}
+            assert (await other.post(PING, headers=headers)).status_code == 200
 
 
 async def test_a_failure_of_the_service_shows_nothing_of_its_inside(

@@ -191,7 +191,10 @@ DECISIONS: list[Row] = [
     (
         "access",
         "Unknown hosts are refused when a list is set",
-        (R + "an_unknown_host_is_refused_when_hosts_are_named",),
+        (
+            R + "an_unknown_host_is_refused_when_hosts_are_named",
+            R + "without_a_key_a_loopback_service_answers_to_this_machine_alone",
+        ),
     ),
     ("access", "WebSockets check the same, and their Origin", ("live/terminal::foreign_pages_get_no_terminal",)),
     ("access", "A tenant never sees another's chats", (R + "a_key_of_one_tenant_does_not_open_the_chats_of_another",)),

@@ -49,7 +49,7 @@ class McpDoor:
                     manager.handle_request,
                     self._ring,
                     self._settings.single_user_mode,
-                    self._settings.allowed_hosts,
+                    self._settings.known_hosts,
                     McpSessions(),
                     in_flight,
                 )

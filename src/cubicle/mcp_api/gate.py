@@ -25,7 +25,7 @@ from cubicle.rules import messages, problems
 from cubicle.rules.accepts import accepts_mcp, is_json
 from cubicle.rules.callers import Caller, Headers, identify
 from cubicle.rules.chats import BadChatId
-from cubicle.rules.hosts import host_is_known, origin_is_known
+from cubicle.rules.hosts import UNKNOWN_HOST, UNKNOWN_ORIGIN, host_is_known, origin_is_known
 from cubicle.rules.isolation import ChatIdMissing, Isolation
 from cubicle.rules.keys import KeyRing
 from cubicle.rules.messages import BadMessage, Message
@@ -91,9 +91,9 @@ class Gate:
 
     def _caller(self, headers: Headers) -> Caller:
         if not host_is_known(self.allowed_hosts, headers.get("Host")):
-            raise Refused(Problem(403, "This Host is not one of the service's own names (ALLOWED_HOSTS)."))
+            raise Refused(Problem(403, UNKNOWN_HOST))
         if not origin_is_known(self.allowed_hosts, headers.get("Origin")):
-            raise Refused(Problem(403, "This Origin is not one of the service's own names (ALLOWED_HOSTS)."))
+            raise Refused(Problem(403, UNKNOWN_ORIGIN))
         tenant = self.ring.tenant(headers.get("Authorization"))
         if tenant is None:
             raise Refused(problems.UNAUTHORIZED)
