@@ -26,7 +26,7 @@ _MOST_PROCESSES = 200
 _MOST_OUTPUT = 8 * 1024**2
 _LIMIT = 20.0
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-_KINDS = frozenset({"text", "thinking", "tool", "result"})
+_KINDS = ("text", "thinking", "tool", "result")  # a tuple: what is looked for may be of a kind that no set takes
 
 
 class NoSuchProcess(SandboxError):
