@@ -205,7 +205,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     )
 
     async def instructions(caller: Caller) -> str:
-        return await prompt.text(caller.chat, caller.email, caller.name)
+        return await prompt.rendered(caller.chat, caller.email, caller.name)
 
     screens = Screens()
     warden = make_warden(settings, driver)

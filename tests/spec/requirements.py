@@ -117,6 +117,11 @@ SPECIFICATION: list[Row] = [
     ),
     (
         "4.2",
+        "instructions are rendered fresh on each request",
+        (H + "access::the_instructions_are_rendered_fresh_for_each_initialize",),
+    ),
+    (
+        "4.2",
         "tools/list: five tools with name, description, inputSchema",
         (P + "the_five_tools_are_listed_with_the_schemas_of_the_specification",),
     ),
