@@ -33,7 +33,10 @@ DECISIONS: list[Row] = [
     (
         "mcp",
         "The official conformance suite passes but for fixtures",
-        ("clients/conformance::nothing_fails_but_what_needs_fixtures",),
+        (
+            "clients/conformance::nothing_fails_but_what_needs_fixtures",
+            "clients/conformance::every_expected_failure_names_a_fixture_of_the_suite",
+        ),
     ),
     ("mcp", "No state hangs on a session id", (P + "a_session_id_of_before_a_restart_is_good",)),
     (

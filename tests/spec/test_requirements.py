@@ -21,6 +21,7 @@ BOUND += ("mcp_api/listening", "tools/view", "http_api/info", "clients/clients",
 BEYOND = {
     "mcp_api/protocol::notifications_are_accepted_without_an_answer",
     "mcp_api/protocol::an_unknown_method_is_not_found",
+    "mcp_api/protocol::prompts_and_completions_are_not_declared_and_empty_for_who_asks_all_the_same",
     "mcp_api/refusals::bad_parameters_of_a_method_are_an_error_of_the_protocol",
     "mcp_api/refusals::every_answer_carries_a_request_id",
     "mcp_api/resources::a_link_that_leads_out_is_neither_listed_nor_read",
