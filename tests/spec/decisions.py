@@ -287,7 +287,10 @@ DECISIONS: list[Row] = [
     (
         "tools",
         "view_range -1 is the end; out of range says how many lines",
-        (V + "a_range_that_the_file_has_not_is_an_error_with_the_number_of_lines",),
+        (
+            V + "an_empty_file_has_no_line_to_ask_for",
+            V + "a_range_that_the_file_has_not_is_an_error_with_the_number_of_lines",
+        ),
     ),
     (
         "tools",

@@ -38,6 +38,7 @@ BEYOND = {
     "tools/files::a_missing_file_is_said",
     "tools/view::an_empty_file_says_so",
     "tools/view::a_damaged_office_file_says_so",
+    "tools/view::a_document_without_text_says_how_to_see_it",
     "tools/view::what_cannot_be_viewed_is_said",
 }
 

@@ -103,7 +103,8 @@ class Protocol:
         try:
             tool = self.registry.find(params.name)
         except UnknownTool:
-            raise MCPError(messages.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}") from None
+            names = ", ".join(tool.name for tool in self.registry.tools)
+            raise MCPError(messages.INVALID_PARAMS, f"Unknown tool: {params.name[:100]} (there are {names})") from None
         caller, arguments = _caller(context), params.arguments or {}
         started = time.monotonic()
         if tool.outlives_caller:

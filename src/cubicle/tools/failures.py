@@ -10,7 +10,7 @@ _SENTENCES = {
     "not-found": "{path} does not exist. Look at its folder with view or ls, and check the name.",
     "is-directory": "{path} is a directory. Name a file in it.",
     "not-directory": "A part of {path} is a file, not a directory. Choose another path.",
-    "not-regular": "{path} is not a regular file (it is a device, pipe or socket), so this tool cannot use it.",
+    "not-regular": "{path} is a device, pipe or socket, not a file. Use bash_tool on it, or name another path.",
     "permission": "This user may not touch {path}. Use a path under /home/assistant, /mnt/user-data/outputs or /tmp.",
     "outside": "{path} is outside the allowed folders. Use a path under {roots}.",
     "too-big": "{path} is too big for this tool. Use bash_tool on it (head, tail, sed, split).",
@@ -26,4 +26,5 @@ def sentence(error: MachineError, path: str, roots: Sequence[str] = ()) -> str:
     known = _SENTENCES.get(error.code)
     if known:
         return known.format(path=path, roots=", ".join(roots))
-    return f"This did not work on {path}: {error}. Check the path, or look at it with bash_tool."
+    reason = str(error).rstrip(".")
+    return f"This did not work on {path}: {reason}. Check the path, or look at it with bash_tool."
