@@ -34,6 +34,7 @@ BEYOND = {
     "tools/bash::nul_in_a_command_is_refused_in_words",
     "tools/files::a_path_that_is_not_absolute_is_named",
     "tools/files::a_directory_is_not_a_file",
+    "tools/files::what_stands_in_the_way_of_a_path_is_said",
     "tools/files::pointless_edits_are_refused_in_words",
     "tools/files::a_missing_file_is_said",
     "tools/view::an_empty_file_says_so",
