@@ -9,6 +9,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import HTTPConnection
 
 from cubicle.http_api.problems import refuse
+from cubicle.log import note
 from cubicle.rules import paths
 from cubicle.rules.callers import Headers
 from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
@@ -35,7 +36,9 @@ register_url_convertor("anything", _Anything())
 def chat_of(connection: HTTPConnection, mode: Isolation) -> Chat:
     """The chat that the path parameter `chat` names, of the tenant that the door let in. Raises BadChatId."""
     named = Chat(connection.path_params["chat"], connection.state.tenant)
-    return Chat(DEFAULT_CHAT_ID, named.tenant) if mode is Isolation.SINGLE else named
+    chat = Chat(DEFAULT_CHAT_ID, named.tenant) if mode is Isolation.SINGLE else named
+    note(chat=chat.id)
+    return chat
 
 
 def tail(connection: HTTPConnection, segments: int = 2) -> str:

@@ -20,7 +20,7 @@ _SENTENCES = {
     "bad-name": "{path} is not a name that a file can have: at most 255 bytes, without NUL. Choose another name.",
     "exists": "{path} exists already. Choose another name, or remove it first.",
     "no-space": "The sandbox's disk is full. Remove files that are no longer needed, then try again.",
-    "bad-cwd": "The working directory {path} cannot be entered. Give the absolute path of one that exists, or leave `cwd` out.",
+    "bad-cwd": "The working directory {path} cannot be entered. Give an absolute path that exists, or leave out `cwd`.",
 }
 
 
