@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import logging
 
 import pytest
 
+from cubicle import log
 from tests.service import ACCEPT, Options, Service, messages, modern_meta, service_of, text
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -272,3 +275,27 @@ async def test_every_answer_carries_a_request_id(service: Service) -> None:
     assert (await service.post(PING, headers={"X-Request-Id": "mine-1"})).headers["x-request-id"] == "mine-1"
     assert (await service.post(PING, headers={"X-Request-Id": "no good"})).headers["x-request-id"] != "no good"
     assert messages(await service.post(PING))[0]["result"] == {}
+
+
+async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Service) -> None:
+    root, stream = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers[:], root.level
+    try:
+        log.configure("json", stream)
+        response = await service.post(
+            {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "bash_tool", "arguments": {"command": "true", "description": "test"}},
+            },
+            chat="logged",
+        )
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    mine = [event for event in events if event.get("request") == response.headers["x-request-id"]]
+    assert [event["event"] for event in mine] == ["sandbox up", "tool call", "request"]
+    assert {event["chat"] for event in mine} == {"logged"}
+    assert mine[-1]["status"] == 200

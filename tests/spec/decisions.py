@@ -33,7 +33,10 @@ DECISIONS: list[Row] = [
     (
         "mcp",
         "The official conformance suite passes but for fixtures",
-        ("clients/conformance::nothing_fails_but_what_needs_fixtures",),
+        (
+            "clients/conformance::nothing_fails_but_what_needs_fixtures",
+            "clients/conformance::every_expected_failure_names_a_fixture_of_the_suite",
+        ),
     ),
     ("mcp", "No state hangs on a session id", (P + "a_session_id_of_before_a_restart_is_good",)),
     (
@@ -287,7 +290,10 @@ DECISIONS: list[Row] = [
     (
         "tools",
         "view_range -1 is the end; out of range says how many lines",
-        (V + "a_range_that_the_file_has_not_is_an_error_with_the_number_of_lines",),
+        (
+            V + "an_empty_file_has_no_line_to_ask_for",
+            V + "a_range_that_the_file_has_not_is_an_error_with_the_number_of_lines",
+        ),
     ),
     (
         "tools",

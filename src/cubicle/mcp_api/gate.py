@@ -15,7 +15,7 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
-from cubicle.log import bound
+from cubicle.log import note
 from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import answer
 from cubicle.mcp_api.server import CALLER, SESSION
@@ -78,8 +78,8 @@ class Gate:
 
         try:
             caller = self._caller(headers)
-            with bound(chat=caller.chat.id):
-                await self._answer(scope, headers, caller, receive, tell)
+            note(chat=caller.chat.id)
+            await self._answer(scope, headers, caller, receive, tell)
         except Refused as refusal:
             await _send_problem(tell, refusal.problem)
         except Disconnected:

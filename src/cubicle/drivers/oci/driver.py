@@ -190,7 +190,7 @@ class OciDriver:
         try:
             await (await self._runtime_of(run)).delete(home.name)
         except RuntimeFailed as error:
-            raise SandboxError(f"The sandbox could not be cleared away: {error}.") from error
+            raise SandboxError(f"The sandbox could not be cleared away: {_plain(error)}.") from error
         await in_thread(self._assembly.release, home)
 
     async def _runtime_of(self, run: Run | None) -> Runtime:
