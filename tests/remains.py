@@ -5,6 +5,7 @@ Everything is found by whose it is, a folder or a driver's place, so that runs s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -12,8 +13,6 @@ from pathlib import Path
 
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 
-RUN = "CUBICLE_TEST_RUN"
-"""The variable that names a run's folder to everything that the run starts."""
 _CGROUPS = Path("/sys/fs/cgroup")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -63,10 +62,10 @@ def cgroups(path: str) -> list[str]:
 
 
 def processes(*marks: str) -> list[str]:
-    """Processes that bear one of the marks: in their cgroup, arguments, environment, working folder or mounts.
+    """Processes that bear one of the marks: in their cgroup, arguments, environment, working folder or root.
 
-    A sandbox's processes have a clean environment and another root, but they are in its cgroup and see its disk. Who
-    started this process may well bear the mark, and is not meant.
+    A sandbox's processes have a clean environment, but they are in its cgroup and their root is on its disk. Who started
+    this process may well bear the mark, and is not meant.
     """
     above = _above()
     others = (entry for entry in _numbers() if int(entry.name) not in above)
@@ -99,12 +98,9 @@ def _numbers() -> Iterator[Path]:
 def _traits(entry: Path) -> Iterator[str]:
     for name in ("cgroup", "cmdline", "environ"):
         yield _read(entry / name)
-    try:
+    with contextlib.suppress(OSError):
         yield os.readlink(entry / "cwd")
-        if os.readlink(entry / "ns/mnt") != os.readlink("/proc/self/ns/mnt"):
-            yield _read(entry / "mounts")
-    except OSError:
-        return  # it is gone, or a kernel's own
+    yield from (line for line in _read(entry / "mounts").splitlines() if line.split(" ")[1] == "/")
 
 
 def _line(entry: Path) -> str:

@@ -22,6 +22,7 @@ from cubicle.settings import load
 from tests import remains
 from tests.conftest import absent
 from tests.drivers.makers import some_base
+from tests.emptying import leave
 
 SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 
@@ -61,10 +62,7 @@ def make_driver(tmp_path: Path, store: ImageStore, base: Base) -> Make:
         try:
             yield driver
         finally:
-            if not keep:
-                for seen in await driver.running():
-                    await driver.delete(seen.name)
-            await driver.close()
+            await (driver.close() if keep else leave(driver))
 
     return make
 
