@@ -11,6 +11,7 @@ from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect, new_name
 from tests.drivers.makers import MAKERS, Maker
+from tests.emptying import leave
 
 
 @pytest.fixture(params=MAKERS)
@@ -26,9 +27,7 @@ async def driver(make_driver: Maker) -> AsyncIterator[Driver]:
     driver = make_driver()
     await driver.open()
     yield driver
-    for seen in await driver.running():
-        await driver.delete(seen.name)
-    await driver.close()
+    await leave(driver)
 
 
 @pytest.fixture

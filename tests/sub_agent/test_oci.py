@@ -10,6 +10,7 @@ from cubicle import settings
 from cubicle.app import make_driver
 from cubicle.drivers.oci.images import ImageStore
 from tests.drivers.makers import some_base
+from tests.emptying import empty
 from tests.sub_agent.conftest import KEY, program
 from tests.sub_agent.fake_api import FakeApi, Say
 from tests.sub_agent.test_claude import bash
@@ -47,7 +48,4 @@ async def test_the_agent_works_in_a_real_sandbox(tmp_path: Path, image: str, api
     finally:
         service.kill()
         await service.client.aclose()
-        await driver.open()
-        for seen in await driver.running():
-            await driver.delete(seen.name)
-        await driver.close()
+        await empty(driver)
