@@ -88,6 +88,7 @@ def make_driver(settings: Settings) -> Driver:
                 limits=make_limits(settings),
                 runtime=settings.docker_runtime,
                 address=Address(settings.docker_host, settings.docker_cert_path),
+                agents=settings.image_dir / "agents",
             )
         case DriverName.OCI:
             return OciDriver(

@@ -189,7 +189,6 @@ SPECIFICATION: list[Row] = [
         "sub_agent launches a coding agent in the sandbox",
         (
             "sub_agent/claude::tools_work_in_the_sandbox_and_progress_is_told",
-            "sub_agent/oci::the_agent_works_in_a_real_sandbox",
             "sub_agent/others::it_answers_uses_tools_fails_and_resumes",
         ),
     ),

@@ -13,12 +13,12 @@ import pytest
 from cubicle.chat import agents
 from cubicle.rules.chats import Chat
 from tests.service import Service, raw_post, text
-from tests.sub_agent.conftest import KEY, emptied, program
+from tests.sub_agent.conftest import KEY, emptied, image, program
 from tests.sub_agent.fake_api import FakeApi, Say
 from tests.sub_agent.test_claude import bash, until
 from tests.survival.process import ServiceProcess
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.real]
 
 GATE = bash("until test -e ~/go; do read -t 0.2 < <(:) || true; done; echo went on")
 
@@ -71,7 +71,8 @@ async def test_a_killed_service_finds_the_run_again(tmp_path: Path, api: FakeApi
     api.script = [GATE, Say("Finished without the service."), Say("Both are told.")]
     data = tmp_path / "data"
     data.mkdir()
-    environment = {"DRIVER": "memory", "POOL_SIZE": "0", "SUB_AGENT_CLI": program("claude")}
+    environment = {"DRIVER": "oci", "SANDBOX_IMAGE": await asyncio.to_thread(image), "POOL_SIZE": "0"}
+    environment |= {"SUB_AGENT_CLI": program("claude")}
     environment |= {"ANTHROPIC_BASE_URL": api_url, "ANTHROPIC_API_KEY": KEY, "MCP_API_KEY": ""}
     async with emptied(data):
         service = ServiceProcess(data, **environment)

@@ -66,6 +66,13 @@ def test_only_the_socket_folder_is_of_the_host_and_no_engine_socket_is_mounted()
     }
 
 
+def test_coding_agents_can_be_read_and_not_written():
+    wanted = Wanted("inst", "one", "image:tag", "digest", {}, LIMITS, None, agents=Path("/images/agents"))
+    mounts = config.container(wanted, Facts("aarch64"))["HostConfig"]["Mounts"]
+    (bind,) = [m for m in mounts if m["Type"] == "bind"]
+    assert (bind["Source"], bind["Target"], bind["ReadOnly"]) == ("/images/agents", "/opt/agents", True)
+
+
 def test_a_name_tells_the_owner():
     blank, owned = config.container_name("inst", "one", None), config.container_name("inst", "one", "a" * 32)
     assert config.owner_of("inst", f"/{blank}") is None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import CAPABILITIES, GUEST, GVISOR_TASKS, MASKED, PATH, READ_ONLY, WRITABLE
+from cubicle.drivers.oci.config import AGENTS, CAPABILITIES, GUEST, GVISOR_TASKS, MASKED, PATH, READ_ONLY, WRITABLE
 from cubicle.sandbox.driver import Limits
 
 SOCKET = "/run/cubicle/host/guest.sock"
@@ -49,6 +49,8 @@ class Wanted:
     limits: Limits
     socket_dir: Path | None
     """The folder of the host in which the guest listens; None where the host cannot reach one."""
+    agents: Path | None = None
+    """Programs of coding agents, if any are installed where the engine can see them."""
 
 
 def container_name(instance: str, name: str, owner: str | None) -> str:
@@ -136,6 +138,8 @@ def _mounts(wanted: Wanted) -> list[dict[str, Any]]:
         target = SOCKET.rsplit("/", 1)[0]
         private = {"Propagation": "rprivate"}
         found.append({"Type": "bind", "Source": str(wanted.socket_dir), "Target": target, "BindOptions": private})
+    if wanted.agents is not None:
+        found.append({"Type": "bind", "Source": str(wanted.agents), "Target": AGENTS, "ReadOnly": True})
     return found
 
 

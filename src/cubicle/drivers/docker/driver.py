@@ -54,6 +54,7 @@ class DockerDriver:
         limits: Limits = _DEFAULT_LIMITS,
         runtime: str = "",
         address: Address = _DEFAULT_ADDRESS,
+        agents: Path | None = None,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         self._instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
@@ -63,6 +64,7 @@ class DockerDriver:
         self._limits = limits
         self._runtime = runtime
         self._address = address
+        self._agents = agents
         self._streams = Streams()
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._starting: set[str] = set()
@@ -170,6 +172,7 @@ class DockerDriver:
                 environment=self._image.environment,
                 limits=self._limits,
                 socket_dir=home.socket_dir if self.by_socket else None,
+                agents=await in_thread(self._shared_agents),
             )
             called = config.container_name(self._instance, home.name, owner)
             made = await complete(self._client.containers.create(config.container(wanted, self.facts), name=called))
@@ -180,6 +183,10 @@ class DockerDriver:
         await container.start()
         await in_thread(home.began, bundle.digest(self._image.guest))
         await self._await_guest(home, container)
+
+    def _shared_agents(self) -> Path | None:
+        """Where the agents lie, if the engine is on this machine and so sees them."""
+        return self._agents if self._address.local and self._agents and self._agents.is_dir() else None
 
     async def _await_guest(self, home: Home, container: DockerContainer) -> None:
         deadline = time.monotonic() + _GUEST_SECONDS

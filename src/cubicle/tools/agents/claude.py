@@ -24,6 +24,7 @@ _HINT = "You work in a sandbox of your own, without a person to ask. /home/assis
 class Claude:
     name = "claude"
     api = "anthropic"
+    speaks_sse = True
 
     def command(self, program: str, order: Order) -> list[str]:
         session = ["--resume", order.resume] if order.resume else ["--session-id", order.session]
@@ -58,7 +59,8 @@ class Claude:
         for server in order.servers:
             if server.url:
                 headers = {"Authorization": f"Bearer {order.carried}"}
-                servers[server.name] = {"type": "http", "url": order.server_address(server), "headers": headers}
+                kind = "sse" if server.sse else "http"
+                servers[server.name] = {"type": kind, "url": order.server_address(server), "headers": headers}
             else:
                 servers[server.name] = {"command": server.command[0], "args": list(server.command[1:])}
         return {"mcp.json": json.dumps({"mcpServers": servers})}

@@ -60,6 +60,8 @@ class SubAgents:
             servers = self._servers.chosen(call.caller.mcp_servers)
         except UnknownServers as error:
             return fail(str(error))
+        if not self._adapter.speaks_sse and (old := [server.name for server in servers if server.sse]):
+            return fail(f"{self._adapter.name} cannot use MCP servers of the type sse: {', '.join(old)}.")
         if task.resume_session_id and not SESSION.fullmatch(task.resume_session_id):
             return fail("`resume_session_id` is not a session id. Take it from the end of an earlier answer.")
         if sum(1 for owner, _ in self._hearings if owner == chat) >= _AT_ONCE:
