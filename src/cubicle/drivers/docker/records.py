@@ -102,6 +102,12 @@ class Records:
             return False
         return True
 
+    def keep_seccomp(self, profile: str) -> Path:
+        """The profile as a file, for an engine that reads it from one."""
+        path, fresh = self.root / "seccomp.json", self.root / f"seccomp.{os.getpid()}"
+        fresh.write_text(profile)
+        return fresh.replace(path)
+
     def home(self, name: str) -> Home:
         return Home(self.root / "sandboxes" / word(name))
 
