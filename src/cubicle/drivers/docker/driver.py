@@ -88,6 +88,9 @@ class DockerDriver:
                 profile = json.dumps(seccomp.profile(self.facts.machine))
                 self.facts = replace(self.facts, seccomp_file=await in_thread(self._records.keep_seccomp, profile))
             self._first_id = await self._root_of_containers()
+            if self.facts.gvisor and self._first_id:
+                # gVisor looks for the folder of a socket as the root user of containers, runc as the host's.
+                self.by_socket &= await in_thread(self._records.passable)
             if await in_thread(self._records.alone):
                 await self._clean()
                 await in_thread(self._records.join)
