@@ -81,6 +81,7 @@ def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "home": "/home/assistant",
         "env": dict(wanted.environment),
         "aliases": WRITABLE,
+        "deputy": facts.gvisor,
     }
     return {
         "Image": wanted.image,
