@@ -16,7 +16,7 @@ serve: setup image agents ## set up what is missing, then serve on http://127.0.
 
 test: export CUBICLE_REQUIRE_ALL := 1
 test: setup-test check image ## set up all that the tests need, and run every gate and every test
-	@scripts/with-dockerd scripts/run-tests
+	@scripts/with-dockerd scripts/with-podman scripts/run-tests
 
 test-fast: setup-dev ## the tests that need no image, no engine and no browser
 	@CUBICLE_FAST=1 pytest -n 2 -m "not oci and not docker and not real and not slow and not serial"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from . import census
 from .commands import Command, Office
 from .descriptors import window_size
 from .link import Channel, Link, Refused
@@ -154,7 +153,7 @@ class Kill(CommandChannel):
         if not isinstance(patience, (int, float)):
             raise Refused("bad-request", "patience is a number of seconds")
         if command.answered:
-            census.strike(0x7FFFFFFF, command.mark, 9)
+            self.office.marks.strike(command.mark, 9)
         else:
             command.kill(max(0.0, min(float(patience), 60.0)))
         self.end()

@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import re
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import Address, Image
 from cubicle.drivers.docker.records import Home, Records, word
 from cubicle.drivers.docker.streams import Streams
-from cubicle.drivers.oci import sockets
+from cubicle.drivers.oci import seccomp, sockets
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
@@ -84,7 +86,13 @@ class DockerDriver:
             self.by_socket = sockets_work and self._address.local
             self._image = await engine.ensure_image(self._client, self._store, self._wanted_image)
             await in_thread(self._records.open)
+            if self.facts.podman and self._address.local:
+                profile = json.dumps(seccomp.profile(self.facts.machine))
+                self.facts = replace(self.facts, seccomp_file=await in_thread(self._records.keep_seccomp, profile))
             self._first_id = await self._root_of_containers()
+            if self.facts.gvisor and self._first_id:
+                # gVisor looks for the folder of a socket as the root user of containers, runc as the host's.
+                self.by_socket &= await in_thread(self._records.passable)
             if await in_thread(self._records.alone):
                 await self._clean()
                 await in_thread(self._records.join)

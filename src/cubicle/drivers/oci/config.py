@@ -105,6 +105,8 @@ def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, .
         "home": "/home/assistant",
         "env": dict(environment),
         "aliases": WRITABLE,
+        # Of the runtimes, it is gVisor that hands over no descriptor; there process 1 has no shield of its own.
+        "deputy": folders.socket_dir is not None,
     }
     return ("/usr/bin/python3", "-I", "-S", GUEST, json.dumps(told, separators=(",", ":")))
 
