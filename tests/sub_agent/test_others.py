@@ -16,7 +16,7 @@ from tests.sub_agent.conftest import KEY, agents_service, emptied, program
 from tests.sub_agent.fake_api import FakeApi, Refuse, Say, Use
 from tests.sub_agent.fake_others import FakeGemini, FakeResponses
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from tests.sub_agent.fake_api import FakeApi, Say
 from tests.sub_agent.test_claude import bash, until
 from tests.survival.process import ServiceProcess
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
 
 GATE = bash("until test -e ~/go; do read -t 0.2 < <(:) || true; done; echo went on")
 

@@ -24,6 +24,7 @@ SKILLS = "/mnt/skills"
 WRITABLE_ROOTS = (HOME, "/mnt/user-data", "/tmp")  # noqa: S108 — a path of the sandbox
 READABLE_ROOTS = (*WRITABLE_ROOTS, SKILLS)
 
+_HELLO_SECONDS = 8.0
 _KINDS = frozenset({"file", "directory", "symlink", "other"})
 
 
@@ -116,7 +117,7 @@ class Machine:
 
     async def hello(self) -> dict[str, Any]:
         """Check that it is a guest of our kind that answers."""
-        answer = await self._line.ask("hello", limit=8)
+        answer = await self._line.ask("hello", limit=_HELLO_SECONDS)
         if answer.get("version") != wire.VERSION:
             raise MachineError("version", "The sandbox runs another version of the guest.")
         return answer
