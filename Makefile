@@ -7,6 +7,8 @@ SHELL := /bin/bash
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
+# Compiled modules are kept whatever the environment says: a test run imports some thousand of them in every process.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

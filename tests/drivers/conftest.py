@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from cubicle.sandbox.driver import Driver
+from cubicle.sandbox.driver import Driver, SandboxError
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect, new_name
 from tests.drivers.makers import MAKERS, Maker
 from tests.emptying import leave
+
+_CLEAN = "kill -KILL -1; chmod -Rf u+rwX ~/*; rm -rf ~/* /tmp/* /mnt/user-data/outputs/*"
 
 
 @pytest.fixture(params=MAKERS)
@@ -30,11 +34,46 @@ async def driver(make_driver: Maker) -> AsyncIterator[Driver]:
     await leave(driver)
 
 
+class House:
+    """A driver with one sandbox, which a whole file of tests uses one after the other."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._name = ""
+
+    async def machine(self) -> Machine:
+        if not self._name:
+            self._name = new_name()
+            await self.driver.start(self._name, os.urandom(16).hex())
+        return await connect(self.driver, self._name)
+
+    async def clean(self) -> None:
+        """Leave nothing to the next test: no process, no file. What cannot be cleaned is thrown away."""
+        try:
+            async with asyncio.timeout(20):
+                machine = await connect(self.driver, self._name)
+                await machine.output(_CLEAN)
+                machine.close()
+        except (SandboxError, TimeoutError):
+            await self.driver.delete(self._name)
+            self._name = ""
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+async def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    make: Callable[[Path], Maker] = request.param
+    driver = (await asyncio.to_thread(make, tmp_path_factory.mktemp("house")))()
+    await driver.open()
+    yield House(driver)
+    for seen in await driver.running():
+        await driver.delete(seen.name)
+    await driver.close()
+
+
 @pytest.fixture
-async def machine(driver: Driver) -> AsyncIterator[Machine]:
-    """A machine on a sandbox that was just made."""
-    name = new_name()
-    await driver.start(name, "a" * 32)
-    machine = await connect(driver, name)
+async def machine(house: House) -> AsyncIterator[Machine]:
+    """A machine without files and processes of anybody."""
+    machine = await house.machine()
     yield machine
     machine.close()
+    await house.clean()

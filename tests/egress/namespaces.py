@@ -36,8 +36,10 @@ class Namespace:
         self.handle = os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY)
         self.ip("link set lo up")
 
-    def ip(self, words: str) -> None:
-        subprocess.run(["nsenter", "-t", str(self.pid), "-n", _IP, *words.split()], check=True, timeout=10)
+    def ip(self, *lines: str) -> None:
+        """Commands of `ip`, by one program."""
+        command = ["nsenter", "-t", str(self.pid), "-n", _IP, "-batch", "-"]
+        subprocess.run(command, input="\n".join(lines).encode(), check=True, timeout=10)
 
     def within(self, work: Callable[[], T]) -> T:
         """Do something there, in a thread of its own."""
@@ -67,13 +69,13 @@ def cable(addresses: list[str]) -> Iterator[tuple[Namespace, Namespace]]:
     try:
         here.ip(f"link add out type veth peer name in netns {there.pid}")
         for side, name, number in ((here, "out", 1), (there, "in", 2)):
-            side.ip(f"addr add 11.0.0.{number}/24 dev {name}")
-            side.ip(f"addr add 2600::{number}/64 dev {name} nodad")
-            side.ip(f"link set {name} up")
-        for address in addresses:
-            there.ip(f"addr add {address}/128 dev lo nodad" if ":" in address else f"addr add {address}/32 dev lo")
-        here.ip("route add default via 11.0.0.2")
-        here.ip("-6 route add default via 2600::2")
+            side.ip(
+                f"addr add 11.0.0.{number}/24 dev {name}",
+                f"addr add 2600::{number}/64 dev {name} nodad",
+                f"link set {name} up",
+            )
+        there.ip(*(f"addr add {a}/128 dev lo nodad" if ":" in a else f"addr add {a}/32 dev lo" for a in addresses))
+        here.ip("route add default via 11.0.0.2", "route add default via 2600::2")
         yield here, there
     finally:
         here.close()

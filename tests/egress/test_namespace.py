@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from ipaddress import ip_address, ip_network
-from pathlib import Path
 
 import pytest
 
@@ -52,24 +51,33 @@ async def resolve(host: str) -> Sequence[Address]:
     return [ip_address(text) for text in NAMES[host]]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+@pytest.fixture(scope="module")
+def whole_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("world")
     if os.geteuid() != 0:
         absent("needs root: it makes network namespaces")
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     with cable(ADDRESSES) as (here, there), ExitStack() as stack:
         servers = {
             address: there.within(
-                lambda address=address: stack.enter_context(http_server(tmp_path, address=address, port=PORT))  # type: ignore[misc]
+                lambda address=address: stack.enter_context(http_server(folder, address=address, port=PORT))  # type: ignore[misc]
             )
             for address in ADDRESSES
         }
-        enter(here.handle)
-        try:
-            yield World(here, servers)
-        finally:
-            enter(home)
-            os.close(home)
+        yield World(here, servers)
+
+
+@pytest.fixture
+def world(whole_world: World) -> Iterator[World]:
+    """The world before anybody was asked anything; this thread is in it."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    for server in whole_world.servers.values():
+        server.requests = 0
+    enter(whole_world.here.handle)
+    try:
+        yield whole_world
+    finally:
+        enter(home)
+        os.close(home)
 
 
 def by(name: str, *, cidr: str = "", deny: bool = False, **more: object) -> Rule:

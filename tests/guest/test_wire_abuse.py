@@ -6,8 +6,7 @@ import asyncio
 import os
 import random
 import struct
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -17,9 +16,10 @@ from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect
 
 
-@pytest.fixture
-async def driver(tmp_path: Path) -> AsyncIterator[MemoryDriver]:
-    driver = MemoryDriver(tmp_path)
+@pytest.fixture(scope="module")
+async def driver(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MemoryDriver]:
+    """One guest for the whole file: what one test does to it harms no other."""
+    driver = MemoryDriver(tmp_path_factory.mktemp("guest"))
     await driver.open()
     await driver.start("one", "a" * 32)
     yield driver
@@ -33,19 +33,24 @@ async def machine(driver: MemoryDriver) -> AsyncIterator[Machine]:
     machine.close()
 
 
-async def speak(driver: MemoryDriver, data: bytes) -> bytes:
-    """Say this on a link of its own; what came back until the guest hung up or fell silent."""
+async def speak(driver: MemoryDriver, data: bytes, enough: Callable[[bytes], bool] | None = None) -> bytes:
+    """Say this on a link of its own; what came back until it was enough, or the guest hung up or fell silent."""
     loop = asyncio.get_running_loop()
     heard = b""
     with await driver.connect("one") as sock:
         try:
-            async with asyncio.timeout(0.3):
+            async with asyncio.timeout(10 if enough else 0.2):
                 await loop.sock_sendall(sock, data)
-                while chunk := await loop.sock_recv(sock, 1 << 20):
+                while not (enough and enough(heard)) and (chunk := await loop.sock_recv(sock, 1 << 20)):
                     heard += chunk
         except (TimeoutError, ConnectionError):
             pass
     return heard
+
+
+def whole(heard: bytes) -> bool:
+    """Whether a frame is there to its end."""
+    return len(heard) >= wire.HEADER.size and len(heard) >= wire.HEADER.size + wire.read_header(heard)[0]
 
 
 @pytest.mark.parametrize(
@@ -55,14 +60,15 @@ async def speak(driver: MemoryDriver, data: bytes) -> bytes:
         struct.pack(">IIBBH", 3, 1, 77, 0, 0) + b"abc",
         wire.frame(1, wire.OPEN, b"{"),
         wire.message(2, wire.OPEN, op="ping"),
-        wire.message(1, wire.OPEN, op="write", path="/tmp/x") + wire.frame(1, wire.DATA, bytes(wire.MAX_PAYLOAD)) * 1,
-        wire.message(1, wire.OPEN, op="write", path="/tmp/x") * 2,
+        wire.message(1, wire.OPEN, op="write", path="/tmp/broken/x") + wire.frame(1, wire.DATA, bytes(wire.MAX_PAYLOAD)) * 1,
+        wire.message(1, wire.OPEN, op="write", path="/tmp/broken/x") * 2,
     ],
     ids=["too long", "unknown kind", "no json", "the guest's own number", "half a file", "a channel twice"],
 )
 async def test_a_broken_link_harms_no_other(driver: MemoryDriver, machine: Machine, data: bytes) -> None:
+    await machine.output("mkdir -p /tmp/broken")
     await speak(driver, data)
-    assert (await machine.output("echo fine; ls -A /tmp"))[1] == b"fine\n"
+    assert (await machine.output("echo fine; ls -A /tmp/broken"))[1] == b"fine\n"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ async def test_a_broken_link_harms_no_other(driver: MemoryDriver, machine: Machi
 async def test_a_request_that_makes_no_sense_is_refused_in_words(
     driver: MemoryDriver, machine: Machine, request_: dict[str, object]
 ) -> None:
-    heard = await speak(driver, wire.message(1, wire.OPEN, **request_))
+    heard = await speak(driver, wire.message(1, wire.OPEN, **request_), whole)
     length, channel, kind, _ = wire.read_header(heard)
     assert (channel, kind) == (1, wire.FAIL), heard
     assert wire.read_message(heard[12 : 12 + length])["message"]

@@ -6,7 +6,6 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import anyio
 import pytest
 
 from cubicle.chat.library import Library, shipped_folder
@@ -40,21 +39,30 @@ CHAT = Chat("skills")
 
 
 @pytest.fixture(scope="module")
-async def machine(tmp_path_factory):
-    """One sandbox for all, with the packages of the tests at hand: they are those that the full image has."""
-    tmp_path = tmp_path_factory.mktemp("skills")
-    driver = MemoryDriver(tmp_path / "sandboxes")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("skills")
+
+
+@pytest.fixture(scope="module")
+async def machine(folder):
+    """One sandbox for all."""
+    driver = MemoryDriver(folder / "sandboxes")
     library = Library()
     outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", signed=False)))
-    async with Fleet(driver, Ledger(tmp_path / "ledger"), pool_size=0) as fleet:
+    async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet:
         async with fleet.lease(CHAT) as machine:
             await outfitter.prepare(machine, Caller(CHAT))
-            home = tmp_path / "sandboxes" / "memory" / machine.name / "home"
-            packages = [sysconfig.get_path("purelib"), str(home / "packages")]
-            if await anyio.to_thread.run_sync(subprocess.call, ["cp", "-alT", *packages]):
-                await anyio.to_thread.run_sync(subprocess.check_call, ["cp", "-aT", *packages])
             yield machine
         await fleet.remove(CHAT)
+
+
+@pytest.fixture(scope="module")
+def packages(folder, machine):
+    """The packages of the tests in the sandbox: they are those that the full image has. Where they are there."""
+    way = [sysconfig.get_path("purelib"), str(folder / "sandboxes" / "memory" / machine.name / "home" / "packages")]
+    if subprocess.call(["cp", "-alT", *way]):
+        subprocess.check_call(["cp", "-aT", *way])
+    return "/home/assistant/packages"
 
 
 def python_of_all() -> str:
@@ -82,11 +90,11 @@ def test_each_is_well_formed_by_its_own_and_by_our_rules(name):
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in NEEDS_THE_IMAGE])
-async def test_its_example_runs_in_a_sandbox(name, machine):
+async def test_its_example_runs_in_a_sandbox(name, machine, packages):
     for tool in TOOLS.get(name, ()):
         if not shutil.which(tool):
             absent(f"needs {tool}: scripts/packages test")
-    python = f"PYTHONPATH=/home/assistant/packages {python_of_all()} -B"
+    python = f"PYTHONPATH={packages} {python_of_all()} -B"
     command = f"{python} /mnt/skills/public/{name}/scripts/example.py /home/assistant/{name}"
     end, output = await machine.output(command, timeout=100)
     assert end.code == 0, output.decode()

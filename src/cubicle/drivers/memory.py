@@ -28,21 +28,25 @@ _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "TERM": "xterm-256color",
 }
+# One `mount` for all: a program a folder would take longer than the guest does.
+_MOUNTS = """\
+home.{name} /home tmpfs defaults
+{place}/home /home/assistant none bind,X-mount.mkdir
+mnt.{name} /mnt tmpfs defaults
+run.{name} /run tmpfs mode=0755
+{place}/guest /run/cubicle none bind,X-mount.mkdir
+{place}/outputs /mnt/user-data/outputs none bind,X-mount.mkdir
+{place}/uploads /mnt/user-data/uploads none bind,ro,X-mount.mkdir
+{place}/skills /mnt/skills none bind,ro,X-mount.mkdir
+{place}/uploads /run/cubicle/uploads none bind
+{place}/skills /run/cubicle/skills none bind
+{place}/tmp /tmp none bind
+"""
 _SCRIPT = """
 set -e
-folder=$1 python=$2 config=$3 loopback=$4
-mount -t tmpfs none /home && mkdir /home/assistant && mount --bind "$folder/home" /home/assistant
-mount -t tmpfs none /mnt && mkdir -p /mnt/user-data/uploads /mnt/user-data/outputs /mnt/skills
-mount -t tmpfs -o mode=0755 none /run && mkdir -m 0700 /run/cubicle && mkdir /run/cubicle/uploads /run/cubicle/skills
-for area in uploads skills; do mount --bind "$folder/$area" /run/cubicle/$area; done
-mount --bind "$folder/outputs" /mnt/user-data/outputs
-mount --bind "$folder/uploads" /mnt/user-data/uploads && mount -o remount,ro,bind /mnt/user-data/uploads
-mount --bind "$folder/skills" /mnt/skills && mount -o remount,ro,bind /mnt/skills
-cp "$folder/guest.pyz" /run/cubicle/guest.pyz
-mount --bind "$folder/tmp" /tmp
-mount -t proc proc /proc
+place=$1 python=$2 config=$3 loopback=$4
+mount --all --fstab "$place/mounts"
 [ -z "$loopback" ] || "$python" -I -S -c "$loopback"
-cd /
 exec "$python" -I -S /run/cubicle/guest.pyz "$config"
 """
 # A new network namespace has a loopback that is down: SIOCSIFFLAGS with IFF_UP.
@@ -98,6 +102,8 @@ class MemoryDriver:
         for area, mode in (("home", 0o755), ("outputs", 0o755), ("uploads", 0o755), ("skills", 0o755), ("tmp", 0o1777)):
             (fresh / area).mkdir(parents=True)
             (fresh / area).chmod(mode)
+        for private in ("guest", "guest/uploads", "guest/skills"):
+            (fresh / private).mkdir(mode=0o700)
         if self._root:
             for area in ("home", "outputs"):
                 os.chown(fresh / area, 1000, 1000)
@@ -114,7 +120,9 @@ class MemoryDriver:
     def _launch(self, place: Path) -> None:
         path = place / "guest.sock"
         path.unlink(missing_ok=True)
-        (place / "guest.pyz").write_bytes(_guest())
+        (place / "guest" / "guest.pyz").write_bytes(_guest())
+        folder = str(place).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
+        (place / "mounts").write_text(_MOUNTS.format(place=folder, name=place.name))
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             with _short(path) as address:
                 server.bind(address)
@@ -135,7 +143,7 @@ class MemoryDriver:
         with (place / "log").open("wb") as output:
             child = subprocess.Popen(
                 [
-                    *("unshare", *more, "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
+                    *("unshare", *more, "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
                     *("/bin/sh", "-c", _SCRIPT, "sh", str(place), _python(), config),
                     _LOOPBACK_UP if self._own_network else "",
                 ],

@@ -27,6 +27,8 @@ READABLE_ROOTS = (*WRITABLE_ROOTS, SKILLS)
 
 log = logging.getLogger(__name__)
 
+_HELLO_SECONDS = 8.0
+
 
 class Machine:
     """Everything that can be done in one sandbox. All waits are limited; `Gone` when the sandbox is no more."""
@@ -51,7 +53,7 @@ class Machine:
 
     async def hello(self) -> dict[str, Any]:
         """Check that it is a guest of our kind that answers."""
-        answer = await self._line.ask("hello", limit=8)
+        answer = await self._line.ask("hello", limit=_HELLO_SECONDS)
         if answer.get("version") != wire.VERSION:
             raise MachineError("version", "The sandbox runs another version of the guest.")
         return answer

@@ -128,25 +128,25 @@ async def test_times_in_the_archive_are_those_of_the_files(site):
 
 async def test_an_archive_that_nobody_waits_for_is_given_up(site):
     chat = Chat("left")
-    await site.bash(chat, "head -c 60000000 /dev/urandom > /mnt/user-data/outputs/big.bin")
+    await site.bash(chat, "head -c 20000000 /dev/urandom > /mnt/user-data/outputs/big.bin")
     async with site.client.stream("GET", "/files/left/archive") as answer:
         async for _ in answer.aiter_raw():
             break
     async with asyncio.timeout(20):
         while site.fleet.state(chat).leases:
             await asyncio.sleep(0.05)
-    assert len((await site.client.get("/files/left/archive")).content) > 60_000_000
+    assert len((await site.client.get("/files/left/archive")).content) > 20_000_000
 
 
 async def test_a_file_that_shrinks_while_it_is_archived_does_not_break_the_archive(site):
     chat = Chat("shrink")
     await site.bash(
-        chat, "head -c 30000000 /dev/urandom > /mnt/user-data/outputs/big.bin; echo z > /mnt/user-data/outputs/z"
+        chat, "head -c 12000000 /dev/urandom > /mnt/user-data/outputs/big.bin; echo z > /mnt/user-data/outputs/z"
     )
     async with site.client.stream("GET", "/files/shrink/archive") as answer:
         chunks = aiter(answer.aiter_raw())
         content = await anext(chunks)
-        await site.bash(chat, "truncate -s 20000000 /mnt/user-data/outputs/big.bin")
+        await site.bash(chat, "truncate -s 9000000 /mnt/user-data/outputs/big.bin")
         async for chunk in chunks:
             content += chunk
     archive = zipfile.ZipFile(io.BytesIO(content))

@@ -65,7 +65,9 @@ async def ended(pidfd: int, seconds: float) -> bool:
     over = asyncio.Event()
     loop.add_reader(pidfd, over.set)
     try:
-        await asyncio.wait_for(over.wait(), seconds)
+        # Not wait_for: before Python 3.12 it forgets a cancellation that comes together with the end.
+        async with asyncio.timeout(seconds):
+            await over.wait()
     except TimeoutError:
         return False
     finally:

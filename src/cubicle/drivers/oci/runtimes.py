@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cubicle.drivers.oci.completion import complete
 from cubicle.drivers.oci.config import LISTEN_FD
 from cubicle.drivers.oci.process import ended
 
@@ -87,7 +88,8 @@ class Runtime:
         if self.name == "runsc":
             argv += ["--network", "none", "--host-uds=create", "--overlay2=none", f"--platform={_gvisor_platform()}"]
         try:
-            status = await _spawn([*argv, *args], seconds, listener, output)
+            # To its end even when cancelled: a runtime that is killed half-way leaves processes and cgroups to nobody.
+            status = await complete(_spawn([*argv, *args], seconds, listener, output))
             if status is None:
                 raise RuntimeFailed(f"{self.name} did not answer within {seconds:g} seconds")
             if status != 0:
@@ -131,10 +133,6 @@ async def _spawn(argv: list[str], seconds: float, listener: int | None, output: 
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             _reap(pid)
             return None
-    except asyncio.CancelledError:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        _reap(pid)
-        raise
     finally:
         os.close(pidfd)
     return _reap(pid)
