@@ -27,10 +27,18 @@ def after(tmp_path: Path, image: str) -> settings.Settings:
 
 
 @pytest.fixture
-async def service(tmp_path: Path, image: str, after: settings.Settings) -> AsyncIterator[ServiceProcess]:
-    options = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
-    options |= {"SANDBOX_DISK_MB": "200", "SANDBOX_PIDS": "128"}
-    service = ServiceProcess(tmp_path / "data", **options)
+def options() -> dict[str, str]:
+    """Settings of the service that a file of tests wants otherwise."""
+    return {}
+
+
+@pytest.fixture
+async def service(
+    tmp_path: Path, image: str, after: settings.Settings, options: dict[str, str]
+) -> AsyncIterator[ServiceProcess]:
+    usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
+    usual |= {"SANDBOX_DISK_MB": "200", "SANDBOX_PIDS": "128"}
+    service = ServiceProcess(tmp_path / "data", **(usual | options))
     try:
         await service.start()
         yield service

@@ -87,7 +87,7 @@ class Write(FileChannel):
                 raise Refused("not-directory", "a part of the path is a file") from None
             self._draft = Draft(folder, name, lambda fd: self.shelf.confirm(request, fd))
 
-    def on_data(self, stream: int, payload: bytes) -> None:
+    def on_data(self, stream: int, payload: memoryview) -> None:
         if self._draft is None:
             return
         try:
@@ -130,7 +130,7 @@ class Edit(FileChannel):
         self._request = request
         self.shelf.resolve(request)
 
-    def on_data(self, stream: int, payload: bytes) -> None:
+    def on_data(self, stream: int, payload: memoryview) -> None:
         if stream not in (0, 1) or sum(map(len, self._texts)) + len(payload) > _MOST_EDITED:
             raise Refused("too-big", "the texts are too long to edit with")
         self._texts[stream] += payload

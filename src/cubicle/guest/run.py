@@ -37,8 +37,8 @@ class Hearing(CommandChannel):
         if self.command is not None:
             self.command.pump()
 
-    def on_data(self, stream: int, payload: bytes) -> None:
-        self._input.append(payload)
+    def on_data(self, stream: int, payload: memoryview) -> None:
+        self._input.append(bytes(payload))
         self._feed()
 
     def on_eof(self, stream: int) -> None:
