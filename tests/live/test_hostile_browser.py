@@ -17,7 +17,7 @@ from tests.live import ground
 from tests.live.hostile_browser import nonsense_in
 from tests.live.watcher import Watcher
 
-ROUNDS, SECONDS = (60, 5.0) if os.environ.get("CUBICLE_LONG") else (3, 1.5)
+ROUNDS, MESSAGES = (60, 3000) if os.environ.get("CUBICLE_LONG") else (3, 100)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_a_browser_that_talks_nonsense_harms_nobody(
         chat = f"hostile{seed}"
         async with service.machine(chat) as machine, nonsense_in(machine, seed):
             assert await _runs(service, chat)
-            assert await _watched(service, chat) > 0
+            await _watch(service, chat)
     faults = [record for record in caplog.records if record.levelno >= logging.ERROR and "cubicle" in record.name]
     assert not faults, faults[0].exc_text
     async with service.machine("neighbour") as machine:
@@ -47,19 +47,18 @@ async def _runs(service: ground.Service, chat: str) -> bool:
         return bool((await http.get(f"/browser/{chat}/status")).json()["running"])
 
 
-async def _watched(service: ground.Service, chat: str) -> int:
-    """Watch and drive for a while, joining again whenever the view ends; how much was heard."""
+async def _watch(service: ground.Service, chat: str) -> None:
+    """Watch and drive until enough was heard, joining again whenever the view ends."""
     heard = 0
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SECONDS):
-            while True:
-                with contextlib.suppress(ConnectionClosed, AssertionError):
-                    watcher = await Watcher.at(f"{service.ws}/browser/{chat}/live")
-                    await watcher.say("control", action="take", name="Ann")
-                    for x in range(5):
-                        await watcher.click(x, x)
-                        await watcher.say("nav", action="back")
-                    while True:
-                        await watcher.hear()
-                        heard += 1
-    return heard
+    async with asyncio.timeout(60):
+        while heard < MESSAGES:
+            with contextlib.suppress(ConnectionClosed):
+                watcher = await Watcher.at(f"{service.ws}/browser/{chat}/live")
+                await watcher.say("control", action="take", name="Ann")
+                for x in range(5):
+                    await watcher.click(x, x)
+                    await watcher.say("nav", action="back")
+                while heard < MESSAGES:
+                    await watcher.hear()
+                    heard += 1
+                await watcher.leave()

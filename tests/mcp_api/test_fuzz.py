@@ -150,7 +150,7 @@ async def test_no_body_breaks_the_door(service: Service, monkeypatch: pytest.Mon
     statuses: set[int] = set()
     for number in range(BODIES):
         content = body(rng)
-        headers = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": "fuzz"}
+        headers = {"Host": "localhost", "Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": "fuzz"}
         if rng.random() < 0.3:
             headers |= {
                 "MCP-Protocol-Version": rng.choice([MODERN, "2025-06-18", "x"]),
