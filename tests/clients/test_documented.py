@@ -53,8 +53,13 @@ class Home:
     async def run(self, *command: str, limit: float = 120) -> str:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))},
-            **{"HOME": str(self.path), "NO_PROXY": "*", "CUBICLE_KEY": KEY, "DISABLE_AUTOUPDATER": "1"},
-            **{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "ENABLE_TOOL_SEARCH": "false", "OPENAI_API_KEY": KEY},
+            "HOME": str(self.path),
+            "NO_PROXY": "*",
+            "CUBICLE_KEY": KEY,
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "ENABLE_TOOL_SEARCH": "false",
+            "OPENAI_API_KEY": KEY,
             **self.environment,
         }
         process = await asyncio.create_subprocess_exec(
@@ -114,3 +119,43 @@ async def test_codex(service: Service, tmp_path: Path) -> None:
     assert "It is made." in said
     assert "made by it" in str(api.requests[-1]["input"]), api.requests[-1]["input"]
     assert await made(service, "my-project") == "made by it\n"
+
+
+async def test_claude_desktop_through_its_bridge(service: Service, node_program: str, tmp_path: Path) -> None:
+    """What the desktop program does: it starts the command and speaks MCP on its standard input and output."""
+    entry = json.loads(documented("Claude Desktop", "json", service))["mcpServers"]["cubicle"]
+    assert (entry["command"], entry["args"][:2]) == ("npx", ["-y", "mcp-remote"])
+    command = [node_program, str(HERE / "node_modules/mcp-remote/dist/proxy.js"), *entry["args"][2:]]
+    given = {name: value.replace("KEY", KEY) for name, value in entry["env"].items()}
+    bridge = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), **given},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(90):
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            started = await ask(bridge, 1, "initialize", hello)
+            assert started["result"]["instructions"] == "You work in chat desktop for None."
+            arguments = {"command": COMMAND, "description": "make it"}
+            await ask(bridge, 2, "tools/call", {"name": "bash_tool", "arguments": arguments})
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            bridge.kill()
+        await bridge.wait()
+    assert await made(service, "desktop") == "made by it\n"
+
+
+async def ask(bridge: asyncio.subprocess.Process, number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    assert bridge.stdin
+    assert bridge.stdout
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    bridge.stdin.write(json.dumps(message).encode() + b"\n")
+    while line := await bridge.stdout.readline():
+        answer: dict[str, Any] = json.loads(line)
+        if answer.get("id") == number:
+            return answer
+    raise AssertionError("the bridge ended")
