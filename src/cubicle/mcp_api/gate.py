@@ -21,6 +21,7 @@ from cubicle.mcp_api.exchange import answer
 from cubicle.mcp_api.server import CALLER, SESSION
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
+from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages, problems
 from cubicle.rules.accepts import accepts_mcp, is_json
 from cubicle.rules.callers import Caller, Headers, identify
@@ -66,8 +67,10 @@ class Gate:
     allowed_hosts: tuple[str, ...]
     sessions: McpSessions
     in_flight: InFlight
+    turns: Turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.turns.next()
         headers = Headers(scope["headers"])
         started = False
 

@@ -23,6 +23,7 @@ from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import COMMENT
 from cubicle.mcp_api.following import Following
 from cubicle.mcp_api.listening import Listening
+from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages
 from cubicle.rules.callers import Caller
 from cubicle.rules.resources import NoSuchResource, UploadUri
@@ -48,6 +49,7 @@ class Protocol:
     instructions: Instructions
     in_flight: InFlight
     listening: Listening
+    turns: Turns
     tasks: anyio.abc.TaskGroup
 
     def server(self, version: str) -> Server[Any]:
@@ -111,6 +113,7 @@ class Protocol:
             answer = await self._run_on(context, tool, caller, arguments)
         else:
             answer = await self._run(context, tool, caller, arguments)
+        await self.turns.next()
         log.info(
             "tool call",
             extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
