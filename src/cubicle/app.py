@@ -233,7 +233,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     FileRoutes(fleet, links).routes(),
                     BrowserRoutes(fleet, settings.public_base_url).routes(),
                     LiveRoutes(fleet, screens).routes(),
-                    TerminalRoutes(fleet).routes(),
+                    TerminalRoutes(fleet, sub_agents=agents).routes(),
                     ActivityRoutes(activity).routes(),
                     OperatorRoutes(fleet).routes(),
                     WallRoutes(warden, ring).routes(),

@@ -64,6 +64,8 @@ async def test_sessions_are_listed_newest_first_and_read_page_by_page(
             ("user", "result", "a.py"),
             ("user", "text", "and now?"),
         ]
+        refused = await http.post("/terminal/told/sessions/11111111-aaaa/resume")
+        assert (refused.status_code, "has no key" in refused.json()["detail"]) == (409, True)
         for name in ("33333333", "..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd"):
             assert (await http.get(f"/terminal/told/sessions/{name}")).status_code == 404
 

@@ -259,6 +259,7 @@ SPECIFICATION: list[Row] = [
         (
             "live/agents::sessions_are_listed_newest_first_and_read_page_by_page",
             "live/agents::only_coding_agents_are_listed_and_killed",
+            "sub_agent/others::it_answers_uses_tools_fails_and_resumes",
         ),
     ),
     # 5. Authentication

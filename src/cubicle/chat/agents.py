@@ -90,13 +90,18 @@ async def sessions(machine: Machine) -> list[AgentSession]:
     return sorted(found, key=lambda session: session.updated_at, reverse=True)[:_MOST_SESSIONS]
 
 
-async def transcript(machine: Machine, session_id: str, after: int = 0) -> Transcript:
-    """What was said in one session, from a position on."""
-    found = None
+async def saved(machine: Machine, session_id: str) -> AgentSession:
+    """One session. Raises NoSuchSession."""
     if _SESSION_ID.fullmatch(session_id):
-        found = next((one for one in await sessions(machine) if one.session_id == session_id), None)
-    if found is None:
-        raise NoSuchSession("There is no saved session of this id.")
+        for found in await sessions(machine):
+            if found.session_id == session_id:
+                return found
+    raise NoSuchSession("There is no saved session of this id.")
+
+
+async def transcript(machine: Machine, session_id: str, after: int = 0) -> Transcript:
+    """What was said in one session, from a position on. Raises NoSuchSession."""
+    found = await saved(machine, session_id)
     entries: list[dict[str, Any]] = []
     following: int | None = None
     page = ("page", found.agent, found.path, session_id, str(after), str(_MOST_ENTRIES))

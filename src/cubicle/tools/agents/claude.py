@@ -17,7 +17,9 @@ from cubicle.tools.agents.adapter import (
     text_of,
     used,
 )
+from cubicle.tools.inside import program as inside
 
+_AT_HAND = inside("claude_at_hand")
 _HINT = "You work in a sandbox of your own, without a person to ask. /home/assistant/README.md says what is where."
 
 
@@ -39,7 +41,11 @@ class Claude:
         ]
 
     def take_over(self, program: str, session: str) -> list[str]:
-        return [program, "--dangerously-skip-permissions", "--resume", session]
+        return [
+            *("python3", "-I", "-S", "-c", _AT_HAND),
+            *(program, "--settings", json.dumps({"skipDangerousModePermissionPrompt": True})),
+            *("--dangerously-skip-permissions", "--resume", session),
+        ]
 
     def environment(self, order: Order) -> dict[str, str]:
         aliases = {f"ANTHROPIC_DEFAULT_{alias.upper()}_MODEL": model for alias, model in order.aliases.items()}
