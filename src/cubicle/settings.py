@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -270,3 +271,8 @@ def load(**overrides: Any) -> Settings:
             for e in error.errors()
         ]
         raise BadSettings("; ".join(lines)) from None
+
+
+def terminal_type() -> str:
+    """What kind of terminal this process has: no setting, but a fact of the environment all the same."""
+    return os.environ.get("TERM") or "xterm-256color"

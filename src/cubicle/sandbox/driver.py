@@ -61,6 +61,12 @@ class Limits:
     pids: int = 512
     disk_bytes: int = 10 * 1024**3
 
+    def words(self) -> str:
+        """For a model that wonders how much it may use."""
+        memory, disk = self.memory_bytes / 1024**3, self.disk_bytes / 1024**3
+        cpus = f"{self.cpus:g} CPU{'s' if self.cpus != 1 else ''}"
+        return f"{cpus}, {memory:.3g} GB of memory, {self.pids} processes and {disk:.3g} GB of disk"
+
 
 class Driver(Protocol):
     """Makes sandboxes. A sandbox is known by a name that the fleet chose (letters and digits, fixed length).
