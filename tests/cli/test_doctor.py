@@ -16,6 +16,7 @@ from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox import proof
 from cubicle.settings import load
+from tests import remains
 from tests.drivers.makers import some_base
 
 
@@ -66,13 +67,15 @@ def test_a_taken_port_is_told():
 
 
 @pytest.mark.oci
-async def test_every_check_leaves_the_host_as_it_was(subject, tmp_path):
+async def test_every_check_leaves_the_host_as_it_was(monkeypatch, subject, tmp_path):
+    monkeypatch.setattr(checks.secrets, "token_hex", lambda size: "of-this-test")
     found = {check.name: check for check in await checks.run(subject)}
     assert found["OCI runtime"].verdict is Verdict.GOOD
     assert found["overlay file system"].verdict is Verdict.GOOD
     assert found["disk limit"].verdict is not Verdict.MISSING
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
-    assert list(RUN_DIR.glob("doctor-*")) == []
+    assert not (RUN_DIR / "doctor-of-this-test").exists()
+    assert remains.cgroups("cubicle/doctor-of-this-test") == []
 
 
 @pytest.mark.oci
