@@ -21,7 +21,7 @@ test: setup-test check image ## set up all that the tests need, and run every ga
 	@scripts/with-dockerd scripts/run-tests
 
 test-fast: setup-dev ## the tests that need no image, no engine and no browser
-	@CUBICLE_FAST=1 pytest -n 2 -m "not oci and not docker and not real and not slow and not serial"
+	@CUBICLE_FAST=1 pytest -n 2 --dist worksteal -m "not oci and not docker and not real and not slow and not serial"
 
 check: setup-dev ## format, lint, types, layers, dependencies, gates of the repository; seconds
 	@scripts/run-checks
