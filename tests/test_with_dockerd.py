@@ -33,12 +33,13 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
     assert remains.mounts(tmp_path) == []
 
 
-def start(checkout: Path, *command: str) -> subprocess.Popen[str]:
+def start(checkout: Path, *command: str, stderr: int | None = None) -> subprocess.Popen[str]:
     # An engine that runs on this machine must not be found, or nothing of this is tried.
     environment = os.environ | {"DOCKER_HOST": f"unix://{checkout}/none.sock"}
     return subprocess.Popen(
         [str(checkout / "scripts" / "with-dockerd"), *command],
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env=environment,
         # A run in the background has INT ignored, and a shell cannot trap what it inherits as ignored.
@@ -84,5 +85,8 @@ def test_an_engine_that_cannot_start_is_said_to(checkout: Path) -> None:
     data = checkout / ".state" / "docker" / "data"
     data.parent.mkdir(parents=True)
     data.write_text("a file where a folder must be")
-    with start(checkout, "true") as process:
-        assert process.wait(timeout=100) == 1
+    with start(checkout, "touch", str(checkout / "ran"), stderr=subprocess.PIPE) as process:
+        _, said = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "The Docker engine did not start" in said
+    assert not (checkout / "ran").exists()

@@ -43,6 +43,8 @@ async def test_it_says_what_a_model_needs():
     assert '- chat: "room-1"' in text
     assert '- user\'s e-mail: "ann@x.org"' in text
     assert "- `/mnt/skills/public/pdf/SKILL.md`: Make PDF files" in text
+    assert re.search(r"`https://box\.example/p/preview/room-1/PATH\?key=[\w.-]+`", text)
+    assert "- `files`: the file itself" in text
     assert "{{" not in text
     assert "{%" not in text
 

@@ -95,6 +95,7 @@ async def test_a_stop_ends_every_process(driver: Driver) -> None:
 async def test_stopping_what_is_not_there_is_nothing(driver: Driver) -> None:
     await driver.stop(new_name())
     await driver.delete(new_name())
+    assert await driver.running() == []
 
 
 async def test_deleting_leaves_nothing(driver: Driver, make_driver: Maker) -> None:

@@ -89,6 +89,7 @@ def test_a_failed_build_says_where_the_log_is_and_keeps_its_last_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / "bin", "mmdebstrap", 'echo "I: running apt-get update..."; echo "E: no such host"; exit 3')
+    program(tmp_path / "bin", "apt-get", "")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     store = ImageStore(tmp_path / "images")
     steps: list[str] = []
@@ -103,6 +104,7 @@ def test_a_failed_build_says_where_the_log_is_and_keeps_its_last_lines(
 @needs_root
 def test_a_build_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "bin", "mmdebstrap", "sleep 60")
+    program(tmp_path / "bin", "apt-get", "")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(builder, "BUILD_SECONDS", 1)
     begin = time.monotonic()
@@ -114,6 +116,7 @@ def test_a_build_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytes
 @needs_root
 def test_a_build_dies_with_the_process_that_asked_for_it(tmp_path: Path) -> None:
     program(tmp_path / "bin", "mmdebstrap", f"exec sleep 4242{os.getpid()}")
+    program(tmp_path / "bin", "apt-get", "")
     code = (
         "from pathlib import Path; from cubicle.drivers.oci import builder, images;"
         f"builder.build(images.ImageStore(Path({str(tmp_path / 'images')!r})), images.Variant.SLIM)"

@@ -15,7 +15,7 @@ from cubicle.rules.chats import Chat
 from cubicle.sandbox.machine import Machine
 from tests.live import pages
 from tests.live.ground import Service
-from tests.live.watcher import Watcher
+from tests.live.watcher import Watcher, shows
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.usefixtures("chromium")]
 
@@ -51,8 +51,14 @@ async def driver(watch: Watch, machine: Machine) -> Watcher:
     watcher = await watch()
     await watcher.drive()
     await watcher.say("nav", action="go", url="about:blank")
-    await watcher.open(await pages.put(machine, "button", pages.BUTTON))
+    await visit(watcher, machine, await pages.put(machine, "button", pages.BUTTON))
     return watcher
+
+
+async def visit(watcher: Watcher, machine: Machine, url: str) -> None:
+    """Go to a page, and see it."""
+    await watcher.open(url)
+    await pages.settled(machine, url)
 
 
 async def title(watcher: Watcher, wanted: str) -> None:
@@ -93,7 +99,7 @@ async def test_what_is_typed_arrives_in_every_script(driver: Watcher, machine: M
     await driver.say("key", event="down", key="Backspace", code="Backspace")
     await driver.say("key", event="up", key="Backspace", code="Backspace")
     await driver.say("paste", text=" pasted")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await pages.evaluate(machine, "field.value") != "höhe é 日本 pasted":
             await asyncio.sleep(0.05)
     assert "Backspace" in await pages.evaluate(machine, "keys")
@@ -158,7 +164,7 @@ async def test_files_are_chosen_from_the_uploads(driver: Watcher, machine: Machi
 
 async def test_a_download_goes_to_the_outputs(driver: Watcher, machine: Machine) -> None:
     page = "<a download='report.txt' style='position:absolute;left:0;top:0;font-size:80px' href='data:,words'>get</a>"
-    await driver.open(await pages.put(machine, "download", page))
+    await visit(driver, machine, await pages.put(machine, "download", page))
     await driver.click(40, 40)
     assert (await driver.until("download", state="started"))["name"] == "report.txt"
     await driver.until("download", state="finished")
@@ -200,12 +206,13 @@ async def test_tabs_open_come_to_the_front_and_close(driver: Watcher, machine: M
 
 
 async def test_back_and_forward(driver: Watcher, machine: Machine) -> None:
-    there = await pages.put(machine, "flip", pages.FLIP)
-    await driver.open(there)
-    await driver.until("tabs", back=True)
+    here, there = f"file://{pages.FOLDER}/button.html", await pages.put(machine, "flip", pages.FLIP)
+    await visit(driver, machine, there)
     await driver.say("nav", action="back")
-    await driver.until("tabs", forward=True)
+    await driver.that(lambda told: told["type"] == "tabs" and told["forward"] and shows(told, here))
+    await pages.settled(machine, here)
     await driver.say("nav", action="forward")
+    await driver.that(lambda told: told["type"] == "tabs" and not told["forward"] and shows(told, there))
     await title(driver, "Flip")
 
 

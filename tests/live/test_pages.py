@@ -171,7 +171,7 @@ async def test_the_page_comes_back_after_ttyd_and_after_the_service_were_killed(
 
 async def test_a_click_in_the_live_page_reaches_the_sandboxs_browser(whole: Whole, person: BrowserContext) -> None:
     assert (await whole.http.post("/browser/b1/start")).status_code == 200
-    quoted = pages.BUTTON.replace("'", "'\\''")
+    quoted = f"{pages.BUTTON}{pages.NAMED_WHEN_DRAWN}".replace("'", "'\\''")
     await whole.bash("b1", f"printf %s '{quoted}' > page.html")
     page = await person.new_page()
     await page.goto(f"{whole.base}/browser/b1/")
@@ -180,7 +180,7 @@ async def test_a_click_in_the_live_page_reaches_the_sandboxs_browser(whole: Whol
     address = page.get_by_label("Address")
     await address.fill("file:///home/assistant/page.html")
     await address.press("Enter")
-    await expect(page.get_by_role("tab", name="Button")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_role("tab", name="Drawn")).to_be_visible(timeout=40_000)
     canvas = page.get_by_label("Picture of the sandbox's browser")
     box = await canvas.bounding_box()
     assert box

@@ -63,13 +63,13 @@ class Watcher:
             await self.say("ack", seq=picture.seq)
         return picture
 
-    async def until(self, type: str, limit: float = 15.0, **fields: Any) -> dict[str, Any]:
+    async def until(self, type: str, limit: float = 40.0, **fields: Any) -> dict[str, Any]:
         """The next message of this type with these fields."""
         return await self.that(
             lambda told: told["type"] == type and all(told.get(k) == v for k, v in fields.items()), limit
         )
 
-    async def that(self, wanted: Callable[[dict[str, Any]], bool], limit: float = 15.0) -> dict[str, Any]:
+    async def that(self, wanted: Callable[[dict[str, Any]], bool], limit: float = 40.0) -> dict[str, Any]:
         try:
             async with asyncio.timeout(limit):
                 while True:
@@ -79,7 +79,7 @@ class Watcher:
         except TimeoutError:
             raise AssertionError(f"not heard within {limit} s; heard was {self.heard[-12:]}") from None
 
-    async def picture(self, limit: float = 15.0) -> Picture:
+    async def picture(self, limit: float = 40.0) -> Picture:
         async with asyncio.timeout(limit):
             while True:
                 told = await self.hear()
@@ -93,7 +93,7 @@ class Watcher:
     async def open(self, url: str) -> None:
         """Go to a page and wait until it is there."""
         await self.say("nav", action="go", url=url)
-        await self.that(lambda told: told["type"] == "tabs" and not told["loading"] and _shows(told, url))
+        await self.that(lambda told: told["type"] == "tabs" and not told["loading"] and shows(told, url))
 
     async def click(self, x: float, y: float) -> None:
         await self.say("mouse", event="move", x=x, y=y)
@@ -104,5 +104,5 @@ class Watcher:
         await self.socket.close()
 
 
-def _shows(told: dict[str, Any], url: str) -> bool:
+def shows(told: dict[str, Any], url: str) -> bool:
     return any(tab["id"] == told["active"] and tab["url"] == url for tab in told["tabs"])

@@ -39,6 +39,17 @@ async def test_uploads_are_listed_with_uri_name_and_type(service: Service) -> No
         }
 
 
+async def test_each_chat_is_told_of_its_own_files_only(service: Service) -> None:
+    for chat in ("left", "right"):
+        await put(service, f"of-{chat}.txt", b"mine", chat=chat)
+    for chat in ("left", "right"):
+        for answer in (
+            await service.ask("resources/list", chat=chat),
+            await service.ask_modern("resources/list", chat=chat),
+        ):
+            assert [r["uri"] for r in answer["result"]["resources"]] == [f"file://uploads/{chat}/of-{chat}.txt"]
+
+
 async def test_text_is_read_as_text_and_the_rest_as_base64(service: Service) -> None:
     await put(service, "note.md", "# Grüße".encode())
     await put(service, "data.json", b"{}")

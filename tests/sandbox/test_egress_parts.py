@@ -143,7 +143,10 @@ def test_a_broken_authority_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "authority.pem").write_text("what is this")
     authority = Authority(tmp_path)
     authority.open()
-    ssl.create_default_context(cadata=authority.pem.decode())
+    assert len(ssl.create_default_context(cadata=authority.pem.decode()).get_ca_certs()) == 1
+    again = Authority(tmp_path)
+    again.open()
+    assert again.pem == authority.pem
 
 
 def test_proxy_variables_come_in_both_cases_and_spare_the_loopback() -> None:

@@ -273,7 +273,11 @@ DECISIONS: list[Row] = [
         "A time-out keeps what was printed and says so",
         (B + "a_command_that_takes_too_long_is_ended_and_its_output_kept",),
     ),
-    ("tools", "timeout is 1 to 86,400", (B + "a_time_limit_out_of_range_is_named",)),
+    (
+        "tools",
+        "timeout is 1 to 86,400",
+        (B + "a_time_limit_out_of_range_is_named", B + "a_time_limit_within_its_range_is_taken"),
+    ),
     (
         "tools",
         "The cap counts characters and splits none",

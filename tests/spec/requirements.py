@@ -133,7 +133,10 @@ SPECIFICATION: list[Row] = [
     (
         "4.2",
         "resources/list is scoped by X-Chat-Id",
-        (F + "another_chats_file_is_as_unknown_as_one_that_is_not_there",),
+        (
+            F + "each_chat_is_told_of_its_own_files_only",
+            F + "another_chats_file_is_as_unknown_as_one_that_is_not_there",
+        ),
     ),
     (
         "4.2",

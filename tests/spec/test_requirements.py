@@ -27,6 +27,7 @@ BEYOND = {
     "mcp_api/refusals::every_line_of_the_log_has_the_chat_and_the_request",
     "mcp_api/resources::a_link_that_leads_out_is_neither_listed_nor_read",
     "mcp_api/resources::resource_templates_are_none",
+    "mcp_api/streaming::a_sign_of_life_sent_as_the_tool_ends_is_the_last",
     "mcp_api/listening::too_many_resources_at_once_are_refused",
     "mcp_api/listening::what_was_not_asked_for_is_not_told",
     "tools/bash::a_flood_of_output_is_no_trouble",

@@ -77,6 +77,11 @@ async def test_a_time_limit_out_of_range_is_named(service: Service, timeout: Any
     assert "86,400" in said
 
 
+@pytest.mark.parametrize("timeout", [1, 1.5, 86_400])
+async def test_a_time_limit_within_its_range_is_taken(service: Service, timeout: Any) -> None:
+    assert await run(service, "echo fine", timeout=timeout) == ("fine\n", False)
+
+
 @pytest.mark.parametrize("missing", ["command", "description"])
 async def test_a_missing_argument_is_named(service: Service, missing: str) -> None:
     arguments = {"command": "true", "description": "x"}

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from tests.conftest import absent
 from tests.web_ui import visitor
@@ -22,5 +22,6 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[visit
 async def browser() -> AsyncIterator[Browser]:
     if shutil.which("chromium") is None:
         absent("needs chromium: scripts/packages test")
+    expect.set_options(timeout=30_000)  # a busy machine is no failure
     async with visitor.chromium() as browser:
         yield browser

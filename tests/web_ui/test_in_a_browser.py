@@ -10,7 +10,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
 from tests.conftest import absent
-from tests.live import ground
+from tests.live import ground, pages
 from tests.web_ui.visitor import KEY, House, visit
 from tests.web_ui.visitor import house as open_house
 
@@ -76,15 +76,15 @@ async def test_a_terminal_that_was_cut_off_says_so_and_comes_back(house: House, 
 async def test_a_person_takes_over_the_live_browser_and_clicks(house: House, browser: Browser) -> None:
     await house.furnish("live")
     style = "width: 100vw; height: 100vh"
-    button = f"""<title>start</title><button style='{style}' onclick='document.title="clicked"'>"""
-    await house.put("live", "/home/assistant/page.html", button.encode())
+    button = f"""<title>start</title><button style='{style}' onclick='document.title="clicked"'></button>"""
+    await house.put("live", "/home/assistant/page.html", f"{button}{pages.NAMED_WHEN_DRAWN}".encode())
     async with visit(browser, f"{house.url}/browser/live/") as seen:
         await expect(seen.page.get_by_role("button", name="Take control")).to_be_enabled(timeout=60_000)
         await seen.page.get_by_role("button", name="Take control").click()
         await expect(seen.page.get_by_text("You have control.")).to_be_visible()
         await seen.page.get_by_label("Address").fill("/home/assistant/page.html")
         await seen.page.keyboard.press("Enter")
-        await expect(seen.page.get_by_role("tab", name="start")).to_be_visible()
+        await expect(seen.page.get_by_role("tab", name="Drawn")).to_be_visible()
         await seen.page.locator("canvas").click()
         await expect(seen.page.get_by_role("tab", name="clicked")).to_be_visible()
         await seen.page.get_by_role("button", name="Return control").click()

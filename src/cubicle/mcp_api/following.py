@@ -82,7 +82,8 @@ class Following:
             seconds = time.monotonic() - self._start
             await self._beat(f"still running ({seconds:.0f} s)", seconds)
         self._busy = False
-        self._set_timer(WINDOW if self._batch.characters else HEARTBEAT)
+        if not self._over:  # what was sent just as the tool ended is not cancelled any more
+            self._set_timer(WINDOW if self._batch.characters else HEARTBEAT)
 
     async def _send_batch(self) -> None:
         text = self._batch.text()
