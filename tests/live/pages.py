@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from cubicle.chat import browser, devtools
@@ -40,6 +41,13 @@ async def put(machine: Machine, name: str, content: str) -> str:
     """Have the page in the sandbox; its address."""
     await machine.write(f"{FOLDER}/{name}.html", content.encode())
     return f"file://{FOLDER}/{name}.html"
+
+
+async def painted(machine: Machine) -> None:
+    """Wait until the first page is on the screen: what is pressed before that, Chromium throws away."""
+    async with asyncio.timeout(20):
+        while not await evaluate(machine, "performance.getEntriesByType('paint').length"):
+            await asyncio.sleep(0.05)
 
 
 async def evaluate(machine: Machine, expression: str) -> Any:

@@ -79,6 +79,19 @@ class Watcher:
         except TimeoutError:
             raise AssertionError(f"not heard within {limit} s; heard was {self.heard[-12:]}") from None
 
+    async def tabs(self, wanted: Callable[[dict[str, Any]], bool] = lambda told: True, **fields: Any) -> None:
+        """Wait until the tabs are so. What was told last holds until something else is."""
+
+        def are_so(told: dict[str, Any]) -> bool:
+            return told["type"] == "tabs" and all(told.get(k) == v for k, v in fields.items()) and wanted(told)
+
+        latest = self.latest("tabs")
+        if latest is None or not are_so(latest):
+            await self.that(are_so)
+
+    def latest(self, type: str) -> dict[str, Any] | None:
+        return next((told for told in reversed(self.heard) if told["type"] == type), None)
+
     async def picture(self, limit: float = 15.0) -> Picture:
         async with asyncio.timeout(limit):
             while True:
