@@ -244,7 +244,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     LiveRoutes(fleet, screens).routes(),
                     TerminalRoutes(fleet, sub_agents=agents).routes(),
                     ActivityRoutes(activity).routes(),
-                    OperatorRoutes(fleet).routes(),
+                    OperatorRoutes(fleet, activity).routes(),
                     WallRoutes(warden, ring).routes(),
                     Login(ring, links, pages.login_page).routes(),
                     pages.routes(),
