@@ -6,7 +6,7 @@ import { shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { stored } from "../common/stored";
 import { Icon } from "../ui/icon";
-import { IconButton, LinkNotice, ThemeButton } from "../ui/parts";
+import { BackToChat, IconButton, LinkNotice, ThemeButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { capture } from "./capture";
 import { toAddress } from "./input";
@@ -222,6 +222,7 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
       <header class="bar">
         <Icon name="browser" />
         <Heading>Browser</Heading>
+        {alone && <BackToChat addresses={addresses} />}
         <span class={`chip ${tone}`} role="status">
           {word}
         </span>
