@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from cubicle.guest import wire
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
 from cubicle.sandbox.process import Exit, Process
 from cubicle.sandbox.stream import Stream
@@ -96,9 +97,11 @@ class FileReader:
 class Machine:
     """Everything that can be done in one sandbox. All waits are limited; `Gone` when the sandbox is no more."""
 
-    def __init__(self, name: str, line: Line) -> None:
+    def __init__(self, name: str, line: Line, uploads: HostFolder | None = None) -> None:
         self.name = name
         self._line = line
+        self.uploads = uploads
+        """Its uploads folder, where the driver has it on this host."""
         self.environment: dict[str, str] = {}
         """Variables of every command, besides those that it is given; attendants add to them."""
 
