@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from cubicle.sandbox.host_folder import HostFolder
+
 
 class SandboxError(Exception):
     """A sandbox could not do what was asked; the message is for people."""
@@ -97,6 +99,12 @@ class Driver(Protocol):
 
     async def running(self) -> list[Seen]:
         """Every sandbox that there is, up or not."""
+
+    def uploads(self, name: str) -> HostFolder | None:
+        """The uploads folder of one that is up, if this host can write it; None where everything goes by the guest.
+
+        `stop` and `delete` end the folder before they let go of the sandbox's disk.
+        """
 
     async def connect(self, name: str) -> socket.socket:
         """A new byte stream to its guest, as a connected non-blocking socket. Raises NotRunning."""

@@ -12,6 +12,7 @@ from typing import Any
 from cubicle.guest import wire
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.files import Edited, Entry, FileReader, Stat, Written
+from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
 from cubicle.sandbox.process import Exit, Process
 from cubicle.sandbox.stream import Stream
@@ -33,9 +34,11 @@ _HELLO_SECONDS = 8.0
 class Machine:
     """Everything that can be done in one sandbox. All waits are limited; `Gone` when the sandbox is no more."""
 
-    def __init__(self, name: str, line: Line) -> None:
+    def __init__(self, name: str, line: Line, uploads: HostFolder | None = None) -> None:
         self.name = name
         self._line = line
+        self.uploads = uploads
+        """Its uploads folder, where the driver has it on this host."""
         self.environment: dict[str, str] = {}
         """Variables of every command, besides those that it is given; attendants add to them."""
 

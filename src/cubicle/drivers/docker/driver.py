@@ -31,6 +31,7 @@ from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
 from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.host_folder import HostFolder
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +136,9 @@ class DockerDriver:
 
     async def running(self) -> list[Seen]:
         return await asyncio.gather(*(self._see(entry) for entry in await self._list()))
+
+    def uploads(self, name: str) -> HostFolder | None:
+        return None  # the engine may be on another host
 
     async def connect(self, name: str) -> socket.socket:
         try:
