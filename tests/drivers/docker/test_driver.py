@@ -191,3 +191,22 @@ async def test_an_image_that_the_engine_has_is_enough(make_driver: Make, tmp_pat
     finally:
         await lone.delete("one")
         await lone.close()
+
+
+async def test_a_disk_limit_that_the_storage_does_not_take_is_left_to_the_watchdog(
+    make_driver: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine on XFS does not say whether its quota is switched on: a container that is never started shows it."""
+    monkeypatch.setattr(docker_driver.engine, "_has_quota", lambda info: True)
+    async with make_driver() as driver:
+        listed = await driver._client.containers.list(all=1)
+        assert not [c for c in listed if c._container["Command"] == "true"]
+        await driver.start("one", None)
+        machine = await connect(driver, "one")
+        total = (await machine.stats())["disk_total"]
+        machine.close()
+        if driver.facts.disk_quota:
+            assert isinstance(total, int)
+            assert total <= SMALL.disk_bytes * 1.01
+        else:
+            assert driver._watch is not None

@@ -85,6 +85,9 @@ class DockerDriver:
             self.facts, sockets_work = await engine.examine(self._client, self._runtime)
             self.by_socket = sockets_work and self._address.local
             self._image = await engine.ensure_image(self._client, self._store, self._wanted_image)
+            if self.facts.disk_quota:
+                holds = await engine.limits_disks(self._client, self._image.reference)
+                self.facts = replace(self.facts, disk_quota=holds)
             await in_thread(self._records.open)
             if self.facts.podman and self._address.local:
                 profile = json.dumps(seccomp.profile(self.facts.machine))

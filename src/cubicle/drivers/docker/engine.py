@@ -125,10 +125,23 @@ def _gvisor_sockets(runtime: str, arguments: list[str]) -> bool:
 
 
 def _has_quota(info: Mapping[str, Any]) -> bool:
-    """Whether the storage can limit one container: overlay2 does on XFS alone, and `open` tries it."""
+    """Whether the storage may be able to limit one container: overlay2 is on XFS alone, and there only if its quota is
+    switched on (`pquota`), which the engine does not tell. `limits_disks` tries."""
     status = dict(pair for pair in info.get("DriverStatus") or [] if len(pair) == 2)
     driver = info.get("Driver")
     return driver in ("btrfs", "zfs") or (driver == "overlay2" and status.get("Backing Filesystem") == "xfs")
+
+
+async def limits_disks(client: Docker, reference: str) -> bool:
+    """Whether the engine takes a disk limit: a container that is never started shows it."""
+    body = {"Image": reference, "Cmd": ["true"], "HostConfig": {"StorageOpt": {"size": "64M"}}}
+    try:
+        trial = await client.containers.create(body)
+    except DockerError as error:
+        log.info("the engine's storage limits no disk, so a watchdog does: %s", error.message)
+        return False
+    await trial.delete(force=True)
+    return True
 
 
 async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:
