@@ -134,7 +134,7 @@ def _has_quota(info: Mapping[str, Any]) -> bool:
 
 async def limits_disks(client: Docker, reference: str) -> bool:
     """Whether the engine takes a disk limit: a container that is never started shows it."""
-    body = {"Image": reference, "Cmd": ["true"], "HostConfig": {"StorageOpt": {"size": "64M"}}}
+    body: dict[str, Any] = {"Image": reference, "Cmd": ["true"], "HostConfig": {"StorageOpt": {"size": "64M"}}}
     try:
         trial = await client.containers.create(body)
     except DockerError as error:
