@@ -333,23 +333,9 @@ class DockerDriver:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             with contextlib.suppress(SandboxError):
-                volumes = await self._volume_bytes() if self._read_only else {}
+                volumes = await engine.volume_bytes(self._client, self._instance) if self._read_only else {}
                 for entry in await self._list(size=1):
                     used = entry.get("SizeRw", 0) + volumes.get(entry["Labels"][config.NAME], 0)
                     if entry["State"] == "running" and used > limit:
                         reason = f"it used more than its {limit // 1024**2} MiB of disk"
                         await self._stop(entry["Labels"][config.NAME], entry["Id"], reason)
-
-    async def _volume_bytes(self) -> dict[str, int]:
-        """How much each sandbox has in its volumes. Raises SandboxError."""
-        try:
-            told = await self._client._query_json("system/df")
-        except ENGINE_ERRORS as error:
-            raise SandboxError(f"The Docker engine does not answer: {plain(error)}.") from error
-        found: dict[str, int] = {}
-        for volume in told.get("Volumes") or []:
-            labels = volume.get("Labels") or {}
-            if labels.get(config.INSTANCE) == self._instance:
-                size = max(0, (volume.get("UsageData") or {}).get("Size", 0))
-                found[labels[config.NAME]] = found.get(labels[config.NAME], 0) + size
-        return found
