@@ -208,9 +208,9 @@ class Datagram(PortChannel):
         self.data(len(question).to_bytes(2, "big") + question)
         self.eof()
 
-    def on_data(self, stream: int, payload: bytes) -> None:
+    def on_data(self, stream: int, payload: memoryview) -> None:
         self.give(len(payload))
-        self._heard = (self._heard + payload)[: _LARGEST_DATAGRAM + 2]
+        self._heard = (self._heard + bytes(payload))[: _LARGEST_DATAGRAM + 2]
         if len(self._heard) < 2 or len(self._heard) < 2 + int.from_bytes(self._heard[:2], "big"):
             return
         try:
