@@ -89,6 +89,7 @@ def make_driver(settings: Settings) -> Driver:
                 runtime=settings.docker_runtime,
                 address=Address(settings.docker_host, settings.docker_cert_path),
                 agents=settings.image_dir / "agents",
+                read_only=settings.docker_read_only,
             )
         case DriverName.OCI:
             return OciDriver(

@@ -85,6 +85,9 @@ class Settings(BaseSettings):
         "",
         description="Runtime that the Docker engine uses for sandboxes (runsc, kata, …); empty: its default.",
     )
+    docker_read_only: bool = Field(
+        False, description="Docker: the root file system of a sandbox can only be read; home and outputs are volumes."
+    )
     sandbox_image: str = Field(
         "standard", description="Image variant (slim, standard, full) or the name of a built image."
     )

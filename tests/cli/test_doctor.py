@@ -125,3 +125,29 @@ def test_nothing_can_be_proved_of_the_driver_for_tests(monkeypatch):
     answer = CliRunner().invoke(doctor, ["--prove"])
     assert answer.exit_code != 0
     assert "no walls" in answer.output
+
+
+def test_an_engine_that_does_not_answer_is_said_with_what_mends_it(monkeypatch):
+    code, output = ask(monkeypatch, DRIVER="docker", DOCKER_HOST="unix:///nowhere.sock", PORT="0")
+    assert code == 1
+    assert "No Docker engine answers" in output
+    assert "systemctl start docker" in output
+
+
+@pytest.mark.docker
+def test_an_engine_is_looked_into(monkeypatch):
+    some_base(ImageStore(load().image_dir))
+    code, output = ask(monkeypatch, DRIVER="docker", PORT="0", SANDBOX_IMAGE="slim")
+    assert code == 0
+    for check in ("engine", "runtime", "guests", "image", "user namespace", "cgroups", "disk limit"):
+        assert check in output
+
+
+@pytest.mark.docker
+def test_a_runtime_or_an_image_that_the_engine_lacks_is_named(monkeypatch):
+    code, output = ask(monkeypatch, DRIVER="docker", PORT="0", DOCKER_RUNTIME="kata")
+    assert code == 1
+    assert "has no runtime kata" in output
+    code, output = ask(monkeypatch, DRIVER="docker", PORT="0", DOCKER_RUNTIME="", SANDBOX_IMAGE="never-made")
+    assert code == 1
+    assert "cubicle image build never-made" in output

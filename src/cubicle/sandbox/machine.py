@@ -224,13 +224,14 @@ class Machine:
 
     @asynccontextmanager
     async def listen(
-        self, port: int, handler: Callable[[Stream], Awaitable[None]], *, origin: bool = False
+        self, port: int, handler: Callable[[Stream], Awaitable[None]], *, origin: bool = False, datagrams: bool = False
     ) -> AsyncIterator[int]:
         """Listen on a port of the sandbox's loopback and hand each caller to the handler; the block's end ends it.
 
-        With `origin`, each stream says where its caller wanted to go before it was redirected here.
+        With `origin`, each stream says where its caller wanted to go before it was redirected here. With `datagrams`,
+        each one that comes by UDP is a stream as well, with its length before it, and so is its answer.
         """
-        channel = self._line.open("listen", port=port, origin=origin)
+        channel = self._line.open("listen", port=port, origin=origin, datagrams=datagrams)
         tasks: set[asyncio.Task[None]] = set()
 
         async def serve(stream: Stream) -> None:
