@@ -27,7 +27,7 @@ class Price:
 
 
 _LONG = 200_000
-# As the makers' price lists have them in November 2026 (docs/sub-agent.md); of the rows that fit a model's name the
+# Where the rows are from: docs/sub-agent.md. Of the rows that fit a model's name the
 # first counts. Where a family has several prices and its names tell them badly, the row is its dearest.
 _PRICES = tuple(
     (re.compile(name), price)
