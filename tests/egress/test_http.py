@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
 
 pytestmark = pytest.mark.anyio
+
+
+REUSED = r"Re-?using existing"
+"""How curls of different age say that a connection serves again."""
 
 
 @pytest.fixture
@@ -65,10 +70,10 @@ async def test_one_connection_of_the_caller_serves_many_requests(behind: Behind,
         base = f"http://web.test:{server.port}"
         output = await curl(machine, f"-v {base}/echo {base}/chunked {base}/nothing {base}/close {base}/echo 2>&1")
         head = await curl(machine, f"-v -I {base}/echo {base}/echo 2>&1")
-    assert output.count("Re-using existing connection") == 4
+    assert len(re.findall(REUSED, output)) == 4
     assert "one two three" in output
     assert "until the end" in output
-    assert head.count("Re-using existing connection") == 1
+    assert len(re.findall(REUSED, head)) == 1
     assert head.count("< content-length: ") == 2
 
 

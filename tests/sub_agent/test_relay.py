@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -91,7 +92,7 @@ async def test_one_connection_serves_many_calls(ground: Ground) -> None:
         f'-d \'{{"model": "m"}}\' {MESSAGES} 2>&1'
     )
     assert said.count("HTTP/1.1 200") == 2
-    assert "Re-using existing connection" in said
+    assert re.search(r"Re-?using existing", said)  # as curls of different age say it
 
 
 async def test_only_known_headers_pass(ground: Ground) -> None:

@@ -1,0 +1,63 @@
+"""`cubicle ps`, `shell`, `stop` and `rm`, as a person calls them beside a service or without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from cubicle.app import make_driver, make_ledger
+from cubicle.rules.chats import Chat
+from cubicle.sandbox.fleet import Fleet
+from cubicle.settings import load
+from tests.emptying import empty
+
+pytestmark = pytest.mark.timeout(300)  # each call is a Python of its own, with all that it imports
+CHAT = "a-project-with-a-name-of-some-length"
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+async def call(tmp_path: Path) -> AsyncIterator[Call]:
+    """The command line over a data folder in which one chat has a sandbox: (exit code, output, error output)."""
+    settings = load(driver="memory", data_dir=tmp_path / "data")
+    async with Fleet(make_driver(settings), make_ledger(settings), pool_size=0) as fleet, fleet.lease(Chat(CHAT)):
+        pass
+
+    def call(*arguments: str, input: str = "") -> tuple[int, str, str]:
+        environment = os.environ | {"DRIVER": "memory", "DATA_DIR": str(settings.data_dir), "COLUMNS": "80"}
+        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        program = [sys.executable, "-c", "from cubicle.cli import main; main()", *arguments]
+        done = subprocess.run(
+            program, env=environment, input=input, capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    yield call
+    await empty(make_driver(settings))
+
+
+async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: Call) -> None:
+    code, output, _ = call("ps")
+    assert code == 0
+    (row,) = output.splitlines()[1:]
+    assert row.split()[:3] == [CHAT, "main", "running"]
+    assert call("stop", CHAT) == (0, f"Stopped {CHAT}.\n", "")
+    assert call("ps")[1].splitlines()[1].split()[2] == "stopped"
+    assert call("rm", CHAT) == (0, f"Removed {CHAT}.\n", "")
+    assert call("ps") == (0, "No sandboxes.\n", "")
+
+
+async def test_a_command_in_a_sandbox_has_this_input_and_its_exit_code_is_handed_on(call: Call) -> None:
+    assert call("shell", CHAT, "sh", "-c", "tr a-z A-Z; exit 3", input="typed\n") == (3, "TYPED\n", "")
+    assert call("shell", CHAT, input="echo $((6*7))\n") == (0, "42\n", "")
+
+
+@pytest.mark.parametrize("command", ["shell", "stop", "rm"])
+async def test_a_chat_without_a_sandbox_is_told_in_a_sentence(call: Call, command: str) -> None:
+    said = "Error: The chat nobody has no sandbox. `cubicle ps` lists those that there are.\n"
+    assert call(command, "nobody") == (1, "", said)
