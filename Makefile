@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast check format image agents bench setup setup-dev setup-test lock docs clean
+.PHONY: help may-serve serve test test-fast check format image agents bench setup setup-dev setup-test lock docs clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
@@ -13,12 +13,15 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-serve: setup image agents ## set up what is missing, then serve on http://127.0.0.1:8081
+serve: may-serve setup image agents ## set up what is missing, then serve on http://127.0.0.1:8081
 	@exec cubicle serve
+
+may-serve:
+	@scripts/may-serve
 
 test: export CUBICLE_REQUIRE_ALL := 1
 test: setup-test check image ## set up all that the tests need, and run every gate and every test
-	@scripts/with-dockerd scripts/run-tests
+	@scripts/with-dockerd scripts/with-podman scripts/run-tests
 
 test-fast: setup-dev ## the tests that need no image, engine, browser or coding agent; within a minute
 	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not real and not slow and not serial"

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,18 @@ import hypothesis
 import pytest
 from blockbuster import BlockBuster
 
+from tests import remains
+
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples have to do.
 hypothesis.settings.register_profile("all", deadline=None)
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("fast" if os.environ.get("CUBICLE_FAST") else "all")
+
+LEFT = pytest.StashKey[list[str]]()
+LEFT_BEHIND = 20
+"""The exit code of a run that left something behind, whatever else happened."""
+# Kernels take namespaces apart, and inits fetch the dead, when they have the time.
+SETTLED_SECONDS = float(os.environ.get("CUBICLE_SETTLED_SECONDS", "30"))
 
 # One look-up in a local folder is quicker than a thread. Reading, writing, waiting and starting programs are not.
 QUICK = (
@@ -48,13 +57,34 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give each run a short folder of its own: runs side by side leave each other alone, and paths of sockets fit."""
     if not hasattr(config, "workerinput") and config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="cubicle-tests-", dir="/tmp")
-        config.add_cleanup(lambda: _remove(config.option.basetemp))
+        # Whatever is started from here on can be known by this.
+        os.environ["CUBICLE_TEST_RUN"] = config.option.basetemp
+        config.add_cleanup(lambda: _remove(config))
 
 
-def _remove(folder: str) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run that leaves mounts, loop devices, cgroups, processes or folders of its own behind has failed."""
+    base = os.environ.get("CUBICLE_TEST_RUN")
+    if hasattr(session.config, "workerinput") or base is None or base != session.config.option.basetemp:
+        return
+    deadline = time.monotonic() + SETTLED_SECONDS
+    while (left := remains.of_run(Path(base))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if left:
+        session.config.stash[LEFT] = left
+        session.exitstatus = LEFT_BEHIND
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(LEFT, []):
+        terminalreporter.write_line(f"LEFT BEHIND {line}", red=True)
+
+
+def _remove(config: pytest.Config) -> None:
     # Through a mount that a test left behind, this would remove what is mounted.
-    if not any(line.split()[1].startswith(f"{folder}/") for line in Path("/proc/mounts").read_text().splitlines()):
-        shutil.rmtree(folder, ignore_errors=True)
+    if LEFT not in config.stash:
+        shutil.rmtree(config.option.basetemp, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import remains
 from tests.conftest import absent
 
 pytestmark = pytest.mark.serial
@@ -28,21 +29,8 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "scripts").mkdir()
     shutil.copy(SCRIPT, tmp_path / "scripts")
     yield tmp_path
-    assert processes_of(tmp_path) == []
-    assert [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(tmp_path) in line] == []
-
-
-def processes_of(folder: Path) -> list[str]:
-    """The command lines that name the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in line:
-            found.append(line)
-    return found
+    assert remains.processes(str(tmp_path)) == []
+    assert remains.mounts(tmp_path) == []
 
 
 def start(checkout: Path, *command: str, stderr: int | None = None) -> subprocess.Popen[str]:
@@ -68,7 +56,7 @@ def test_the_command_has_an_engine_and_its_exit_status_is_handed_on(checkout: Pa
     assert f"root={checkout}/.state/docker/data" in output
     socket = Path(output.split("unix://")[1].strip())
     assert not socket.parent.exists()
-    assert processes_of(socket.parent) == []
+    assert remains.processes(str(socket.parent)) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -79,6 +67,18 @@ def test_a_signal_stops_the_command_and_the_engine(checkout: Path, number: signa
         process.send_signal(number)
         assert process.wait(timeout=60) == 128 + number
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_what_a_killed_engine_left_mounted_is_unmounted(checkout: Path) -> None:
+    data = checkout / ".state" / "docker" / "data"
+    with start(checkout, "sh", "-c", "echo pid=$$; exec sleep 1000") as process:
+        assert process.stdout
+        assert any(line.startswith("pid=") for line in process.stdout)
+        (engine,) = [int(line.split(":")[0]) for line in remains.processes(str(data)) if "--data-root" in line]
+        os.kill(engine, signal.SIGKILL)
+        subprocess.run(["mount", "--bind", data, data], check=True)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
 
 
 def test_an_engine_that_cannot_start_is_said_to(checkout: Path) -> None:

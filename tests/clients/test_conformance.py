@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.clients.conftest import Node
+from tests.clients.conftest import HERE, Node
 from tests.service import Service
 
 RELEASE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 NEXT = "node_modules/conformance-next/dist/index.js"
 
 
-@pytest.mark.real
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize(
+SUITES = pytest.mark.parametrize(
     ("suite", "arguments", "expected"),
     [
         (RELEASE, ["--suite", "all"], "expected-0.1.yml"),
@@ -22,6 +22,11 @@ NEXT = "node_modules/conformance-next/dist/index.js"
     ],
     ids=["0.1", "0.2-2025-11-25", "0.2-2026-07-28"],
 )
+
+
+@pytest.mark.real
+@pytest.mark.timeout(200)
+@SUITES
 async def test_nothing_fails_but_what_needs_fixtures(
     service: Service, node: Node, suite: str, arguments: list[str], expected: str
 ) -> None:
@@ -32,3 +37,19 @@ async def test_nothing_fails_but_what_needs_fixtures(
     assert code == 0, output[-3000:]
     assert "✓ tools-list" in output
     assert "✓ dns-rebinding-protection" in output
+
+
+@pytest.mark.real
+@SUITES
+def test_every_expected_failure_names_a_fixture_of_the_suite(
+    node: Node, suite: str, arguments: list[str], expected: str
+) -> None:
+    source = (HERE / suite).read_text()
+    entries = [line for line in (HERE / expected).read_text().splitlines() if line.startswith("  - ")]
+    assert entries
+    for entry in entries:
+        found = re.fullmatch(r"  - [a-z0-9-]+  # fixture: (.+)", entry)
+        assert found, f"an entry without its fixture: {entry}"
+        names = re.findall(r"test://[a-z-]+|[a-z0-9]+(?:_[a-z0-9]+)+|x-mcp-header|\bgreet\b", found[1])
+        assert names, entry
+        assert [name for name in names if name not in source] == [], entry

@@ -13,6 +13,7 @@ from cubicle.sandbox.driver import Driver, SandboxError
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect, new_name
 from tests.drivers.makers import MAKERS, Maker
+from tests.emptying import leave
 
 _CLEAN = "kill -KILL -1; chmod -Rf u+rwX ~/*; rm -rf ~/* /tmp/* /mnt/user-data/outputs/*"
 
@@ -30,9 +31,7 @@ async def driver(make_driver: Maker) -> AsyncIterator[Driver]:
     driver = make_driver()
     await driver.open()
     yield driver
-    for seen in await driver.running():
-        await driver.delete(seen.name)
-    await driver.close()
+    await leave(driver)
 
 
 class House:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -66,10 +67,20 @@ def docker(runtime: str) -> Callable[[Path], Maker]:
     return make
 
 
+def podman(folder: Path) -> Maker:
+    host = os.environ.get("PODMAN_HOST")
+    if not host:
+        absent("needs Podman's socket: scripts/with-podman pytest …")
+    store = ImageStore(load().image_dir)
+    base, address = some_base(store), Address(str(host))
+    return lambda: DockerDriver(folder / "data", store, base.digest, address=address)
+
+
 MAKERS = [
     pytest.param(memory, id="memory"),
     pytest.param(oci("runc"), id="oci-runc", marks=pytest.mark.oci),
     pytest.param(oci("runsc"), id="oci-runsc", marks=pytest.mark.oci),
     pytest.param(docker(""), id="docker-runc", marks=pytest.mark.docker),
     pytest.param(docker("runsc"), id="docker-runsc", marks=pytest.mark.docker),
+    pytest.param(podman, id="podman"),
 ]

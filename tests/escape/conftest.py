@@ -16,6 +16,7 @@ from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect, new_name
 from cubicle.sandbox.walls import Report
 from tests.drivers.makers import MAKERS, Maker
+from tests.emptying import leave
 
 WALLED = [maker for maker in MAKERS if maker.id != "memory"]
 
@@ -27,9 +28,7 @@ async def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     opened = (await asyncio.to_thread(make, tmp_path_factory.mktemp("escape")))()
     await opened.open()
     yield opened
-    for seen in await opened.running():
-        await opened.delete(seen.name)
-    await opened.close()
+    await leave(opened)
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def whole(heard: bytes) -> bool:
         wire.frame(1, wire.OPEN, b"{"),
         wire.message(2, wire.OPEN, op="ping"),
         wire.message(1, wire.OPEN, op="write", path="/tmp/broken/x")
-        + wire.frame(1, wire.DATA, bytes(wire.MAX_PAYLOAD)) * 1,
+        + wire.frame(1, wire.DATA, bytes(wire.MAX_PAYLOAD)),
         wire.message(1, wire.OPEN, op="write", path="/tmp/broken/x") * 2,
     ],
     ids=["too long", "unknown kind", "no json", "the guest's own number", "half a file", "a channel twice"],

@@ -151,5 +151,23 @@ async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient
 
 async def test_a_foreign_page_can_change_nothing(client: httpx.AsyncClient) -> None:
     for origin in ("https://evil.example", "null"):
-        answer = await client.post("/api/uploads/one/a.txt", content=b"x", headers={"Origin": origin})
-        assert answer.status_code in (401, 403)
+        answer = await client.post("/api/uploads/one/a.txt", content=b"x", headers={"Origin": origin, **KEY})
+        assert answer.status_code == 403
+        answer = await client.post("/login", data={"key": "a-good-key"}, headers={"Origin": origin})
+        assert answer.status_code == 403
+    assert (await client.get("/api/uploads/one", headers=KEY)).json() == {"files": []}
+
+
+async def test_the_instructions_are_rendered_fresh_for_each_initialize(client: httpx.AsyncClient) -> None:
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }
+    for name in ("Ann", "Bob"):
+        headers = {**KEY, "X-Chat-Id": "fresh", "X-User-Name": name, "Accept": "application/json, text/event-stream"}
+        answer = await client.post("/mcp", json=body, headers=headers)
+        told = json.loads(answer.text.split("data: ", 1)[1])["result"]["instructions"]
+        assert f'"{name}"' in told
+        assert '- chat: "fresh"' in told

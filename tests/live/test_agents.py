@@ -48,6 +48,7 @@ async def test_sessions_are_listed_newest_first_and_read_page_by_page(
         assert [session["session_id"] for session in listed] == ["22222222-bbbb", "11111111-aaaa"]
         assert listed[1] == {
             "session_id": "11111111-aaaa",
+            "agent": "claude",
             "started_at": "2026-01-01T10:00:00.000Z",
             "updated_at": "2026-01-01T10:01:00.000Z",
             "model": "claude-opus-4",
@@ -63,6 +64,8 @@ async def test_sessions_are_listed_newest_first_and_read_page_by_page(
             ("user", "result", "a.py"),
             ("user", "text", "and now?"),
         ]
+        refused = await http.post("/terminal/told/sessions/11111111-aaaa/resume")
+        assert (refused.status_code, "has no key" in refused.json()["detail"]) == (409, True)
         for name in ("33333333", "..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd"):
             assert (await http.get(f"/terminal/told/sessions/{name}")).status_code == 404
 
@@ -98,6 +101,62 @@ async def test_hostile_session_files_harm_nobody(service: Service, http: httpx.A
         assert "evil" not in names
         assert names["big"]["turns"] == 1
         assert (await http.get("/terminal/hostile/sessions/good")).status_code == 200
+
+
+def rollout(name: str) -> str:
+    return f".codex/sessions/2026/01/01/rollout-2026-01-01T10-00-00-{name}.jsonl"
+
+
+async def test_hostile_sessions_of_the_other_agents_harm_nobody_either(
+    service: Service, http: httpx.AsyncClient
+) -> None:
+    async with service.machine("hostile-too") as machine:
+        asked = {"type": "UserMessage", "content": [{"type": "text", "text": "hello"}]}
+        good = {"type": "event_msg", "timestamp": "2026-01-01T10:00:00Z", "payload": {"item": asked}}
+        deep = (
+            '{"type":"response_item","payload":{"type":"function_call","arguments":' + '{"a":' * 900 + "1" + "}" * 902
+        )
+        names = [f"{n}0000000-1111-4222-8333-444444444444" for n in range(2)]
+        bad = '{"type":"response_item","payload":[]}\n{"payload":{"item":7},"type":"event_msg","timestamp":9}\n[]\n'
+        await machine.write(f"/home/assistant/{rollout(names[0])}", (json.dumps(good) + "\n" + bad + deep).encode())
+        await machine.write(f"/home/assistant/{rollout(names[1])}", bad.encode())
+        chats = "/home/assistant/.gemini/tmp/x/chats"
+        lines = [
+            {"sessionId": {"a": 1}, "type": "user", "content": [5, {"text": {}}], "id": []},
+            {"type": "gemini", "toolCalls": [{"args": 5}, 5], "thoughts": 5, "content": 7, "id": []},
+            {"type": "user", "content": [{"text": "hi"}], "timestamp": "2026-01-02T10:00:00Z"},
+        ]
+        await machine.write(f"{chats}/session-1.jsonl", "\n".join(map(json.dumps, lines)).encode())
+        # A table that never ends, rows of the wrong kind, and no JSON where it should be.
+        script = """
+import os, sqlite3
+os.makedirs(".local/share/opencode", exist_ok=True)
+db = sqlite3.connect(".local/share/opencode/opencode.db")
+db.execute("CREATE TABLE session (id, title, model, time_created, time_updated)")
+db.execute("CREATE TABLE message (id, session_id, time_created, data)")
+db.execute("CREATE VIEW part AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT '{' AS data, 'm' AS message_id, x AS id FROM n")
+db.execute("INSERT INTO session VALUES (x'00ff', 5, 5, 'x', 1e300), ('ses_1', 'A <b>', '[[', 1e30, 2), ('../x', 'y', '', 3, 4)")
+db.execute("INSERT INTO message VALUES ('m', 'ses_1', 'x', '{'), ('k', 'ses_1', 1, 5)")
+db.commit()
+"""
+        await machine.write("/home/assistant/make.py", script.encode())
+        await machine.output("python3 make.py", timeout=20)
+        listed = {
+            one["session_id"]: one for one in (await http.get("/terminal/hostile-too/sessions")).json()["sessions"]
+        }
+        assert {name: one["agent"] for name, one in listed.items()} == {
+            names[0]: "codex",
+            "session-1": "gemini",
+            "ses_1": "opencode",
+        }
+        assert listed[names[0]]["title"] == "hello"
+        assert listed["ses_1"]["title"] == "A <b>"
+        for name, said in ((names[0], "hello"), ("session-1", "hi")):
+            page = (await http.get(f"/terminal/hostile-too/sessions/{name}")).json()
+            assert said in [part["text"] for entry in page["entries"] for part in entry["parts"]]
+        async with asyncio.timeout(40):
+            page = (await http.get("/terminal/hostile-too/sessions/ses_1")).json()
+        assert page["entries"] == []
 
 
 async def test_only_coding_agents_are_listed_and_killed(service: Service, http: httpx.AsyncClient) -> None:

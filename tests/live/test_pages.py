@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
+from tests.emptying import empty
 from tests.live import pages
 from tests.live.ground import ROOT, browser_image, browser_program, oci_driver
 
@@ -63,9 +63,9 @@ class Whole:
                 await asyncio.sleep(0.1)
         raise AssertionError(self._log.read_text()[-3000:])
 
-    def kill(self, number: int = signal.SIGKILL) -> None:
+    def kill(self) -> None:
         assert self._process
-        self._process.send_signal(number)
+        self._process.kill()
         self._process.wait(30)
 
     async def bash(self, chat: str, command: str) -> str:
@@ -85,15 +85,13 @@ class Whole:
 async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Whole]:
     folder = tmp_path_factory.mktemp("whole")
     service = Whole(folder, await asyncio.to_thread(browser_image))
-    await service.start()
-    yield service
-    service.kill(signal.SIGTERM)
-    await service.http.aclose()
-    driver = await asyncio.to_thread(oci_driver, folder)
-    await driver.open()
-    for seen in await driver.running():
-        await driver.delete(seen.name)
-    await driver.close()
+    try:
+        await service.start()
+        yield service
+    finally:
+        service.kill()
+        await service.http.aclose()
+        await empty(await asyncio.to_thread(oci_driver, folder))
 
 
 @pytest.fixture(scope="module")

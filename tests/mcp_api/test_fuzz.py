@@ -22,7 +22,7 @@ SECRET = "the-secret-of-another-chat"
 METHODS = [
     *("initialize", "ping", "tools/list", "tools/call", "resources/list", "resources/read", "server/discover"),
     *("resources/templates/list", "logging/setLevel", "notifications/cancelled", "notifications/initialized"),
-    *("prompts/list", "completion/complete", "subscriptions/listen", "tasks/get", "", "x" * 300),
+    *("prompts/list", "prompts/get", "completion/complete", "subscriptions/listen", "tasks/get", "", "x" * 300),
 ]
 TOOLS = ["bash_tool", "view", "create_file", "str_replace", "sub_agent", "none", "", None, 7]
 KEYS = ["name", "arguments", "uri", "_meta", "cursor", "requestId", "level", "protocolVersion", "capabilities", "path"]
@@ -150,7 +150,7 @@ async def test_no_body_breaks_the_door(service: Service, monkeypatch: pytest.Mon
     statuses: set[int] = set()
     for number in range(BODIES):
         content = body(rng)
-        headers = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": "fuzz"}
+        headers = {"Host": "localhost", "Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": "fuzz"}
         if rng.random() < 0.3:
             headers |= {
                 "MCP-Protocol-Version": rng.choice([MODERN, "2025-06-18", "x"]),

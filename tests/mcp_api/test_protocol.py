@@ -137,7 +137,20 @@ async def test_an_unknown_method_is_not_found(service: Service) -> None:
 
 
 async def test_the_prompt_is_not_a_prompt_of_the_protocol(service: Service) -> None:
-    assert (await service.ask("prompts/get", {"name": "system"}))["error"]["code"] == -32601
+    for ask in (service.ask, service.ask_modern):
+        error = (await ask("prompts/get", {"name": "system"}))["error"]
+        assert (error["code"], error["message"]) == (-32602, "Unknown prompt: system")
+
+
+async def test_prompts_and_completions_are_not_declared_and_empty_for_who_asks_all_the_same(service: Service) -> None:
+    started = await service.ask("initialize", INITIALIZE)
+    discovered = await service.ask_modern("server/discover")
+    for answer in (started, discovered):
+        assert not {"prompts", "completions"} & answer["result"]["capabilities"].keys()
+    wanted = {"ref": {"type": "ref/prompt", "name": "system"}, "argument": {"name": "a", "value": "b"}}
+    for ask in (service.ask, service.ask_modern):
+        assert (await ask("prompts/list"))["result"]["prompts"] == []
+        assert (await ask("completion/complete", wanted))["result"]["completion"]["values"] == []
 
 
 async def test_a_bad_argument_is_named_in_an_error_of_the_tool(service: Service) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import logging
 
 import pytest
 
+from cubicle import log
 from tests.service import ACCEPT, Options, Service, messages, modern_meta, service_of, text
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -175,7 +178,7 @@ async def test_an_unknown_version_is_refused_with_the_versions_there_are(service
 async def test_a_declared_body_over_the_limit_is_refused_unread(service: Service) -> None:
     host, port = service.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    head = f"POST /mcp HTTP/1.1\r\nHost: x\r\nAccept: {ACCEPT}\r\nContent-Type: application/json\r\n"
+    head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: {ACCEPT}\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}X-Chat-Id: a\r\nContent-Length: {64 * 1024**2 + 1}\r\n\r\n".encode())
     assert b" 413 " in await asyncio.wait_for(reader.readline(), 5)
     writer.close()
@@ -222,7 +225,19 @@ async def test_an_unknown_host_is_refused_when_hosts_are_named(service: Service)
         assert (await guarded.post(PING, headers={"Host": "box.example:81"})).status_code == 200
         assert_problem(await guarded.post(PING, headers={"Host": "evil.example"}), 403)
         assert_problem(await guarded.post(PING, headers={"Origin": "https://evil.example"}), 403)
-    assert (await service.post(PING, headers={"Host": "evil.example"})).status_code == 200
+
+
+async def test_without_a_key_a_loopback_service_answers_to_this_machine_alone(service: Service) -> None:
+    """A page of a stranger whose name was made to point to 127.0.0.1 sends that name as its Host."""
+    for host in ("localhost", "[::1]:8081", "host.docker.internal:8081"):
+        assert (await service.post(PING, headers={"Host": host})).status_code == 200
+    assert_problem(await service.post(PING, headers={"Host": "evil.example"}), 403)
+    assert_problem(await service.post(PING, headers={"Origin": "http://evil.example"}), 403)
+    wide = Options({"host": "0.0.0.0"}), Options({"mcp_api_key": "a-good-key"})
+    for options in wide:
+        async with service_of(service.fleet, options) as other:
+            headers = {"Host": "box.example", "Authorization": "Bearer a-good-key"}
+            assert (await other.post(PING, headers=headers)).status_code == 200
 
 
 async def test_a_failure_of_the_service_shows_nothing_of_its_inside(
@@ -260,3 +275,27 @@ async def test_every_answer_carries_a_request_id(service: Service) -> None:
     assert (await service.post(PING, headers={"X-Request-Id": "mine-1"})).headers["x-request-id"] == "mine-1"
     assert (await service.post(PING, headers={"X-Request-Id": "no good"})).headers["x-request-id"] != "no good"
     assert messages(await service.post(PING))[0]["result"] == {}
+
+
+async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Service) -> None:
+    root, stream = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers[:], root.level
+    try:
+        log.configure("json", stream)
+        response = await service.post(
+            {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "bash_tool", "arguments": {"command": "true", "description": "test"}},
+            },
+            chat="logged",
+        )
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    mine = [event for event in events if event.get("request") == response.headers["x-request-id"]]
+    assert [event["event"] for event in mine] == ["sandbox up", "tool call", "request"]
+    assert {event["chat"] for event in mine} == {"logged"}
+    assert mine[-1]["status"] == 200

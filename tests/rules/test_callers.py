@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cubicle.rules import callers
 from cubicle.rules.callers import Headers, identify
 from cubicle.rules.chats import BadChatId, Chat
-from cubicle.rules.hosts import host_is_known, origin_is_known
+from cubicle.rules.hosts import host_is_known, names_of_this_machine, origin_is_known
 from cubicle.rules.isolation import ChatIdMissing, Isolation
 from cubicle.rules.keys import BadKeys, KeyRing
 
@@ -114,6 +114,16 @@ def test_a_bad_file_of_keys_is_refused_without_showing_a_key(text: str) -> None:
 def test_one_key_cannot_open_two_tenants() -> None:
     with pytest.raises(BadKeys):
         KeyRing.parse("long-enough", '{"long-enough": "a"}')
+
+
+def test_only_a_service_on_loopback_has_a_list_of_names_by_itself() -> None:
+    for host in ("127.0.0.1", "127.0.0.7", "localhost", "::1"):
+        names = names_of_this_machine(host, "https://Box.example/c")
+        assert {"localhost", "box.example"} < set(names)
+        assert host_is_known(names, f"[{host}]:80" if ":" in host else f"{host}:80")
+        assert not host_is_known(names, "evil.example")
+    for host in ("0.0.0.0", "::", "10.0.0.1", "box"):
+        assert names_of_this_machine(host, "") == ()
 
 
 def test_hosts_are_compared_without_case_and_with_or_without_port() -> None:

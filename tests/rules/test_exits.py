@@ -105,12 +105,16 @@ def test_other_exits_are_errors_that_say_their_code(code: int) -> None:
     verdict = judge("make all", code, printed=True)
     assert verdict.error
     assert verdict.note == f"[exit code {code}]"
+    silent = judge("make all", code, printed=False).note
+    assert "printed nothing" in silent
+    assert silent.endswith(f"\n[exit code {code}]")
 
 
 def test_other_ends_are_said_in_words() -> None:
     assert judge("anything", 0, printed=False).note == ""
-    assert timed_out(2).note == "[timed out after 2 s]"
-    assert timed_out(0.5).note == "[timed out after 0.5 s]"
-    assert killed(9).note == "[killed by SIGKILL]"
+    assert timed_out(2).note.startswith("[timed out after 2 s] ")
+    assert timed_out(0.5).note.startswith("[timed out after 0.5 s] ")
+    assert "`timeout`" in timed_out(2).note
+    assert killed(9).note.startswith("[killed by SIGKILL] ")
     assert killed(63).error
     assert "out of memory (limit 2,048 MB)" in out_of_memory(2048).note

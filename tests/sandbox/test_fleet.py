@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from cubicle.sandbox.driver import StartFailed, State
 from cubicle.sandbox.fleet import Fleet, NoSandbox
 from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.stream import Stream
 
 A, B = Chat("a"), Chat("A")
 
@@ -29,12 +31,20 @@ class Counting(MemoryDriver):
         super().__init__(folder)
         self.starts: list[tuple[str, str | None]] = []
         self.broken = ""
+        self.fault: Exception | None = None
 
     async def start(self, name: str, owner: str | None) -> None:
         self.starts.append((name, owner))
         if self.broken:
             raise StartFailed(self.broken)
+        if self.fault is not None:
+            raise self.fault
         await super().start(name, owner)
+
+    async def stop(self, name: str) -> None:
+        if self.fault is not None:
+            raise self.fault
+        await super().stop(name)
 
 
 MakeFleet = Callable[..., Fleet]
@@ -235,6 +245,60 @@ async def test_a_failed_start_says_why_and_the_next_one_tries_again(make: MakeFl
         async with fleet.lease(A) as machine:
             await machine.ping()
         assert fleet.overview()[0].reason == ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [(OSError(errno.ENOSPC, "No space left on device", "/srv/x"), "No space left"), (KeyError("secret"), "log")],
+)
+async def test_a_fault_that_nobody_foresaw_fails_one_start_and_not_the_service(
+    make: MakeFleet, fault: Exception, told: str
+) -> None:
+    async with make(pool_size=1) as fleet:
+        await fleet.pool.filled()
+        async with fleet.lease(A) as machine:
+            await say(machine, "true")
+        driver_of(fleet).fault = fault  # the pool, which fills up again, meets it as well
+        with pytest.raises(StartFailed, match=told) as failure:
+            async with fleet.lease(B):
+                pass
+        assert not {"/srv/x", "secret"} & set(str(failure.value).replace("'", " ").split())
+        async with fleet.lease(A) as machine:
+            assert await say(machine, "echo on") == "on\n"
+        driver_of(fleet).fault = None
+        async with fleet.lease(B) as machine:
+            assert await say(machine, "echo on") == "on\n"
+
+
+async def test_one_sandbox_that_cannot_be_stopped_does_not_end_the_sweeping(make: MakeFleet) -> None:
+    async with make(idle_after=0.3) as fleet:
+        async with fleet.lease(A):
+            driver_of(fleet).fault = OSError(errno.EIO, "Input/output error")
+        await asyncio.sleep(0.6)
+        driver_of(fleet).fault = None
+        await until(lambda: fleet.overview()[0].state is State.STOPPED)
+
+
+async def test_a_fault_of_what_attends_a_machine_stays_with_it(make: MakeFleet) -> None:
+    @asynccontextmanager
+    async def attendant(chat: Chat, machine: Machine) -> AsyncIterator[None]:
+        raise KeyError("nobody foresaw this")
+        yield
+
+    async with make(attendants=[attendant]) as fleet, fleet.lease(A) as machine:
+        assert await say(machine, "echo on") == "on\n"
+
+
+async def test_a_fault_over_one_caller_from_the_sandbox_does_not_end_the_listening(make: MakeFleet) -> None:
+    async def served(stream: Stream) -> None:
+        if (await stream.read(1)) == b"!":
+            raise KeyError("nobody foresaw this")
+        await stream.write(b"served")
+
+    call = "exec 3<>/dev/tcp/127.0.0.1/{}; printf {} >&3; cat <&3"
+    async with make() as fleet, fleet.lease(A) as machine, machine.listen(0, served) as port:
+        assert await say(machine, call.format(port, "!")) == ""
+        assert await say(machine, call.format(port, "?")) == "served"
 
 
 async def test_a_caller_that_goes_away_does_not_spoil_the_start_for_others(make: MakeFleet) -> None:

@@ -33,7 +33,10 @@ DECISIONS: list[Row] = [
     (
         "mcp",
         "The official conformance suite passes but for fixtures",
-        ("clients/conformance::nothing_fails_but_what_needs_fixtures",),
+        (
+            "clients/conformance::nothing_fails_but_what_needs_fixtures",
+            "clients/conformance::every_expected_failure_names_a_fixture_of_the_suite",
+        ),
     ),
     ("mcp", "No state hangs on a session id", (P + "a_session_id_of_before_a_restart_is_good",)),
     (
@@ -191,7 +194,10 @@ DECISIONS: list[Row] = [
     (
         "access",
         "Unknown hosts are refused when a list is set",
-        (R + "an_unknown_host_is_refused_when_hosts_are_named",),
+        (
+            R + "an_unknown_host_is_refused_when_hosts_are_named",
+            R + "without_a_key_a_loopback_service_answers_to_this_machine_alone",
+        ),
     ),
     ("access", "WebSockets check the same, and their Origin", ("live/terminal::foreign_pages_get_no_terminal",)),
     ("access", "A tenant never sees another's chats", (R + "a_key_of_one_tenant_does_not_open_the_chats_of_another",)),
@@ -288,7 +294,10 @@ DECISIONS: list[Row] = [
     (
         "tools",
         "view_range -1 is the end; out of range says how many lines",
-        (V + "a_range_that_the_file_has_not_is_an_error_with_the_number_of_lines",),
+        (
+            V + "an_empty_file_has_no_line_to_ask_for",
+            V + "a_range_that_the_file_has_not_is_an_error_with_the_number_of_lines",
+        ),
     ),
     (
         "tools",

@@ -117,6 +117,11 @@ SPECIFICATION: list[Row] = [
     ),
     (
         "4.2",
+        "instructions are rendered fresh on each request",
+        (H + "access::the_instructions_are_rendered_fresh_for_each_initialize",),
+    ),
+    (
+        "4.2",
         "tools/list: five tools with name, description, inputSchema",
         (P + "the_five_tools_are_listed_with_the_schemas_of_the_specification",),
     ),
@@ -187,7 +192,6 @@ SPECIFICATION: list[Row] = [
         "sub_agent launches a coding agent in the sandbox",
         (
             "sub_agent/claude::tools_work_in_the_sandbox_and_progress_is_told",
-            "sub_agent/oci::the_agent_works_in_a_real_sandbox",
             "sub_agent/others::it_answers_uses_tools_fails_and_resumes",
         ),
     ),
@@ -258,6 +262,7 @@ SPECIFICATION: list[Row] = [
         (
             "live/agents::sessions_are_listed_newest_first_and_read_page_by_page",
             "live/agents::only_coding_agents_are_listed_and_killed",
+            "sub_agent/others::it_answers_uses_tools_fails_and_resumes",
         ),
     ),
     # 5. Authentication

@@ -21,8 +21,10 @@ BOUND += ("mcp_api/listening", "tools/view", "http_api/info", "clients/clients",
 BEYOND = {
     "mcp_api/protocol::notifications_are_accepted_without_an_answer",
     "mcp_api/protocol::an_unknown_method_is_not_found",
+    "mcp_api/protocol::prompts_and_completions_are_not_declared_and_empty_for_who_asks_all_the_same",
     "mcp_api/refusals::bad_parameters_of_a_method_are_an_error_of_the_protocol",
     "mcp_api/refusals::every_answer_carries_a_request_id",
+    "mcp_api/refusals::every_line_of_the_log_has_the_chat_and_the_request",
     "mcp_api/resources::a_link_that_leads_out_is_neither_listed_nor_read",
     "mcp_api/resources::resource_templates_are_none",
     "mcp_api/streaming::a_sign_of_life_sent_as_the_tool_ends_is_the_last",
@@ -34,10 +36,12 @@ BEYOND = {
     "tools/bash::nul_in_a_command_is_refused_in_words",
     "tools/files::a_path_that_is_not_absolute_is_named",
     "tools/files::a_directory_is_not_a_file",
+    "tools/files::what_stands_in_the_way_of_a_path_is_said",
     "tools/files::pointless_edits_are_refused_in_words",
     "tools/files::a_missing_file_is_said",
     "tools/view::an_empty_file_says_so",
     "tools/view::a_damaged_office_file_says_so",
+    "tools/view::a_document_without_text_says_how_to_see_it",
     "tools/view::what_cannot_be_viewed_is_said",
 }
 

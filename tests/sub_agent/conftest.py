@@ -1,9 +1,9 @@
-"""A service with the real coding agent over the memory driver, and a fake of the model's API for it to call."""
+"""A service with the real coding agents in real sandboxes, and fakes of the models' APIs for them to call."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,66 +11,95 @@ from typing import Any
 
 import pytest
 
-from cubicle.app import make_relay, make_sub_agents
+from cubicle import settings as configuration
+from cubicle.app import make_driver, make_relay, make_sub_agents
 from cubicle.chat.mcp_servers import read_servers
+from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.workplace import Workplace
-from cubicle.drivers.memory import MemoryDriver
+from cubicle.drivers.oci.images import ImageStore
 from cubicle.rules.passes import signing_key
+from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import Settings
 from tests.conftest import absent
+from tests.drivers.makers import some_base
 from tests.service import Options, Service, serve, service_of
 from tests.sub_agent.fake_api import FakeApi
 
-KEY = "sk-the-real-key-that-stays-outside"
-PROGRAMS = Path(os.environ.get("IMAGE_DIR", "/var/lib/cubicle/images")) / "agents" / "bin"
+# Random, so that what a search finds is the key and nothing else.
+KEY = f"sk-ant-{secrets.token_urlsafe(40)}"
+PROGRAMS = configuration.load().image_dir / "agents" / "bin"
 
 
 def program(name: str) -> str:
-    """Where the agent's program is, in this host and so in a sandbox of the memory driver."""
+    """The agent, as the settings name it, if it is installed."""
     if not (PROGRAMS / name).exists():
         absent(f"needs the coding agent {name}: make agents")
-    return str(PROGRAMS / name)
+    return name
 
 
-@asynccontextmanager
-async def agents_service(folder: Path, url: str, **settings: Any) -> AsyncIterator[Service]:
-    """Like the service that `app.py` builds; a second one over the same folder finds what the first left."""
-    given = {
+def image(needed: str = "usr/bin/tmux") -> str:
+    """The smallest image that holds a file."""
+    store = ImageStore(configuration.load().image_dir)
+    if (some_base(store).rootfs / needed).exists():
+        return some_base(store).digest
+    for base in sorted(store.built(), key=lambda base: base.manifest.size):
+        if (base.rootfs / needed).exists():
+            return base.digest
+    absent(f"needs a sandbox image with /{needed}: make image")
+    raise AssertionError
+
+
+def settings_of(folder: Path, url: str, **given: Any) -> Settings:
+    usual = {
         "data_dir": folder,
+        "driver": "oci",
+        "sandbox_image": given.get("sandbox_image") or image(),
+        "pool_size": 0,
         "sub_agent_cli": program("claude"),
         "anthropic_base_url": url,
         "anthropic_api_key": KEY,
-        **settings,
     }
-    read = Settings(_env_file=None, **given)  # type: ignore[call-arg]
-    servers = await asyncio.to_thread(read_servers, read.mcp_servers_file, ["http://127.0.0.1:8081"])
+    return Settings(_env_file=None, **{**usual, **given})  # type: ignore[call-arg]
+
+
+@asynccontextmanager
+async def agents_service(
+    folder: Path, url: str, *, egress: EgressDoor | None = None, tokens: PersonalTokens | None = None, **given: Any
+) -> AsyncIterator[Service]:
+    """Like the service that `app.py` builds; a second one over the same folder finds what the first left."""
+    settings = await asyncio.to_thread(settings_of, folder, url, **given)
+    servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, ["http://127.0.0.1:8081"])
     key = signing_key(b"secret of the test")
-    relay = make_relay(read, servers, key)
-    driver = MemoryDriver(folder, own_network=True)
+    relay = make_relay(settings, servers, key)
+    doors = [egress] if egress is not None else []
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(relay)
+        for door in (relay, *doors):
+            await stack.enter_async_context(door)
+        attendants = [door.attend for door in (*doors, relay)]
         fleet = await stack.enter_async_context(
-            Fleet(driver, Ledger(folder / "ledger"), pool_size=0, attendants=[relay.attend])
+            Fleet(make_driver(settings), Ledger(folder / "ledger"), pool_size=0, attendants=attendants)
         )
-        agents = make_sub_agents(read, Workplace(fleet), servers, key)
+        agents = make_sub_agents(settings, Workplace(fleet, None, tokens), servers, key)
         assert agents is not None
-        service = await stack.enter_async_context(service_of(fleet, Options(settings=given, sub_agent=agents)))
+        options = Options(settings=settings.model_dump(), sub_agent=agents)
+        service = await stack.enter_async_context(service_of(fleet, options))
         await stack.enter_async_context(agents)
         yield service
 
 
 @asynccontextmanager
-async def emptied(folder: Path) -> AsyncIterator[Path]:
+async def emptied(folder: Path, **given: Any) -> AsyncIterator[Path]:
     """A folder for a service, without sandboxes in the end."""
     try:
         yield folder
     finally:
-        driver = MemoryDriver(folder, own_network=True)
+        driver = make_driver(await asyncio.to_thread(settings_of, folder, "http://127.0.0.1:9", **given))
         await driver.open()
         for seen in await driver.running():
             await driver.delete(seen.name)
+        await driver.close()
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,15 @@ class Break:
     """The connection is gone in the middle of an answer."""
 
 
-Turn = Say | Use | Refuse | Wait | Break
+@dataclass(frozen=True)
+class Hold:
+    """The API begins its answer, and keeps the rest until the test lets go of it."""
+
+    text: str = "held"
+    tokens: int = 10
+
+
+Turn = Say | Use | Refuse | Wait | Break | Hold
 
 
 @dataclass
@@ -65,10 +73,12 @@ class FakeApi:
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
+    holding: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def reset(self) -> None:
         self.script, self.requests, self.headers = [Say("hello")], [], []
-        self.asked = asyncio.Event()
+        self.asked, self.holding, self.released = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def app(self) -> Starlette:
         return Starlette(
@@ -108,15 +118,22 @@ class FakeApi:
     def _next(self) -> Turn:
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
-    def _answer(self, turn: Say | Use | Break, body: dict[str, Any]) -> Response:
-        return StreamingResponse(_events(turn, body), media_type="text/event-stream")
+    def _answer(self, turn: Say | Use | Break | Hold, body: dict[str, Any]) -> Response:
+        events = self._held(_events(turn, body)) if isinstance(turn, Hold) else _events(turn, body)
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    async def _held(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for event in events:
+            yield event
+            self.holding.set()
+            await self.released.wait()
 
 
 def _error(status: int, kind: str, message: str) -> Response:
     return JSONResponse({"type": "error", "error": {"type": kind, "message": message}}, status)
 
 
-async def _events(turn: Say | Use | Break, body: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _events(turn: Say | Use | Break | Hold, body: dict[str, Any]) -> AsyncIterator[bytes]:
     usage = {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": []}
     message |= {"stop_reason": None, "stop_sequence": None, "usage": usage}

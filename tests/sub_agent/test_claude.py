@@ -14,7 +14,7 @@ from tests.service import Service, messages, raw_post, text
 from tests.sub_agent.conftest import KEY, agents_service, emptied
 from tests.sub_agent.fake_api import Break, FakeApi, Refuse, Say, Use, Wait
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.real]
 
 RUNNING = "pgrep -f [o]utput-format >/dev/null && echo running || echo over"
 
@@ -40,7 +40,8 @@ async def test_a_plain_answer_comes_back_with_its_figures(service: Service, api:
 
 
 async def test_tools_work_in_the_sandbox_and_progress_is_told(service: Service, api: FakeApi) -> None:
-    api.script = [bash("echo made by the agent | tee ~/made"), Say("It is made.")]
+    make = "echo made by the agent | tee ~/made; (id -u; touch /opt/agents/x) > ~/who 2>&1; true"
+    api.script = [bash(make), Say("It is made.")]
     body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
     params = {"name": "sub_agent", "arguments": {"prompt": "Make it."}, "_meta": {"progressToken": "p"}}
     sent = messages(await service.post({**body, "params": params}, chat="one"))
@@ -50,6 +51,9 @@ async def test_tools_work_in_the_sandbox_and_progress_is_told(service: Service, 
     assert text(sent[-1]["result"]).startswith("It is made.")
     assert "· 2 turns ·" in text(sent[-1]["result"])
     assert await service.bash("cat ~/made", chat="one") == "made by the agent\n"
+    who = await service.bash("cat ~/who", chat="one")
+    assert who.startswith("1000\n")
+    assert "Read-only file system" in who
 
 
 async def test_the_run_stops_at_its_most_turns_and_can_go_on(service: Service, api: FakeApi) -> None:

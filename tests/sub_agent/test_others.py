@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from cubicle.chat import agents
+from cubicle.rules.chats import Chat
+from cubicle.tools.agents.table import ADAPTERS
 from tests.service import Service, serve, text
-from tests.sub_agent.conftest import KEY, agents_service, emptied, program
+from tests.sub_agent.conftest import KEY, agents_service, emptied, image, program
 from tests.sub_agent.fake_api import FakeApi, Refuse, Say, Use
 from tests.sub_agent.fake_others import FakeGemini, FakeResponses
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.real]
 
 
 @dataclass
@@ -27,6 +31,8 @@ class Other:
     fake: type[FakeApi]
     settings: dict[str, Any]
     make: Use
+    needs: str = "usr/bin/tmux"
+    """What of the image it needs."""
 
 
 COMMAND = "echo made by it | tee ~/made"
@@ -43,6 +49,7 @@ OTHERS = [
         FakeGemini,
         {"gemini_api_key": KEY, "sub_agent_default_model": "gemini-2.5-pro"},
         Use("run_shell_command", {"command": COMMAND, "description": "x"}),
+        "usr/local/bin/node",
     ),
 ]
 
@@ -52,6 +59,7 @@ async def running(other: Other, folder: Path, **settings: Any) -> AsyncIterator[
     api = other.fake(KEY)
     async with serve(api.app()) as url, emptied(folder):
         given = {"sub_agent_cli": program(other.name), "openai_base_url": url, "gemini_base_url": url}
+        given["sandbox_image"] = await asyncio.to_thread(image, other.needs)
         async with agents_service(folder, url, **{**given, **other.settings, **settings}) as service:
             yield service, api
 
@@ -67,6 +75,17 @@ async def test_it_answers_uses_tools_fails_and_resumes(other: Other, tmp_path: P
         found = re.search(r"\[agent session (\S+) · 2 turns", text(result))
         assert found, result
 
+        async with service.fleet.lease(Chat("test")) as machine:
+            (saved,) = await agents.sessions(machine)
+            page = await agents.transcript(machine, found[1])
+        assert (saved.session_id, saved.agent, saved.turns) == (found[1], other.name, 1)
+        assert saved.model
+        said = [(part["kind"], part["text"].strip()) for entry in page.entries for part in entry["parts"]]
+        assert said[0] == ("text", "Make it.")
+        assert [kind for kind, _ in said] == ["text", "tool", "result", "text"]
+        assert said[2][1].endswith("made by it")
+        assert said[3] == ("text", "It is made.")
+
         api.script = [Say("I go on.")]
         again = {"prompt": "Go on.", "resume_session_id": found[1]}
         result = await service.call("sub_agent", again)
@@ -77,3 +96,7 @@ async def test_it_answers_uses_tools_fails_and_resumes(other: Other, tmp_path: P
         result = await service.call("sub_agent", {"prompt": "Fail."})
         assert result["isError"], result
         assert "the scripted reason" in text(result)
+
+
+def test_the_sessions_of_every_agent_are_listed() -> None:
+    assert tuple(ADAPTERS) == agents.AGENTS

@@ -15,7 +15,7 @@ import pytest
 from cubicle.app import make_relay
 from cubicle.chat.agent_purses import Purses, Spent
 from cubicle.chat.agent_relay import ADDRESS
-from cubicle.chat.mcp_servers import McpServers
+from cubicle.chat.mcp_servers import McpServer, McpServers
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, issue
@@ -25,6 +25,7 @@ from cubicle.settings import Settings
 from tests.service import serve
 from tests.sub_agent.conftest import KEY
 from tests.sub_agent.fake_api import Break, FakeApi, Refuse, Say, Wait
+from tests.sub_agent.vault import SECRET, vault
 
 CHAT = Chat("relay")
 SIGNING = b"0" * 32
@@ -49,7 +50,7 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground_of(folder: Path, **settings: Any) -> AsyncIterator[Ground]:
+async def ground_of(folder: Path, servers: tuple[McpServer, ...] = (), **settings: Any) -> AsyncIterator[Ground]:
     api = FakeApi(KEY)
     driver = MemoryDriver(folder, own_network=True)
     await driver.open()
@@ -57,10 +58,12 @@ async def ground_of(folder: Path, **settings: Any) -> AsyncIterator[Ground]:
     try:
         async with serve(api.app()) as url:
             given = {"data_dir": folder, "anthropic_base_url": url, "anthropic_api_key": KEY, **settings}
-            relay = make_relay(Settings(_env_file=None, **given), McpServers(), SIGNING)  # type: ignore[call-arg]
+            read = Settings(_env_file=None, **given)  # type: ignore[call-arg]
+            relay = make_relay(read, McpServers(servers), SIGNING)
             machine = await connect(driver, "relay")
             async with relay, relay.attend(CHAT, machine):
-                given_pass = issue(SIGNING, CHAT, Pass("agent-0", int(time.time()) + 60))
+                names = tuple(server.name for server in servers)
+                given_pass = issue(SIGNING, CHAT, Pass("agent-0", int(time.time()) + 60, names))
                 yield Ground(machine, api, relay._purses, f"-H 'x-api-key: {given_pass}'")
             machine.close()
     finally:
@@ -153,3 +156,24 @@ async def test_garbage_is_refused_and_takes_nobody_along(ground: Ground) -> None
     long = f"head -c 70000000 /dev/zero | curl -sS -o /dev/null -w '%{{http_code}}' {ground.headers} --data-binary @- "
     assert await ground.shell(f"{long} -H 'Expect:' {MESSAGES} 2>&1 | tail -c 3") in ("400", "55)", "ipe", "eer")
     assert (await ground.ask()).endswith("\n200")
+
+
+async def test_posts_to_an_sse_server_go_only_where_an_open_stream_said(tmp_path: Path) -> None:
+    async with vault("sse") as url:
+        server = McpServer("vault", url, (("Authorization", f"Bearer {SECRET}"),), sse=True)
+        async with ground_of(tmp_path, (server,)) as ground:
+            post = f"curl -sS -o /dev/null -w '%{{http_code}} ' {ground.headers} -H 'content-type: application/json'"
+            ping = """ -d '{"jsonrpc": "2.0", "id": 1, "method": "ping"}' """
+            at = f"{ADDRESS}/mcp/vault"
+            said = await ground.shell(f"""
+                {post} {ping} {at}; {post} {ping} {at}/guess; {post} {ping} {at}/messages/
+                curl -sSN {ground.headers} {at} > stream & until grep -q data: stream; do sleep 0.1; done
+                place=$(sed -n 's/^data: //p' stream | head -n 1)
+                {post} {ping} {ADDRESS}$place; kill %1; wait; sleep 0.5; {post} {ping} {ADDRESS}$place
+                echo; cat stream
+            """)
+    codes, stream = said.split("\n", 1)
+    assert codes.split() == ["405", "405", "405", "202", "405"], said
+    assert "data: /mcp/vault/" in stream
+    assert "/messages" not in stream
+    assert SECRET not in stream

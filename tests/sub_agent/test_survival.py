@@ -13,12 +13,12 @@ import pytest
 from cubicle.chat import agents
 from cubicle.rules.chats import Chat
 from tests.service import Service, raw_post, text
-from tests.sub_agent.conftest import KEY, emptied, program
+from tests.sub_agent.conftest import KEY, emptied, image, program
 from tests.sub_agent.fake_api import FakeApi, Say
 from tests.sub_agent.test_claude import bash, until
 from tests.survival.process import ServiceProcess
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.real]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.real]
 
 GATE = bash("until test -e ~/go; do read -t 0.2 < <(:) || true; done; echo went on")
 
@@ -63,6 +63,10 @@ async def test_a_person_sees_the_run_in_the_terminal(service: Service, api: Fake
     screen = await service.bash(shown, chat="away")
     assert "Be seen." in screen
     assert "Let me do that." in screen
+    assert '{"' not in screen
+    # Nobody was at the terminal: whoever opens it now finds the agent.
+    active = await service.bash("tmux display -p -t main '#{window_name} #{status}'", chat="away")
+    assert re.fullmatch(r"agent-[0-9a-f]{12} on\n", active)
     await service.bash("tmux kill-server; touch ~/go2", chat="away")
     assert text(await run).startswith("The end.")
 
@@ -71,7 +75,8 @@ async def test_a_killed_service_finds_the_run_again(tmp_path: Path, api: FakeApi
     api.script = [GATE, Say("Finished without the service."), Say("Both are told.")]
     data = tmp_path / "data"
     data.mkdir()
-    environment = {"DRIVER": "memory", "POOL_SIZE": "0", "SUB_AGENT_CLI": program("claude")}
+    environment = {"DRIVER": "oci", "SANDBOX_IMAGE": await asyncio.to_thread(image), "POOL_SIZE": "0"}
+    environment |= {"SUB_AGENT_CLI": program("claude")}
     environment |= {"ANTHROPIC_BASE_URL": api_url, "ANTHROPIC_API_KEY": KEY, "MCP_API_KEY": ""}
     async with emptied(data):
         service = ServiceProcess(data, **environment)
@@ -90,9 +95,23 @@ async def test_a_killed_service_finds_the_run_again(tmp_path: Path, api: FakeApi
             answer = await service.client.post("/mcp", json=resume, headers=headers)
             assert "Finished without the service." in answer.text
             assert "Both are told." in answer.text
+            await resumed_by_a_person(service, session)
         finally:
             service.kill()
             await service.client.aclose()
+
+
+async def resumed_by_a_person(service: ServiceProcess, session: str) -> None:
+    """The button of the page: the session opens in the terminal, and another's does not."""
+    base = "/terminal/one/sessions"
+    assert (await service.client.post(f"{base}/no-such-session/resume")).status_code == 404
+    answer = await service.client.post(f"{base}/{session}/resume")
+    assert answer.json() == {"resumed": True, "session_id": session}
+    shown = "tmux capture-pane -p -t main | grep 'bypass permissions on' && tmux capture-pane -p -t main"
+    async with asyncio.timeout(90):
+        while (said := await service.bash("one", f"({shown}) || exit 3"))[0]:
+            await asyncio.sleep(0.5)
+    assert "Both are told." in said[1]
 
 
 async def test_a_person_can_take_the_session_over(service: Service, api: FakeApi) -> None:
@@ -106,9 +125,9 @@ async def test_a_person_can_take_the_session_over(service: Service, api: FakeApi
     result = await run
     assert result["isError"]
     assert "[the agent was ended by signal 15]" in text(result)
-    await until(service, f"tmux capture-pane -p -t {window} | grep 'Press Enter to go on'", "taken")
-    await service.bash(f"tmux send-keys -t {window} Enter", chat="taken")
-    await until(service, "pgrep -f -- '[d]angerously-skip-permissions --resume'", "taken")
+    # No question of a first start is in the way: what was said stands there, and a line to type in.
+    await until(service, f"tmux capture-pane -p -t {window} | grep 'bypass permissions on'", "taken")
+    assert "Be taken over." in await service.bash(f"tmux capture-pane -p -t {window}", chat="taken")
 
 
 async def test_sessions_and_processes_of_agents_are_listed_and_one_can_be_killed(

@@ -11,6 +11,7 @@ from cubicle import settings
 from cubicle.app import make_driver
 from cubicle.drivers.oci.images import ImageStore
 from tests.drivers.makers import some_base
+from tests.emptying import empty
 from tests.survival.process import ServiceProcess
 
 
@@ -26,16 +27,22 @@ def after(tmp_path: Path, image: str) -> settings.Settings:
 
 
 @pytest.fixture
-async def service(tmp_path: Path, image: str, after: settings.Settings) -> AsyncIterator[ServiceProcess]:
-    options = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
-    options |= {"SANDBOX_DISK_MB": "200", "SANDBOX_PIDS": "128"}
-    service = ServiceProcess(tmp_path / "data", **options)
-    await service.start()
-    yield service
-    service.kill()
-    await service.client.aclose()
-    driver = make_driver(after)
-    await driver.open()
-    for seen in await driver.running():
-        await driver.delete(seen.name)
-    await driver.close()
+def options() -> dict[str, str]:
+    """Settings of the service that a file of tests wants otherwise."""
+    return {}
+
+
+@pytest.fixture
+async def service(
+    tmp_path: Path, image: str, after: settings.Settings, options: dict[str, str]
+) -> AsyncIterator[ServiceProcess]:
+    usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
+    usual |= {"SANDBOX_DISK_MB": "200", "SANDBOX_PIDS": "128"}
+    service = ServiceProcess(tmp_path / "data", **(usual | options))
+    try:
+        await service.start()
+        yield service
+    finally:
+        service.kill()
+        await service.client.aclose()
+        await empty(make_driver(after))

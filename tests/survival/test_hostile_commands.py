@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.survival.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]
+LONG = bool(os.environ.get("CUBICLE_LONG"))
 
 
 async def fine(service: ServiceProcess, chat: str = "hostile") -> None:
@@ -64,12 +66,14 @@ async def test_a_disk_filler_is_stopped_by_its_limit(service: ServiceProcess) ->
     await fine(service)
 
 
+@pytest.mark.timeout(120 if not LONG else 600)
 async def test_endless_output_costs_constant_memory(service: ServiceProcess) -> None:
-    """4 GB here; 10 GB is the same loop for longer."""
+    """4 GB here; CUBICLE_LONG=1 makes it 10, which is the same loop for longer."""
+    size, seconds = (10_000_000_000, 500) if LONG else (4_000_000_000, 110)
     await fine(service)
     before = memory_of(service.pid)
     began = time.monotonic()
-    reading = asyncio.create_task(service.bash("hostile", "head -c 4000000000 /dev/zero | tr '\\0' x", timeout=110))
+    reading = asyncio.create_task(service.bash("hostile", f"head -c {size} /dev/zero | tr '\\0' x", timeout=seconds))
     most = 0.0
     while not reading.done():
         most = max(most, memory_of(service.pid))
@@ -78,7 +82,7 @@ async def test_endless_output_costs_constant_memory(service: ServiceProcess) -> 
     assert not failed, said[-300:]
     assert len(said) < 31_000
     assert most - before < 60
-    assert time.monotonic() - began < 110
+    assert time.monotonic() - began < seconds
 
 
 async def test_output_nobody_can_read_as_text_is_shown_all_the_same(service: ServiceProcess) -> None:
@@ -87,11 +91,30 @@ async def test_output_nobody_can_read_as_text_is_shown_all_the_same(service: Ser
     assert len(said) < 31_000
 
 
-async def test_a_command_that_never_reads_and_one_that_never_stops(service: ServiceProcess) -> None:
+async def test_a_command_that_ignores_every_signal_ends_with_its_time_limit(service: ServiceProcess) -> None:
     failed, said = await service.bash("hostile", "trap '' TERM INT HUP; echo here; while :; do :; done", timeout=1)
     assert failed
     assert "here" in said
     assert "[timed out after 1 s]" in said
+    await fine(service)
+
+
+async def test_daemons_of_a_command_end_with_its_time_limit(service: ServiceProcess) -> None:
+    daemons = "setsid sleep 1001 & (setsid env -i sleep 1002 &) & nohup sleep 1003 >/dev/null 2>&1 & sleep 1004"
+    failed, said = await service.bash("hostile", daemons, timeout=1)
+    assert failed
+    assert "[timed out after 1 s]" in said
+    assert await service.bash("hostile", "pgrep -cfx 'sleep 100[1-4]'; true") == (False, "0\n")
+
+
+async def test_a_command_that_closes_its_pipes_and_goes_on_is_waited_for(service: ServiceProcess) -> None:
+    failed, said = await service.bash("hostile", "echo here; exec >&- 2>&- <&-; sleep 2; touch ~/went-on")
+    assert (failed, said) == (False, "here\n")
+    assert await service.bash("hostile", "ls ~/went-on") == (False, "/home/assistant/went-on\n")
+
+
+async def test_a_command_that_never_reads_its_input_holds_nobody_up(service: ServiceProcess) -> None:
+    assert await service.bash("hostile", "yes | sleep 1; cat; echo done") == (False, "done\n")
     await fine(service)
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 
 import httpx
 import pytest
 
+from cubicle.app import make_driver
+from cubicle.drivers.oci.driver import RUN_DIR, instance_of
+from cubicle.settings import Settings
+from tests import remains
+from tests.emptying import empty
 from tests.survival.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]
@@ -16,18 +22,23 @@ pytestmark = [pytest.mark.oci, pytest.mark.serial]
 CHATS = [f"chat-{i}" for i in range(20)]
 
 
-async def test_twenty_sandboxes_outlive_a_killed_service(service: ServiceProcess, tmp_path: Path) -> None:
-    """All are adopted with what ran in them, no file is lost, and nothing is left over."""
+@pytest.mark.timeout(300)
+async def test_twenty_sandboxes_outlive_a_killed_service(
+    service: ServiceProcess, tmp_path: Path, after: Settings
+) -> None:
+    """All are adopted with what ran in them, no file is lost, and nothing is orphaned."""
     prepare = "echo kept-$0 > ~/kept; setsid sh -c 'while :; do date +%s%N > ~/beat; sleep 0.1; done' >/dev/null 2>&1 &"
     for chat in CHATS:
         assert await service.bash(chat, prepare) == (False, "(no output)")
-    running = [asyncio.create_task(service.bash(chat, "sleep 77; echo slept", timeout=80)) for chat in CHATS]
+    running = [asyncio.create_task(service.bash(chat, "sleep 277; echo slept", timeout=280)) for chat in CHATS]
     await asyncio.sleep(0.7)
-    mounts_before = mounts(tmp_path)
+    stage = RUN_DIR / instance_of(tmp_path / "data")
+    mounts, first = remains.mounts(stage), first_processes(tmp_path)
+    assert len(first) >= len(CHATS)
+    assert len(mounts) == 2 * len(first)
     service.kill()
     for result in await asyncio.gather(*running, return_exceptions=True):
         assert isinstance(result, httpx.TransportError)
-    assert mounts(tmp_path) == mounts_before
     await service.start()
     for chat in CHATS:
         failed, said = await service.bash(
@@ -35,9 +46,29 @@ async def test_twenty_sandboxes_outlive_a_killed_service(service: ServiceProcess
             "cat ~/kept; rm ~/beat; for i in $(seq 100); do test -s ~/beat && echo beats && break; sleep 0.1; done",
         )
         assert (failed, said.split()) == (False, ["kept-/bin/bash", "beats"])
-        assert await service.bash(chat, "pgrep -cfx 'sleep 77'") == (False, "1\n")  # its caller was lost, not it
-    sandboxes = list((tmp_path / "data" / "sandboxes").iterdir())
-    assert len(sandboxes) == len(CHATS) + 1  # and one blank
+        assert await service.bash(chat, "pgrep -cfx 'sleep 277'") == (False, "1\n")  # its caller was lost, not it
+    assert len(first_processes(tmp_path)) == len(CHATS) + 1  # and one blank
+    assert first <= first_processes(tmp_path)  # adopted, not started anew
+    assert remains.mounts(stage) == mounts
+    strays = [line for line in remains.processes(str(tmp_path)) if not line.startswith(f"{service.pid}:")]
+    assert strays == []
+    service.stop()
+    await empty(make_driver(after))
+    assert await gone(tmp_path) == []
+
+
+async def gone(folder: Path) -> list[str]:
+    """What is left of it on the host after a while."""
+    for _ in range(150):
+        if not (left := remains.of_run(folder)):
+            break
+        await asyncio.sleep(0.2)
+    return left
+
+
+def first_processes(folder: Path) -> set[int]:
+    """Of all sandboxes that are up."""
+    return {json.loads(run.read_text())["process"]["pid"] for run in folder.glob("data/sandboxes/*/run.json")}
 
 
 async def test_a_killed_sandbox_is_started_anew_with_its_files(service: ServiceProcess) -> None:
@@ -60,7 +91,3 @@ def namespace_of(pid: str) -> str:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
         return ""
-
-
-def mounts(folder: Path) -> list[str]:
-    return sorted(line for line in Path("/proc/mounts").read_text().splitlines() if str(folder) in line)

@@ -49,7 +49,7 @@ async def test_a_link_does_not_lead_out(service: Service) -> None:
             service, tool, path="/home/assistant/etc-link/hostname", content="x", old_str="a", new_str="b"
         )
         assert failed
-        assert "outside" in said
+        assert "(which leads to /etc/hostname) is outside" in said
 
 
 async def test_skills_and_uploads_can_be_seen_but_not_written(service: Service) -> None:
@@ -58,6 +58,7 @@ async def test_skills_and_uploads_can_be_seen_but_not_written(service: Service) 
     assert "outside" in said
     said, failed = await ask(service, "create_file", path="/mnt/user-data/uploads/x", content="x")
     assert failed
+    assert "/mnt/user-data/outputs" in said
     assert (await ask(service, "view", path="/mnt/skills"))[1] is False
 
 
@@ -66,6 +67,23 @@ async def test_a_path_that_is_not_absolute_is_named(service: Service, path: str)
     said, failed = await ask(service, "create_file", path=path, content="x")
     assert failed
     assert "`path`" in said
+
+
+@pytest.mark.parametrize(
+    ("tool", "path", "words"),
+    [
+        ("create_file", "/tmp/plain/x", "A part of /tmp/plain/x is a file"),
+        ("create_file", "/tmp/closed/x", "no permission for /tmp/closed/x"),
+        ("view", "/tmp/closed", "no permission for /tmp/closed"),
+        ("view", "/tmp/closed/x", "no permission for /tmp/closed/x"),
+        ("view", "/tmp/plain/x", "A part of /tmp/plain/x is a file"),
+    ],
+)
+async def test_what_stands_in_the_way_of_a_path_is_said(service: Service, tool: str, path: str, words: str) -> None:
+    await service.bash("mkdir -p -m 0 /tmp/closed; echo > /tmp/plain")
+    said, failed = await ask(service, tool, path=path, content="x")
+    assert failed
+    assert words in said
 
 
 async def test_a_directory_is_not_a_file(service: Service) -> None:

@@ -68,6 +68,15 @@ async def test_a_range_that_the_file_has_not_is_an_error_with_the_number_of_line
 async def test_an_empty_file_says_so(service: Service) -> None:
     await put(service, "/tmp/empty", b"")
     assert await view(service, "/tmp/empty") == ("(the file is empty)", False)
+    assert await view(service, "/tmp/empty", 1, -1) == ("(the file is empty)", False)
+
+
+@pytest.mark.parametrize("lines", [(1, 1), (1, 9), (2, -1), (5, 9)])
+async def test_an_empty_file_has_no_line_to_ask_for(service: Service, lines: tuple[int, int]) -> None:
+    await put(service, "/tmp/empty", b"")
+    said, failed = await view(service, "/tmp/empty", *lines)
+    assert failed
+    assert "the file has 0 lines" in said
 
 
 async def test_a_long_file_is_capped_and_its_end_numbered(service: Service) -> None:
@@ -196,6 +205,15 @@ async def test_office_files_come_as_their_text(service: Service, name: str, cont
     assert (await view(service, f"/tmp/{name}", 2, 2))[0] == f"     2\t{lines[1]}"
 
 
+async def test_a_document_without_text_says_how_to_see_it(service: Service) -> None:
+    blank = archive(word__document=f'<w:document xmlns:w="{WORD}"><w:body><w:p/></w:body></w:document>')
+    await put(service, "/tmp/blank.docx", blank)
+    said, failed = await view(service, "/tmp/blank.docx")
+    assert failed
+    assert "/tmp/blank.docx holds no text" in said
+    assert "pdftoppm" in said
+
+
 async def test_a_damaged_office_file_says_so(service: Service) -> None:
     await put(service, "/tmp/bad.docx", DOCX[:100])
     said, failed = await view(service, "/tmp/bad.docx")
@@ -231,7 +249,7 @@ async def test_a_pdf_comes_as_its_text_or_says_what_is_missing(service: Service)
         assert "no tool to extract text" in said
 
 
-@pytest.mark.parametrize(("path", "words"), [("/tmp/nothing", "does not exist"), ("/tmp/pipe", "not a regular file")])
+@pytest.mark.parametrize(("path", "words"), [("/tmp/nothing", "does not exist"), ("/tmp/pipe", "pipe or socket")])
 async def test_what_cannot_be_viewed_is_said(service: Service, path: str, words: str) -> None:
     await service.bash("test -p /tmp/pipe || mkfifo /tmp/pipe")
     said, failed = await view(service, path)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 from urllib.parse import parse_qsl, urlencode
@@ -20,8 +21,9 @@ import httpx
 
 from cubicle.chat.agent_apis import Api
 from cubicle.chat.agent_purses import OutOfBudget, Purses
+from cubicle.chat.agent_sse import BadEndpoint, Endpoint
 from cubicle.chat.agent_wire import BadRequest, Wire
-from cubicle.chat.mcp_servers import McpServers
+from cubicle.chat.mcp_servers import McpServer, McpServers
 from cubicle.rules.callers import Headers, RawHeaders
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, check
@@ -65,6 +67,8 @@ class Relay:
         self._servers = servers
         self._purses = purses
         self._key = signing_key
+        self._posts: dict[tuple[Chat, str, str], str] = {}
+        """Where the open event streams of MCP servers want posts, by chat, server and a name of ours."""
         self._web = httpx.AsyncClient(
             timeout=_TIMEOUT, follow_redirects=False, limits=httpx.Limits(max_connections=256)
         )
@@ -125,18 +129,45 @@ class Relay:
         _, first, *rest = path.split("/", 2) if path.startswith("/") else ("", "", "")
         inner, method = "/" + "".join(rest), request.method.decode()
         if first == "mcp":
-            await self._forward_mcp(wire, given, inner.strip("/"), method, sent)
+            await self._forward_mcp(chat, wire, given, inner.strip("/"), method, sent)
         elif (api := self._apis.get(first)) is not None and api.allows(method, inner):
             await self._forward_call(chat, wire, api, inner, query, method, sent)
         else:
             await wire.refuse(404, "not_found_error", "Agents may not make this call.")
 
-    async def _forward_mcp(self, wire: Wire, given: Pass, name: str, method: str, sent: Sent) -> None:
+    async def _forward_mcp(self, chat: Chat, wire: Wire, given: Pass, path: str, method: str, sent: Sent) -> None:
+        name, _, post = path.partition("/")
         server = self._servers.find(name) if name in given.servers else None
-        if server is None or not server.url or method not in ("GET", "POST", "DELETE"):
+        if server is None or not server.url or (post and not server.sse):
             await wire.refuse(404, "not_found_error", "This agent was not given an MCP server of this name.")
-            return
-        await self._exchange(wire, method, server.url, [*sent, *server.headers], None)
+        elif server.sse:
+            await self._forward_sse(chat, wire, server, post, method, sent)
+        elif method not in ("GET", "POST", "DELETE"):
+            await wire.refuse(405, "invalid_request_error", "MCP knows GET, POST and DELETE.")
+        else:
+            await self._exchange(wire, method, server.url, [*sent, *server.headers], None)
+
+    async def _forward_sse(self, chat: Chat, wire: Wire, server: McpServer, post: str, method: str, sent: Sent) -> None:
+        """A stream of events, or a post to where an open one said; nowhere else."""
+        headers = [*sent, *server.headers]
+        if method == "POST" and (url := self._posts.get((chat, server.name, post))):
+            await self._exchange(wire, method, url, headers, None)
+        elif method == "GET" and not post:
+            key = (chat, server.name, secrets.token_urlsafe(16))
+            endpoint = Endpoint(server.url, f"/mcp/{server.name}/{key[2]}")
+
+            def passed(chunk: bytes) -> bytes:
+                through = endpoint.pass_on(chunk)
+                if endpoint.url:
+                    self._posts[key] = endpoint.url
+                return through
+
+            try:
+                await self._exchange(wire, method, server.url, headers, None, passed)
+            finally:
+                self._posts.pop(key, None)
+        else:
+            await wire.refuse(405, "invalid_request_error", "This MCP server is of the type sse: GET its stream first.")
 
     async def _forward_call(
         self, chat: Chat, wire: Wire, api: Api, path: str, query: str, method: str, sent: Sent
@@ -164,6 +195,7 @@ class Relay:
         url: str,
         headers: Sent,
         bill: Bill | None,
+        passed: Callable[[bytes], bytes] = bytes,
     ) -> None:
         """Send the request on and the answer back, both as they come; stop when either side is gone."""
         headers = [*headers, ("accept-encoding", "identity")]
@@ -175,8 +207,8 @@ class Relay:
                 async with self._web.stream(method, url, headers=headers, content=body) as answer:
                     async for _ in body:
                         pass  # answered before all of it was asked
-                    await self._pass_on(wire, answer, bill)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                    await self._pass_on(wire, answer, bill, passed)
+            except (httpx.HTTPError, httpx.InvalidURL, BadEndpoint) as error:
                 log.warning("an agent's call failed: %s", type(error).__name__)
                 if not wire.fresh:
                     wire.heard.clear()  # the answer breaks off here, and so must the connection
@@ -188,7 +220,9 @@ class Relay:
         if failure is not None:
             raise failure
 
-    async def _pass_on(self, wire: Wire, answer: httpx.Response, bill: Bill | None) -> None:
+    async def _pass_on(
+        self, wire: Wire, answer: httpx.Response, bill: Bill | None, passed: Callable[[bytes], bytes]
+    ) -> None:
         if bill is not None and answer.status_code in (401, 403):
             # The answer may quote the key.
             api = bill.api
@@ -202,8 +236,8 @@ class Relay:
         async for chunk in answer.aiter_bytes():
             if bill is not None:
                 bill.meter.feed(chunk)
-            if chunk:
-                await wire.data(chunk)
+            if through := passed(chunk):
+                await wire.data(through)
         if bill is not None:
             bill.meter.whole = True
             bill.settle()  # before the agent can ask for more

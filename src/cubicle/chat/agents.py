@@ -15,9 +15,9 @@ from typing import Any
 
 from cubicle.chat.inside import program
 from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.machine import HOME, Machine
 
-SESSIONS = "/home/assistant/.claude/projects"
+AGENTS = ("claude", "codex", "opencode", "gemini")
 _SESSIONS_PROGRAM = program("agent_sessions")
 _PROCESSES_PROGRAM = program("agent_processes")
 _MOST_SESSIONS = 200
@@ -26,7 +26,7 @@ _MOST_PROCESSES = 200
 _MOST_OUTPUT = 8 * 1024**2
 _LIMIT = 20.0
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-_KINDS = frozenset({"text", "thinking", "tool", "result"})
+_KINDS = ("text", "thinking", "tool", "result")  # a tuple: what is looked for may be of a kind that no set takes
 
 
 class NoSuchProcess(SandboxError):
@@ -42,6 +42,8 @@ class AgentSession:
     """One saved session, in short."""
 
     session_id: str
+    agent: str
+    """Whose it is: only the same program can resume it."""
     started_at: str
     updated_at: str
     model: str
@@ -83,25 +85,31 @@ class Transcript:
 
 async def sessions(machine: Machine) -> list[AgentSession]:
     """The saved sessions, newest first."""
-    lines = await _lines(machine, _SESSIONS_PROGRAM, "list", SESSIONS, str(_MOST_SESSIONS))
-    found = [session for session in map(_session, lines) if session is not None][:_MOST_SESSIONS]
-    return sorted(found, key=lambda session: session.updated_at, reverse=True)
+    lines = await _lines(machine, _SESSIONS_PROGRAM, "list", HOME, str(_MOST_SESSIONS))
+    found = [session for session in map(_session, lines) if session is not None]
+    return sorted(found, key=lambda session: session.updated_at, reverse=True)[:_MOST_SESSIONS]
+
+
+async def saved(machine: Machine, session_id: str) -> AgentSession:
+    """One session. Raises NoSuchSession."""
+    if _SESSION_ID.fullmatch(session_id):
+        for found in await sessions(machine):
+            if found.session_id == session_id:
+                return found
+    raise NoSuchSession("There is no saved session of this id.")
 
 
 async def transcript(machine: Machine, session_id: str, after: int = 0) -> Transcript:
-    """What was said in one session, from a position on."""
-    found = None
-    if _SESSION_ID.fullmatch(session_id):
-        found = next((one for one in await sessions(machine) if one.session_id == session_id), None)
-    if found is None:
-        raise NoSuchSession("There is no saved session of this id.")
+    """What was said in one session, from a position on. Raises NoSuchSession."""
+    found = await saved(machine, session_id)
     entries: list[dict[str, Any]] = []
     following: int | None = None
-    for line in await _lines(machine, _SESSIONS_PROGRAM, "page", found.path, str(after), str(_MOST_ENTRIES)):
+    page = ("page", found.agent, found.path, session_id, str(after), str(_MOST_ENTRIES))
+    for line in await _lines(machine, _SESSIONS_PROGRAM, *page):
         if "parts" in line and len(entries) < _MOST_ENTRIES:
             entries.append(_entry(line))
         elif isinstance(line.get("next"), int):
-            following = max(0, line["next"])
+            following = min(max(0, line["next"]), 2**50)
     return Transcript(session_id, entries, following)
 
 
@@ -137,16 +145,15 @@ def _objects(output: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _session(line: dict[str, Any]) -> AgentSession | None:
-    name, path = line.get("session_id"), line.get("path")
-    if not isinstance(name, str) or not _SESSION_ID.fullmatch(name) or not isinstance(path, str):
+    name, agent, path = line.get("session_id"), line.get("agent"), line.get("path")
+    if not isinstance(name, str) or not _SESSION_ID.fullmatch(name) or agent not in AGENTS or not isinstance(path, str):
         return None
     modified = _instant(line.get("modified"))
     started, updated = _stamp(line.get("started_at")) or modified, _stamp(line.get("updated_at")) or modified
     turns = line.get("turns")
     title = " ".join(_text(line.get("title"), 200).split())
-    return AgentSession(
-        name, started, updated, _text(line.get("model"), 100), turns if isinstance(turns, int) else 0, title, path
-    )
+    turns = turns if isinstance(turns, int) else 0
+    return AgentSession(name, agent, started, updated, _text(line.get("model"), 100), turns, title, path)
 
 
 def _process(line: dict[str, Any]) -> AgentProcess | None:

@@ -28,6 +28,8 @@ class McpServer:
     name: str
     url: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    sse: bool = False
+    """Speaks the older transport: a stream of events and posts, each at an address of its own."""
     command: tuple[str, ...] = ()
 
 
@@ -80,9 +82,9 @@ def _server(name: str, fields: Any) -> McpServer:
     url, kind = fields.get("url") or fields.get("httpUrl"), fields.get("type", "")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise BadSettings(f"MCP_SERVERS_FILE: {name} needs a `url` that starts with https:// or http://.")
-    if kind not in _HTTP_KINDS:
-        raise BadSettings(f"MCP_SERVERS_FILE: {name} has the type {kind!r}; only http can be relayed.")
-    return McpServer(name, url, _headers(name, fields.get("headers", {})))
+    if kind not in (*_HTTP_KINDS, "sse"):
+        raise BadSettings(f"MCP_SERVERS_FILE: {name} has the type {kind!r}; only http and sse can be relayed.")
+    return McpServer(name, url, _headers(name, fields.get("headers", {})), sse=kind == "sse")
 
 
 def _local(name: str, fields: Mapping[str, Any]) -> McpServer:

@@ -29,7 +29,7 @@ _templates = Environment(
 
 
 class Prompt:
-    """Renders the prompt. Within a minute, the same chat and e-mail get the same text."""
+    """Renders the prompt."""
 
     def __init__(
         self,
@@ -49,19 +49,20 @@ class Prompt:
         self._template: Template | None = None
 
     async def text(self, chat: Chat, email: str | None = None, name: str | None = None) -> str:
-        """The prompt for this chat and user; the name only adorns it, and does not make a second text."""
+        """The prompt for this chat and user, the same within a minute; the name only adorns it."""
         key = (chat, (email or "").strip().lower())
         made_at, text = self._kept.get(key, (float("-inf"), ""))
         if self._clock() - made_at < FRESH_SECONDS:
             return text
-        text = await self._render(chat, email, name)
+        text = await self.rendered(chat, email, name)
         self._kept[key] = (self._clock(), text)
         self._kept.move_to_end(key)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
         return text
 
-    async def _render(self, chat: Chat, email: str | None, name: str | None) -> str:
+    async def rendered(self, chat: Chat, email: str | None = None, name: str | None = None) -> str:
+        """The same as it is right now, nothing of it kept."""
         shelf = await self._library.of(email, chat.tenant)
         listed = [
             {"location": s.location, "description": one_line(s.description, MAX_SHOWN_DESCRIPTION)}

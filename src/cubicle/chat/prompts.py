@@ -8,8 +8,9 @@ from typing import Any
 
 from cubicle.rules.viewing import number, short
 
-_DIALOGS = frozenset({"alert", "confirm", "prompt", "beforeunload"})
-_PICKERS = frozenset({"date", "time", "datetime-local", "month", "week", "color"})
+# In tuples, not sets: what is looked for may be of a kind that no set takes.
+_DIALOGS = ("alert", "confirm", "prompt", "beforeunload")
+_PICKERS = ("date", "time", "datetime-local", "month", "week", "color")
 _MOST_OPEN = 32
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
@@ -12,6 +13,8 @@ from cubicle.chat.screen import Screen
 from cubicle.chat.viewer import Viewer
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.machine import Machine
+
+log = logging.getLogger(__name__)
 
 
 class Screens:
@@ -36,7 +39,7 @@ class Screens:
         screen = self._screens.get(chat.digest)
         if screen is None or screen.left.is_set():
             screen = self._screens[chat.digest] = Screen(machine)
-            self._group.create_task(screen.run(), name=f"screen {chat.digest}")
+            self._group.create_task(_run(screen, chat), name=f"screen {chat.digest}")
         screen.interest += 1
         try:
             await asyncio.shield(screen.ready)
@@ -59,3 +62,11 @@ class Screens:
         screen = self._screens.get(chat.digest)
         holder = screen.driving.holder if screen else None
         return holder.name if holder else None
+
+
+async def _run(screen: Screen, chat: Chat) -> None:
+    """What a browser says is the sandbox's word: whatever it brings about ends this screen, not the others."""
+    try:
+        await screen.run()
+    except Exception:
+        log.exception("a live view failed", extra={"chat": chat.id})

@@ -136,5 +136,5 @@ def _table(found: Sequence[Check]) -> Table:
         table.add_column(heading, overflow="fold")
     for check in found:
         state = f"[{_COLOURS[check.verdict]}]{check.verdict.value}[/]"
-        table.add_row(check.name, state, check.found, check.mend)
+        table.add_row(check.name, state, escape(check.found), escape(check.mend))
     return table

@@ -24,6 +24,9 @@ def exits(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except (BadSettings, SandboxError) as error:
             raise click.ClickException(str(error)) from None
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise click.ClickException(f"{where}{error.strerror or error}.") from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(130) from None
 

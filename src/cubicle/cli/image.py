@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import click
 from rich.console import Console
@@ -34,8 +35,8 @@ def build(variant: str | None) -> None:
     begin = time.monotonic()
     with _spoken_errors():
         name = variant or settings.load().sandbox_image
-        with console.status(f"{name}: starting") as status:
-            base = _built(_store(), name, Steps(name, status))
+        with console.status(f"{name}: starting") as status, Steps(name, status) as steps:
+            base = _built(_store(), name, steps)
     took = time.monotonic() - begin
     said = f"built in {took:.0f} s" if took > 2 else "is built"
     console.print(f"[bold]{name}[/bold] {said}: {base.digest[:12]}, {_size(base.manifest.size)}")
@@ -87,13 +88,26 @@ def export_(name: str, output: Path | None) -> None:
 
 
 class Steps:
-    """Shows a build: a line for each step that is done, with its time, and a spinner for the present one."""
+    """Shows a build: a line for each step that is done, with its time, and a spinner for the present one.
 
-    def __init__(self, title: str, status: Status) -> None:
+    In a log file nothing spins: there the present step is told when it begins, and again while it lasts.
+    """
+
+    def __init__(self, title: str, status: Status, every: float = 10.0) -> None:
         self.title = title
         self.status = status
         self.present = ""
         self.begin = time.monotonic()
+        self._every = every
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        if not console.is_terminal:
+            threading.Thread(target=self._remind, name="progress", daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
 
     def __call__(self, step: str) -> None:
         if step == self.present:
@@ -103,6 +117,12 @@ class Steps:
             console.print(f"  {now - self.begin:6.1f} s  {self.present}")
         self.present, self.begin = step, now
         self.status.update(f"{self.title}: {step}")
+        if not console.is_terminal:
+            console.print(f"            {step} …")
+
+    def _remind(self) -> None:
+        while not self._over.wait(self._every):
+            console.print(f"  {time.monotonic() - self.begin:6.0f} s  {self.present or 'starting'} …")
 
 
 def _built(store: ImageStore, name: str, steps: Steps) -> Base:

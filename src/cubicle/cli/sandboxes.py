@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import os
 import shutil
 import signal
 import sys
 import termios
+import threading
 import time
 import tty
 from collections.abc import AsyncIterator
@@ -15,13 +18,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from cubicle.app import make_driver, make_ledger
 from cubicle.cli.failures import exits
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
-from cubicle.sandbox.driver import Driver, NotRunning, Seen, State
+from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
 from cubicle.sandbox.ledger import Record
 from cubicle.sandbox.machine import Machine, Process
 from cubicle.sandbox.pool import connect
@@ -72,35 +78,65 @@ def ps() -> None:
 
     async def show() -> None:
         async with _host(load()) as host:
-            table = Table(box=None, header_style="bold", pad_edge=False)
-            for column in ("CHAT", "TENANT", "STATE", "IDLE", "MEMORY", "PROCESSES", "IMAGE", "SANDBOX"):
-                table.add_column(column, justify="right" if column in ("IDLE", "MEMORY", "PROCESSES") else "left")
-            for seen in sorted(host.seen, key=lambda s: (s.owner is None, s.name)):
-                record = host.records.get(seen.owner or "")
-                memory, processes = await _usage(host.driver, seen)
-                table.add_row(
-                    record.chat.id if record else ("(pool)" if seen.owner is None else "?"),
-                    record.chat.tenant if record else "",
-                    f"[{_COLOURS[seen.state]}]{seen.state.value}[/]" + (f" {seen.reason}" if seen.reason else ""),
-                    _span(time.time() - record.last_used) if record else "",
-                    memory,
-                    processes,
-                    seen.image[:12],
-                    seen.name,
-                )
-            Console().print(table if host.seen else "No sandboxes.")
+            rows = [await _row(host, seen) for seen in sorted(host.seen, key=lambda seen: _order(host, seen))]
+            console = _console()
+            console.print(_table(rows) if rows else "No sandboxes.")
+            for seen in host.seen:
+                if seen.reason:
+                    console.print(f"{seen.name}: {seen.reason}", markup=False, soft_wrap=True)
 
     asyncio.run(show())
+
+
+def _order(host: Host, seen: Seen) -> tuple[bool, str, str]:
+    """Chats by their names, then the pool."""
+    record = host.records.get(seen.owner or "")
+    return seen.owner is None, record.chat.id if record else "", seen.name
+
+
+async def _row(host: Host, seen: Seen) -> list[str]:
+    record = host.records.get(seen.owner or "")
+    memory, processes = await _usage(host.driver, seen)
+    return [
+        escape(record.chat.id) if record else ("(pool)" if seen.owner is None else "?"),
+        escape(record.chat.tenant) if record else "",
+        f"[{_COLOURS[seen.state]}]{seen.state.value}[/]",
+        _span(time.time() - record.last_used) if record else "",
+        memory,
+        processes,
+        seen.image[:12],
+        seen.name,
+    ]
+
+
+def _table(rows: list[list[str]]) -> Table:
+    """Only the last columns are cut short where it is narrow: the other commands want a chat's whole name."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column, title in enumerate(("CHAT", "TENANT", "STATE", "IDLE", "MEMORY", "PROCESSES", "IMAGE", "SANDBOX")):
+        whole = max(len(title), *(cell_len(Text.from_markup(row[column]).plain) for row in rows)) if column < 6 else 1
+        table.add_column(title, no_wrap=True, min_width=whole, justify="right" if 3 <= column < 6 else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _console() -> Console:
+    """As wide as the terminal; a pipe is as wide as it needs to be."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=250)
 
 
 async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
     if seen.state is not State.RUNNING:
         return "", ""
-    machine = await connect(driver, seen.name)
     try:
-        stats = await machine.stats()
-    finally:
-        machine.close()
+        machine = await connect(driver, seen.name)
+        try:
+            stats = await machine.stats()
+        finally:
+            machine.close()
+    except SandboxError:
+        return "?", "?"  # it ended since, or does not answer: the others are still to be told of
     memory = stats.get("memory")
     return f"{memory / 1024**2:.0f} MB" if isinstance(memory, int) else "", str(stats.get("processes", ""))
 
@@ -160,21 +196,34 @@ def shell(chat: str, command: tuple[str, ...], tenant: str) -> None:
             await host.driver.start(seen.name, key.digest)
             machine = await connect(host.driver, seen.name)
             try:
-                return await _terminal(machine, list(command) or ["/bin/bash", "-l"])
+                joined = _terminal if sys.stdin.isatty() and sys.stdout.isatty() else _piped
+                return await joined(machine, list(command) or ["/bin/bash", "-l"])
             finally:
                 machine.close()
 
     raise SystemExit(asyncio.run(act()))
 
 
+async def _piped(machine: Machine, argv: list[str]) -> int:
+    """A command in the sandbox between this program's input and output, whatever those are."""
+    async with machine.run(argv, stdin=True) as process:
+        # A thread that nobody waits for: what it reads from may never end.
+        threading.Thread(target=_feed, args=(process, asyncio.get_running_loop()), daemon=True).start()
+        async for _, chunk in process.output:
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+        return (await process.wait()).status
+
+
+def _feed(process: Process, loop: asyncio.AbstractEventLoop) -> None:
+    with contextlib.suppress(RuntimeError, SandboxError, concurrent.futures.CancelledError):  # the command has ended
+        while chunk := os.read(sys.stdin.fileno(), 65536):
+            asyncio.run_coroutine_threadsafe(process.write(chunk), loop).result()
+        loop.call_soon_threadsafe(process.close_input)
+
+
 async def _terminal(machine: Machine, argv: list[str]) -> int:
     """This terminal, joined to a command in the sandbox until it ends."""
-    if not sys.stdin.isatty():
-        async with machine.run(argv) as process:
-            async for _, chunk in process.output:
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.buffer.flush()
-            return (await process.wait()).status
     size = shutil.get_terminal_size()
     before = termios.tcgetattr(sys.stdin)
     async with machine.run(argv, pty=(size.columns, size.lines)) as process:

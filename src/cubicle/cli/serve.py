@@ -14,7 +14,8 @@ import uvloop
 
 from cubicle import log as logs
 from cubicle.cli.failures import exits
-from cubicle.settings import BadSettings, Settings, load
+from cubicle.drivers.oci.host import require_root
+from cubicle.settings import BadSettings, DriverName, Settings, load
 
 log = logging.getLogger("cubicle")
 
@@ -42,6 +43,8 @@ async def _serve(settings: Settings) -> None:
         log.warning(
             "ANYBODY who can reach this address can run commands here: HOST=%s and no MCP_API_KEY is set", settings.host
         )
+    if settings.driver is DriverName.OCI:
+        require_root()
     listening = _listen(settings)
     try:
         async with running(settings) as app:

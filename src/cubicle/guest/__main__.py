@@ -29,7 +29,13 @@ class Guest:
         identity = Identity(int(str(config.get("uid", 1000))), int(str(config.get("gid", 1000))))
         if identity.switches:
             os.setgroups([])
-        self.office = Office(self.loop, identity, self.home, dict(env) if isinstance(env, dict) else {})
+        self.office = Office(
+            self.loop,
+            identity,
+            self.home,
+            dict(env) if isinstance(env, dict) else {},
+            through_deputy=bool(config.get("deputy")),
+        )
         shelf = Shelf(identity, dict(aliases) if isinstance(aliases, dict) else {})
         self.links: list[Link] = []
         self.operations = self._operations(shelf)
@@ -76,22 +82,23 @@ class Guest:
         self.links.append(Link(self.loop, sock, self.operations, self.links.remove))
 
     def _reap_on_signal(self) -> None:
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        # A pair of sockets and no pipe, for on gVisor a command can open the pipes of any process.
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
         def woken(events: int) -> None:
             try:
-                os.read(reader, 4096)
+                reader.recv(4096)
             except (BlockingIOError, InterruptedError):
                 return
             self.office.reap()
 
-        self.loop.watch(reader, READ, woken)
+        self.loop.watch(reader.fileno(), READ, woken)
 
 
 def _listen(config: dict[str, object]) -> socket.socket:

@@ -15,17 +15,51 @@ _TOP = 1 << 60
 
 
 class Marks:
-    """Hands out a new mark for every command."""
+    """Hands out a new mark for every command, and finds who wears it."""
 
-    def __init__(self) -> None:
+    def __init__(self, apart: bool) -> None:
+        self._apart = apart
+        """Whether commands run as another user than the guest."""
         hard = resource.getrlimit(resource.RLIMIT_RSS)[1]
         self._last = min(hard, _TOP) if hard != resource.RLIM_INFINITY else _TOP
 
     def next(self) -> int:
-        """A new mark, worn by whatever is started from now on."""
+        """A new mark, for one command."""
         self._last -= 1
-        resource.setrlimit(resource.RLIMIT_RSS, (self._last, self._last))
         return self._last
+
+    def worn(self, mark: int) -> list[int]:
+        """Every living process that wears this mark."""
+        return [pid for pid in processes() if _mark(pid) == mark and self._counts(pid)]
+
+    def others(self, kept: set[int]) -> list[int]:
+        """Every living process that wears none of these marks."""
+        return [pid for pid in processes() if _mark(pid) not in kept and self._counts(pid)]
+
+    def strike(self, mark: int, number: int, group: int = 0) -> int:
+        """Signal a command's group and everything that wears its mark; how many there were."""
+        if group:
+            try:
+                os.killpg(group, number)
+            except OSError:
+                pass
+        found = self.worn(mark)
+        signal_all(found, number)
+        return len(found)
+
+    def _counts(self, pid: int) -> bool:
+        """Not the guest, its deputy or a relay to it: they may wear marks, and are nobody's command."""
+        if pid == os.getpid() or _zombie(pid):
+            return False
+        try:
+            return not self._apart or os.stat("/proc/%d" % pid).st_uid != 0
+        except OSError:
+            return False
+
+
+def wear(mark: int) -> None:
+    """Put a mark on whatever this process starts from now on."""
+    resource.setrlimit(resource.RLIMIT_RSS, (mark, mark))
 
 
 def processes() -> list[int]:
@@ -39,22 +73,6 @@ def text(path: str) -> str:
             return file.read(65536).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def marked(mark: int) -> list[int]:
-    """Every living process that wears this mark."""
-    own = os.getpid()
-    found = []
-    for pid in processes():
-        if pid != own and _mark(pid) == mark and not _zombie(pid):
-            found.append(pid)
-    return found
-
-
-def unmarked(kept: set[int]) -> list[int]:
-    """Every living process that wears none of these marks."""
-    own = os.getpid()
-    return [pid for pid in processes() if pid != own and _mark(pid) not in kept and not _zombie(pid)]
 
 
 def signal_all(pids: list[int], number: int) -> None:
@@ -76,17 +94,6 @@ def _mark(pid: int) -> int:
 def _zombie(pid: int) -> bool:
     stat = text("/proc/%d/stat" % pid)
     return stat[stat.rfind(")") + 2 : stat.rfind(")") + 3] in ("Z", "X", "")
-
-
-def strike(pid: int, mark: int, number: int) -> int:
-    """Signal a command's group and everything that wears its mark; how many there were."""
-    try:
-        os.killpg(pid, number)
-    except OSError:
-        pass
-    found = marked(mark)
-    signal_all(found, number)
-    return len(found)
 
 
 class MemoryKills:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import time
@@ -10,19 +9,19 @@ from collections import deque
 from collections.abc import Callable
 
 from . import census, wire
+from .deputy import Deputy
 from .descriptors import waiting, window_size
 from .identity import Identity
 from .link import Channel, Refused
 from .loop import READ, Loop, Timer
 from .spec import Spec
+from .starting import Program, Starter
 from .tail import Tail
 
 GRACE = 0.5
 TERM_TO_KILL = 2.0
 _KEPT = 16
 _LINGERING = 64
-_FULL = "the sandbox has as many processes as it may have, and what runs leaves no room for another"
-_DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ)  # ignored by the guest or its Python
 
 
 class Command:
@@ -88,7 +87,8 @@ class Command:
                     theirs.append(stderr)
                     self.outputs[err] = 2
             self.mark = self.office.marks.next()
-            self.pid = self._exec(spec, stdin, stdout, stderr)
+            program = Program(spec.argv, spec.env, spec.cwd, self.mark, spec.pty is None)
+            self.pid = self.office.starter.start(program, (stdin, stdout, stderr))
         except (OSError, Refused):
             for fd in mine:
                 os.close(fd)
@@ -100,39 +100,6 @@ class Command:
             os.set_blocking(fd, False)
         if self.input >= 0:
             os.set_blocking(self.input, False)
-
-    def _exec(self, spec: Spec, stdin: int, stdout: int, stderr: int) -> int:
-        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, stdout, stderr))]
-        start = os.posix_spawn if "/" in spec.argv[0] else os.posix_spawnp
-        with self.office.identity.spawner():
-            try:
-                os.chdir(spec.cwd)
-            except OSError as error:
-                raise Refused("bad-cwd", "the working directory %s: %s" % (spec.cwd, error.strerror)) from None
-            try:
-                pid = start(
-                    spec.argv[0],
-                    spec.argv,
-                    spec.env,
-                    file_actions=actions,
-                    setsid=spec.pty is None,
-                    setsigdef=_DEFAULTED,
-                )
-            except OSError as error:
-                if error.errno == errno.EAGAIN:
-                    raise Refused("no-processes", _FULL) from None
-                raise Refused("bad-command", "%s: %s" % (spec.argv[0], error.strerror)) from None
-            finally:
-                os.chdir("/")
-        try:
-            adjustment = os.open("/proc/%d/oom_score_adj" % pid, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.write(adjustment, b"300")
-            finally:
-                os.close(adjustment)
-        except OSError:
-            pass
-        return pid
 
     def attach(self, listener: Channel | None) -> None:
         """From now on this listener hears the output; the one before, if any, hears nothing more."""
@@ -250,13 +217,14 @@ class Command:
         if self._ending or self.answered:
             return
         self._ending = True
-        census.strike(self.pid, self.mark, signal.SIGTERM)
-        census.strike(self.pid, self.mark, signal.SIGCONT)
+        self.office.marks.strike(self.mark, signal.SIGTERM, self.pid)
+        self.office.marks.strike(self.mark, signal.SIGCONT, self.pid)
         self._watch_end(time.monotonic() + patience)
 
     def _watch_end(self, deadline: float) -> None:
         late = time.monotonic() >= deadline
-        left = census.strike(self.pid, self.mark, signal.SIGKILL) if late else len(census.marked(self.mark))
+        marks = self.office.marks
+        left = marks.strike(self.mark, signal.SIGKILL, self.pid) if late else len(marks.worn(self.mark))
         given_up = time.monotonic() >= deadline + 1.0
         if given_up or (self.ended and not left):
             self._ending = False
@@ -269,16 +237,21 @@ class Command:
 class Office:
     """All commands of the sandbox: starts them, reaps them, remembers the last few."""
 
-    def __init__(self, loop: Loop, identity: Identity, home: str, env: dict[str, str]) -> None:
+    def __init__(
+        self, loop: Loop, identity: Identity, home: str, env: dict[str, str], through_deputy: bool = False
+    ) -> None:
         self.loop = loop
         self.identity = identity
         self.home = home
         self.env = env
-        self.marks = census.Marks()
+        self.marks = census.Marks(apart=identity.switches)
         self.kills = census.MemoryKills()
         self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self.commands: dict[str, Command] = {}
         self._by_pid: dict[int, Command] = {}
+        self.starter: Starter | Deputy = (
+            Deputy(loop, identity, self.marks, self._ended) if through_deputy else Starter(identity)
+        )
         self._settled: deque[Command] = deque()
         self._lingering: deque[Command] = deque()
 
@@ -308,7 +281,7 @@ class Office:
         ended: set[int] = set()
         deadline = time.monotonic() + 2.0
         while time.monotonic() < deadline:
-            left = census.unmarked(kept)
+            left = self.marks.others(kept)
             if not left:
                 break
             ended.update(left)
@@ -332,9 +305,13 @@ class Office:
                 return
             if not pid:
                 return
-            command = self._by_pid.pop(pid, None)
-            if command is not None:
-                command.exited(status)
+            self.starter.reaped(pid)
+            self._ended(pid, status)
+
+    def _ended(self, pid: int, status: int) -> None:
+        command = self._by_pid.pop(pid, None)
+        if command is not None:
+            command.exited(status)
 
     def settle(self, command: Command) -> None:
         """Remember an answered command for a while, in bounded number."""

@@ -28,7 +28,7 @@ class Draft:
             os.close(self._folder)
             raise
 
-    def write(self, content: bytes) -> None:
+    def write(self, content: bytes | memoryview) -> None:
         view = memoryview(content)
         while view:
             view = view[os.write(self._fd, view) :]

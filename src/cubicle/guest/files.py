@@ -81,10 +81,13 @@ class Write(FileChannel):
         with self.shelf.who(request):
             if os.path.isdir(path):
                 raise Refused("is-directory", "it is a directory")
-            os.makedirs(folder, exist_ok=True)
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except FileExistsError:
+                raise Refused("not-directory", "a part of the path is a file") from None
             self._draft = Draft(folder, name, lambda fd: self.shelf.confirm(request, fd))
 
-    def on_data(self, stream: int, payload: bytes) -> None:
+    def on_data(self, stream: int, payload: memoryview) -> None:
         if self._draft is None:
             return
         try:
@@ -127,7 +130,7 @@ class Edit(FileChannel):
         self._request = request
         self.shelf.resolve(request)
 
-    def on_data(self, stream: int, payload: bytes) -> None:
+    def on_data(self, stream: int, payload: memoryview) -> None:
         if stream not in (0, 1) or sum(map(len, self._texts)) + len(payload) > _MOST_EDITED:
             raise Refused("too-big", "the texts are too long to edit with")
         self._texts[stream] += payload
@@ -212,6 +215,7 @@ class List(FileChannel):
         with self.shelf.who(request):
             if not stat.S_ISDIR(os.stat(path).st_mode):
                 raise Refused("not-directory", "it is not a directory")
+            os.scandir(path).close()  # says it if the folder itself may not be read
         self._left = whole(request, "limit", 10_000)
         self._walk = walk(path, "", whole(request, "depth", 1), bool(request.get("hidden")))
         self.ready()

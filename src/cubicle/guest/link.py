@@ -14,7 +14,9 @@ from collections.abc import Callable
 from . import wire
 from .loop import READ, WRITE, Loop
 
-_RECEIVE = wire.MAX_PAYLOAD + 64 * 1024
+_RECEIVE = wire.WINDOW + 64 * 1024
+"""A whole window at once: the fewer frames lie across two reads, the less is moved to the front of the buffer."""
+_CREDIT = wire.WINDOW // 4
 _MOST_QUEUED = 4 * 1024 * 1024
 
 
@@ -35,12 +37,14 @@ class Channel:
         self.number = number
         self.window = wire.WINDOW
         self.promised = wire.WINDOW
+        self._owed = 0
         self.closed = False
 
     def begin(self, request: dict[str, object]) -> None:
         """The request of the OPEN frame; raise Refused to say no."""
 
-    def on_data(self, stream: int, payload: bytes) -> None:
+    def on_data(self, stream: int, payload: memoryview) -> None:
+        """The payload is the link's own buffer: what is kept after the return must be copied."""
         self.give(len(payload))
 
     def on_eof(self, stream: int) -> None:
@@ -68,10 +72,12 @@ class Channel:
         self.link.send(wire.HEADER.pack(len(payload), self.number, wire.DATA, stream, 0), payload)
 
     def give(self, amount: int) -> None:
-        """The host may send so many more bytes: called as they are consumed."""
+        """The host may send so many more bytes: called as they are consumed, and told when it is worth a frame."""
         self.promised += amount
-        if not self.closed:
-            self.link.send(wire.credit(self.number, amount))
+        self._owed += amount
+        if self._owed >= _CREDIT and not self.closed:
+            self.link.send(wire.credit(self.number, self._owed))
+            self._owed = 0
 
     def eof(self, stream: int = 0) -> None:
         if not self.closed:
@@ -232,7 +238,7 @@ class Link:
             end = start + wire.HEADER.size + length
             if end > self._filled:
                 break
-            payload = bytes(memoryview(self._buffer)[start + wire.HEADER.size : end])
+            payload = memoryview(self._buffer)[start + wire.HEADER.size : end]
             start = end
             self._dispatch(number, kind, stream, payload)
         rest = self._filled - start
@@ -240,7 +246,7 @@ class Link:
             self._buffer[:rest] = self._buffer[start : self._filled]
         self._filled = rest
 
-    def _dispatch(self, number: int, kind: int, stream: int, payload: bytes) -> None:
+    def _dispatch(self, number: int, kind: int, stream: int, payload: memoryview) -> None:
         if kind == wire.OPEN:
             self._open(number, wire.read_message(payload))
             return

@@ -53,8 +53,8 @@ class Relay(PortChannel):
     def ready(self) -> None:
         self._watch()
 
-    def on_data(self, stream: int, payload: bytes) -> None:
-        self._out.append(payload)
+    def on_data(self, stream: int, payload: memoryview) -> None:
+        self._out.append(bytes(payload))
         self._write()
 
     def on_eof(self, stream: int) -> None:

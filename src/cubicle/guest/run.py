@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from . import census
 from .commands import Command, Office
 from .descriptors import window_size
 from .link import Channel, Link, Refused
@@ -38,8 +37,8 @@ class Hearing(CommandChannel):
         if self.command is not None:
             self.command.pump()
 
-    def on_data(self, stream: int, payload: bytes) -> None:
-        self._input.append(payload)
+    def on_data(self, stream: int, payload: memoryview) -> None:
+        self._input.append(bytes(payload))
         self._feed()
 
     def on_eof(self, stream: int) -> None:
@@ -154,7 +153,7 @@ class Kill(CommandChannel):
         if not isinstance(patience, (int, float)):
             raise Refused("bad-request", "patience is a number of seconds")
         if command.answered:
-            census.strike(0x7FFFFFFF, command.mark, 9)
+            self.office.marks.strike(command.mark, 9)
         else:
             command.kill(max(0.0, min(float(patience), 60.0)))
         self.end()

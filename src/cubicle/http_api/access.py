@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cubicle.chat.links import Links
+from cubicle.http_api.addresses import route_path
 from cubicle.http_api.problems import response
 from cubicle.rules import hosts, problems
 from cubicle.rules.callers import Headers
@@ -58,12 +59,12 @@ class Access:
         self._isolation = isolation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or _route_path(scope) in self._passed:
+        if scope["type"] not in ("http", "websocket") or route_path(scope) in self._passed:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope["headers"])
         if not hosts.host_is_known(self._hosts, headers.get("Host")):
-            await self._refuse(scope, receive, send, problems.bad_request("This service does not answer to that host."))
+            await self._refuse(scope, receive, send, Problem(403, hosts.UNKNOWN_HOST))
             return
         tenant, key = self._tenant(scope, headers)
         if tenant is None:
@@ -74,7 +75,7 @@ class Access:
 
     def _tenant(self, scope: Scope, headers: Headers) -> tuple[str | None, str]:
         """(tenant, the signature to keep in a cookie)."""
-        path = _route_path(scope)
+        path = route_path(scope)
         if any(path == prefix or path.startswith(prefix + "/") for prefix in _OPEN):
             return DEFAULT_TENANT, ""
         opened = self._ring.tenant(headers.get("Authorization"))
@@ -107,12 +108,6 @@ class Access:
         await send({"type": "websocket.close", "code": NOT_ALLOWED, "reason": problem.title})
 
 
-def _route_path(scope: Scope) -> str:
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    return path.removeprefix(root) if root and path.startswith(root + "/") else path
-
-
 def _chat_id(path: str) -> str | None:
     """The chat that an address belongs to, if it belongs to one."""
     parts = path.strip("/").split("/")
@@ -137,7 +132,7 @@ def _cookies(headers: Headers) -> dict[str, str]:
 
 def _with_cookie(send: Send, scope: Scope, key: str) -> Send:
     """The answer to a signed visit carries the signature on, so that the next click needs none."""
-    chat_id = _chat_id(_route_path(scope)) or ""
+    chat_id = _chat_id(route_path(scope)) or ""
     path = (scope.get("root_path") or "") + "/"
     secure = "; Secure" if scope.get("scheme") in ("https", "wss") else ""
     cookie = f"cubicle-{Chat(chat_id).digest[:12]}={key}; Path={path}; HttpOnly; SameSite=Lax; Max-Age=2592000{secure}"

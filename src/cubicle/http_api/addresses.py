@@ -1,18 +1,16 @@
-"""What an address says: the chat, the path byte for byte, and where the client sees the service."""
+"""What an address says: the path byte for byte, and where the client sees the service."""
 
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from collections.abc import MutableMapping
+from typing import Any
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import HTTPConnection
 
 from cubicle.http_api.problems import refuse
 from cubicle.rules import paths
-from cubicle.rules.callers import Headers
-from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
-from cubicle.rules.isolation import Isolation
 
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?")
 
@@ -32,10 +30,11 @@ class _Anything(Convertor[str]):
 register_url_convertor("anything", _Anything())
 
 
-def chat_of(connection: HTTPConnection, mode: Isolation) -> Chat:
-    """The chat that the path parameter `chat` names, of the tenant that the door let in. Raises BadChatId."""
-    named = Chat(connection.path_params["chat"], connection.state.tenant)
-    return Chat(DEFAULT_CHAT_ID, named.tenant) if mode is Isolation.SINGLE else named
+def route_path(scope: MutableMapping[str, Any]) -> str:
+    """The path without the prefix under which a proxy shows the service (ROOT_PATH)."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path.removeprefix(root) if root and path.startswith(root + "/") else path
 
 
 def tail(connection: HTTPConnection, segments: int = 2) -> str:
@@ -57,21 +56,6 @@ def file_path(connection: HTTPConnection, segments: int = 2) -> str:
         return paths.relative(tail(connection, segments))
     except paths.BadPath as error:
         raise refuse(400, str(error)) from None
-
-
-def check_origin(connection: HTTPConnection, base_url: str) -> None:
-    """A page of another site, or one without an origin, can send a request but must change nothing. Refusal (403)."""
-    headers = Headers(connection.scope["headers"])
-    origin = headers.get("Origin")
-    if origin is None or headers.get("Authorization") is not None:
-        return
-    ours = {(headers.get("Host") or "").lower(), urlsplit(base_url).netloc.lower()} - {""}
-    try:
-        known = urlsplit(origin).netloc.lower() in ours
-    except ValueError:
-        known = False
-    if not known:
-        raise refuse(403, "This request comes from a page of another site.")
 
 
 def seen_base(connection: HTTPConnection) -> str:

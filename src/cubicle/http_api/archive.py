@@ -10,10 +10,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from cubicle.chat.archive import Archive
-from cubicle.http_api.addresses import chat_of
+from cubicle.http_api.chats import chat_of
 from cubicle.http_api.held import Held
 from cubicle.rules.chats import Chat
-from cubicle.rules.isolation import Isolation
 from cubicle.rules.serving import disposition
 from cubicle.sandbox.fleet import Fleet
 
@@ -21,15 +20,14 @@ from cubicle.sandbox.fleet import Fleet
 class ArchiveRoutes:
     """Must come before the routes of files: a file called `archive` is reached as `outputs/archive`."""
 
-    def __init__(self, fleet: Fleet, mode: Isolation = Isolation.LENIENT) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._mode = mode
 
     def routes(self) -> list[Route]:
         return [Route("/files/{chat}/archive", self.get, methods=["GET"])]
 
     async def get(self, request: Request) -> Response:
-        chat = chat_of(request, self._mode)
+        chat = chat_of(request)
         return Held(lambda: self._zip(request, chat))
 
     @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import HTTPConnection
 
 from cubicle.http_api.problems import Refusal
+from cubicle.log import note
 from cubicle.rules import callers, problems
 from cubicle.rules.callers import Caller, Headers
 from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
@@ -28,4 +29,6 @@ def from_query(connection: HTTPConnection, ring: KeyRing, mode: Isolation) -> Ca
     if mode is Isolation.SINGLE:
         chat_id = DEFAULT_CHAT_ID
     email = callers.email(headers) or callers.plain(connection.query_params.get("user_email"))
-    return Caller(Chat(chat_id, owner), email=email, name=callers.display_name(headers))
+    chat = Chat(chat_id, owner)
+    note(chat=chat.id)
+    return Caller(chat, email=email, name=callers.display_name(headers))

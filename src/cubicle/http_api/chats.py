@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import HTTPConnection
 
+from cubicle.log import note
 from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
 from cubicle.rules.isolation import Isolation
 
@@ -12,4 +13,6 @@ def chat_of(connection: HTTPConnection) -> Chat:
     """The chat of `{chat}` in the path. The gate before the routes sets `state.tenant`. Raises BadChatId."""
     named = Chat(connection.path_params["chat"], connection.state.tenant)
     alone = getattr(connection.state, "isolation", None) is Isolation.SINGLE
-    return Chat(DEFAULT_CHAT_ID, named.tenant) if alone else named
+    chat = Chat(DEFAULT_CHAT_ID, named.tenant) if alone else named
+    note(chat=chat.id)
+    return chat

@@ -12,12 +12,12 @@ from starlette.routing import Route
 
 from cubicle.chat import files
 from cubicle.chat.links import Links
-from cubicle.http_api.addresses import chat_of, file_path, seen_base
+from cubicle.http_api.addresses import file_path, seen_base
+from cubicle.http_api.chats import chat_of
 from cubicle.http_api.held import Held
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.rules import problems, ranges, serving
 from cubicle.rules.chats import Chat
-from cubicle.rules.isolation import Isolation
 from cubicle.rules.paths import readable
 from cubicle.rules.problems import Problem
 from cubicle.sandbox.fleet import Fleet, NoSandbox
@@ -32,10 +32,9 @@ Headers = Callable[[str], dict[str, str]]
 class FileRoutes:
     """All reading of files over HTTP. A chat without a sandbox has none, and gets none by being asked."""
 
-    def __init__(self, fleet: Fleet, links: Links, mode: Isolation = Isolation.LENIENT) -> None:
+    def __init__(self, fleet: Fleet, links: Links) -> None:
         self._fleet = fleet
         self._links = links
-        self._mode = mode
 
     def routes(self) -> list[Route]:
         return [
@@ -46,7 +45,7 @@ class FileRoutes:
 
     async def get(self, request: Request) -> Response:
         """The file; a JSON listing if the path is a folder."""
-        chat = chat_of(request, self._mode)
+        chat = chat_of(request)
         path = file_path(request)
         if not path and not self._fleet.has(chat):
             return JSONResponse(_listing("", [], complete=True))

@@ -8,6 +8,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cubicle.http_api.addresses import route_path
 from cubicle.rules.origins import SAFE_METHODS, origin_is_ours
 from cubicle.rules.problems import MEDIA_TYPE, Problem
 
@@ -37,7 +38,7 @@ class OriginGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         guarded = kind == "websocket" or (kind == "http" and scope["method"] not in SAFE_METHODS)
-        if not guarded or scope["path"] in self._passed or from_our_page(HTTPConnection(scope), self._known):
+        if not guarded or route_path(scope) in self._passed or from_our_page(HTTPConnection(scope), self._known):
             await self._app(scope, receive, send)
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1008})

@@ -17,6 +17,8 @@ from cubicle.rules.isolation import ChatIdMissing
 from cubicle.rules.problems import Problem
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import NoSandbox
+from cubicle.tools.agents.folder import NoTerminal
+from cubicle.tools.agents.runs import NotOurs
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,9 @@ def problem_of(error: Exception) -> Problem:
             return Problem(404, "This chat has no sandbox.")
         case NoSuchProcess() | NoSuchSession():
             return Problem(404, str(error))
-        case NoBrowser() | BrowserUnavailable() | TerminalUnavailable():
+        case NotOurs():
+            return Problem(409, str(error))
+        case NoBrowser() | BrowserUnavailable() | TerminalUnavailable() | NoTerminal():
             return Problem(503, str(error))
         case SandboxError():
             return Problem(503, "The sandbox of this chat is not available now. Try again.")

@@ -14,6 +14,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Fleet, NoSandbox
+from cubicle.tools.agents.runs import NotOurs, SubAgents
 
 MOST_INPUT = 1024**2
 MOST_OUTPUT = 4 * 1024**2
@@ -28,8 +29,9 @@ def is_up(fleet: Fleet, chat: Chat) -> bool:
 class TerminalRoutes:
     """Everything under /terminal/<chat>/ but the page."""
 
-    def __init__(self, fleet: Fleet, limits: Limits | None = None) -> None:
+    def __init__(self, fleet: Fleet, limits: Limits | None = None, sub_agents: SubAgents | None = None) -> None:
         self._fleet = fleet
+        self._sub_agents = sub_agents
         self._limits = limits or Limits(most=MOST_INPUT)
         self._terminals = terminal.Terminals()
 
@@ -40,6 +42,7 @@ class TerminalRoutes:
             WebSocketRoute("/terminal/{chat}/ws", self.socket),
             Route("/terminal/{chat}/sessions", self.sessions),
             Route("/terminal/{chat}/sessions/{session}", self.transcript),
+            Route("/terminal/{chat}/sessions/{session}/resume", self.resume, methods=["POST"]),
             Route("/terminal/{chat}/processes", self.processes),
             Route("/terminal/{chat}/processes/{pid:int}/kill", self.kill, methods=["POST"]),
         ]
@@ -89,6 +92,19 @@ class TerminalRoutes:
                 machine, request.path_params["session"], int(after) if after.isdecimal() and len(after) < 16 else 0
             )
         return JSONResponse(page.record())
+
+    async def resume(self, request: Request) -> Response:
+        """Open a saved session in the terminal, for the person who watches it."""
+        chat = chat_of(request)
+        if not self._fleet.has(chat):
+            raise NoSandbox("This chat has no sandbox yet.")
+        if self._sub_agents is None:
+            raise NotOurs("This service has no key for a coding agent: its operator must set one up.")
+        async with self._fleet.lease(chat, create=False) as machine:
+            found = await agents.saved(machine, request.path_params["session"])
+            await self._sub_agents.open(chat, machine, found.session_id, found.agent)
+            await self._terminals.start(machine)
+        return JSONResponse({"resumed": True, "session_id": found.session_id})
 
     async def processes(self, request: Request) -> Response:
         chat = chat_of(request)

@@ -7,12 +7,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cubicle.chat.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
-from cubicle.http_api.addresses import chat_of, tail
+from cubicle.http_api.addresses import tail
+from cubicle.http_api.chats import chat_of
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.rules import problems
 from cubicle.rules.chats import Chat
-from cubicle.rules.isolation import Isolation
 from cubicle.rules.paths import BadPath, readable, upload_name
 from cubicle.rules.resources import UploadUri
 
@@ -21,10 +21,9 @@ _FORM_ROOM = 64 * 1024
 
 
 class UploadRoutes:
-    def __init__(self, uploads: Uploads, max_upload_mb: int, mode: Isolation = Isolation.LENIENT) -> None:
+    def __init__(self, uploads: Uploads, max_upload_mb: int) -> None:
         self._uploads = uploads
         self._limit = max_upload_mb * 1024**2
-        self._mode = mode
 
     def routes(self) -> list[Route]:
         return [
@@ -36,7 +35,7 @@ class UploadRoutes:
 
     async def save(self, request: Request) -> Response:
         """Take the body as it comes, straight into the sandbox."""
-        chat = chat_of(request, self._mode)
+        chat = chat_of(request)
         path = _name(request)
         content_type = request.headers.get("Content-Type", "")
         form = is_multipart(content_type)
@@ -57,11 +56,11 @@ class UploadRoutes:
         return JSONResponse(_record(chat, upload, digest), 201)
 
     async def listed(self, request: Request) -> Response:
-        chat = chat_of(request, self._mode)
+        chat = chat_of(request)
         return JSONResponse({"files": [_record(chat, u, d) for u, d in await self._uploads.with_sums(chat)]})
 
     async def remove(self, request: Request) -> Response:
-        chat = chat_of(request, self._mode)
+        chat = chat_of(request)
         if not await self._uploads.remove(chat, _name(request)):
             raise refuse(404, "There is no such upload.")
         return Response(status_code=204)

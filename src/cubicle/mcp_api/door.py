@@ -17,6 +17,7 @@ from cubicle.mcp_api.gate import MOST_BODY, Gate, Receive, Scope, Send
 from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.server import Instructions, Protocol
 from cubicle.mcp_api.sessions import McpSessions
+from cubicle.mcp_api.turns import Turns
 from cubicle.rules.keys import KeyRing
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
@@ -38,9 +39,11 @@ class McpDoor:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        in_flight = InFlight()
+        in_flight, turns = InFlight(), Turns()
         async with anyio.create_task_group() as tasks:
-            protocol = Protocol(self._registry, self._uploads, self._instructions, in_flight, self._listening, tasks)
+            protocol = Protocol(
+                self._registry, self._uploads, self._instructions, in_flight, self._listening, turns, tasks
+            )
             server = protocol.server(__version__)
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MOST_BODY)
             async with manager.run():
@@ -49,9 +52,10 @@ class McpDoor:
                     manager.handle_request,
                     self._ring,
                     self._settings.single_user_mode,
-                    self._settings.allowed_hosts,
+                    self._settings.known_hosts,
                     McpSessions(),
                     in_flight,
+                    turns,
                 )
                 yield
                 self._gate = None

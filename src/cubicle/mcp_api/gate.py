@@ -15,17 +15,18 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
-from cubicle.log import bound
+from cubicle.log import note
 from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import answer
 from cubicle.mcp_api.server import CALLER, SESSION
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
+from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages, problems
 from cubicle.rules.accepts import accepts_mcp, is_json
 from cubicle.rules.callers import Caller, Headers, identify
 from cubicle.rules.chats import BadChatId
-from cubicle.rules.hosts import host_is_known, origin_is_known
+from cubicle.rules.hosts import UNKNOWN_HOST, UNKNOWN_ORIGIN, host_is_known, origin_is_known
 from cubicle.rules.isolation import ChatIdMissing, Isolation
 from cubicle.rules.keys import KeyRing
 from cubicle.rules.messages import BadMessage, Message
@@ -66,8 +67,10 @@ class Gate:
     allowed_hosts: tuple[str, ...]
     sessions: McpSessions
     in_flight: InFlight
+    turns: Turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.turns.next()
         headers = Headers(scope["headers"])
         started = False
 
@@ -78,8 +81,8 @@ class Gate:
 
         try:
             caller = self._caller(headers)
-            with bound(chat=caller.chat.id):
-                await self._answer(scope, headers, caller, receive, tell)
+            note(chat=caller.chat.id)
+            await self._answer(scope, headers, caller, receive, tell)
         except Refused as refusal:
             await _send_problem(tell, refusal.problem)
         except Disconnected:
@@ -91,9 +94,9 @@ class Gate:
 
     def _caller(self, headers: Headers) -> Caller:
         if not host_is_known(self.allowed_hosts, headers.get("Host")):
-            raise Refused(Problem(403, "This Host is not one of the service's own names (ALLOWED_HOSTS)."))
+            raise Refused(Problem(403, UNKNOWN_HOST))
         if not origin_is_known(self.allowed_hosts, headers.get("Origin")):
-            raise Refused(Problem(403, "This Origin is not one of the service's own names (ALLOWED_HOSTS)."))
+            raise Refused(Problem(403, UNKNOWN_ORIGIN))
         tenant = self.ring.tenant(headers.get("Authorization"))
         if tenant is None:
             raise Refused(problems.UNAUTHORIZED)

@@ -23,6 +23,7 @@ from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import COMMENT
 from cubicle.mcp_api.following import Following
 from cubicle.mcp_api.listening import Listening
+from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages
 from cubicle.rules.callers import Caller
 from cubicle.rules.resources import NoSuchResource, UploadUri
@@ -48,6 +49,7 @@ class Protocol:
     instructions: Instructions
     in_flight: InFlight
     listening: Listening
+    turns: Turns
     tasks: anyio.abc.TaskGroup
 
     def server(self, version: str) -> Server[Any]:
@@ -63,6 +65,9 @@ class Protocol:
             on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource,
             on_subscriptions_listen=self._listen,
+            on_list_prompts=_list_prompts,
+            on_get_prompt=_get_prompt,
+            on_completion=_complete,
         )
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
         server.middleware[:] = [self._around]
@@ -74,8 +79,7 @@ class Protocol:
             result = await call_next(ctx)
             if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
                 result["instructions"] = await self.instructions(_caller(ctx))
-                # The SDK takes it that a server with streams has news of everything; the five tools never change.
-                result["capabilities"]["tools"] = {"listChanged": False}
+                _declare(result["capabilities"])
             return result
         except (MCPError, ValidationError):
             raise
@@ -101,13 +105,15 @@ class Protocol:
         try:
             tool = self.registry.find(params.name)
         except UnknownTool:
-            raise MCPError(messages.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}") from None
+            names = ", ".join(tool.name for tool in self.registry.tools)
+            raise MCPError(messages.INVALID_PARAMS, f"Unknown tool: {params.name[:100]} (there are {names})") from None
         caller, arguments = _caller(context), params.arguments or {}
         started = time.monotonic()
         if tool.outlives_caller:
             answer = await self._run_on(context, tool, caller, arguments)
         else:
             answer = await self._run(context, tool, caller, arguments)
+        await self.turns.next()
         log.info(
             "tool call",
             extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
@@ -188,6 +194,27 @@ class Protocol:
             blob = base64.b64encode(file.data).decode()
             contents = types.BlobResourceContents(uri=params.uri, mime_type=file.media_type, blob=blob)
         return types.ReadResourceResult(contents=[contents])
+
+
+def _declare(capabilities: dict[str, Any]) -> None:
+    """The SDK declares whatever has a handler, and takes it that a server with streams has news of everything."""
+    capabilities["tools"] = {"listChanged": False}  # the five never change
+    capabilities.pop("prompts", None)
+    capabilities.pop("completions", None)
+
+
+async def _list_prompts(_context: Context, _params: Any) -> types.ListPromptsResult:
+    """None, and none are declared. Gateways ask every server all the same, and an error would look like a fault."""
+    return types.ListPromptsResult(prompts=[])
+
+
+async def _get_prompt(_context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    raise MCPError(messages.INVALID_PARAMS, f"Unknown prompt: {params.name[:100]}")
+
+
+async def _complete(_context: Context, _params: types.CompleteRequestParams) -> types.CompleteResult:
+    """No suggestions: there is neither a prompt nor a template whose argument could be completed."""
+    return types.CompleteResult(completion=types.Completion(values=[], total=0, has_more=False))
 
 
 async def _set_level(_context: Context, _params: types.SetLevelRequestParams) -> types.EmptyResult:

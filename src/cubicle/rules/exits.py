@@ -11,6 +11,15 @@ _NO_MATCH = "no match"
 _DIFFERENT = "the inputs differ"
 _FALSE = "the condition is false"
 
+_SILENT = (
+    "The command failed and printed nothing. Run its steps one by one, or put `set -x` in front, to see which one."
+)
+_KILLED = "The shell did not end by itself. If the command did not ask for it, run it again, or in smaller steps."
+_TIMED_OUT = (
+    "The command and all that it started were ended. Give a larger `timeout`, or run it in the background with its "
+    "output in a file: `command > /tmp/out.log 2>&1 &`."
+)
+
 ANSWERS = {
     **dict.fromkeys(("grep", "egrep", "fgrep", "rg", "ag"), _NO_MATCH),
     **dict.fromkeys(("diff", "cmp"), _DIFFERENT),
@@ -38,7 +47,7 @@ def judge(command: str, code: int, printed: bool) -> Verdict:
             return Verdict(
                 error=False, note="[exit code 1: find could not look everywhere; the results above are what it found]"
             )
-    return Verdict(error=True, note=f"[exit code {code}]")
+    return Verdict(error=True, note=f"[exit code {code}]" if printed else f"{_SILENT}\n[exit code {code}]")
 
 
 def killed(number: int) -> Verdict:
@@ -47,11 +56,11 @@ def killed(number: int) -> Verdict:
         name = signals.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    return Verdict(error=True, note=f"[killed by {name}]")
+    return Verdict(error=True, note=f"[killed by {name}] {_KILLED}")
 
 
 def timed_out(seconds: float) -> Verdict:
-    return Verdict(error=True, note=f"[timed out after {seconds:g} s]")
+    return Verdict(error=True, note=f"[timed out after {seconds:g} s] {_TIMED_OUT}")
 
 
 def out_of_memory(limit_mb: int) -> Verdict:

@@ -1,9 +1,22 @@
-"""Which Host and Origin headers are ours, when the operator has named them (against DNS rebinding)."""
+"""Which Host and Origin headers are ours (against DNS rebinding)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
+
+UNKNOWN_HOST = "The service does not answer to this Host. Name it in ALLOWED_HOSTS or PUBLIC_BASE_URL, or set a key."
+UNKNOWN_ORIGIN = "This page is not one of the service's own: its Origin is refused (ALLOWED_HOSTS names more)."
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "host.docker.internal", "host.containers.internal")
+"""How programs of this machine, and of its containers, call it. No stranger can make a name of these point here."""
+
+
+def names_of_this_machine(host: str, public_base_url: str) -> tuple[str, ...]:
+    """The names of a service that listens on loopback only; none (any name will do) for one that listens wider."""
+    if f"[{host}]" not in LOOPBACK and host != "localhost" and not host.startswith("127."):
+        return ()
+    own = host if ":" not in host else f"[{host}]"
+    return tuple(dict.fromkeys(name for name in (*LOOPBACK, own, urlsplit(public_base_url).hostname) if name))
 
 
 def host_is_known(allowed: Sequence[str], host: str | None) -> bool:

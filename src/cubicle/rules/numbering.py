@@ -80,7 +80,10 @@ class Numbering:
         total, wanted = self.lines, self._range
         if wanted != WHOLE and (wanted.start > total or (wanted.end is not None and wanted.end > total)):
             asked = f"[{wanted.start}, {-1 if wanted.end is None else wanted.end}]"
-            raise OutOfRange(f"`view_range` {asked} is out of range: the file has {count(total, 'line')}.")
+            rest = f"Ask for lines from 1 to {total:,}, or leave" if total else "It is empty; leave"
+            raise OutOfRange(
+                f"`view_range` {asked} is out of range: the file has {count(total, 'line')}. {rest} `view_range` out."
+            )
         head, tail = self._raw.ends()
         if not self._raw.left_out:
             return cap(number_lines(head + tail, wanted.start), self._limit).removesuffix("\n")

@@ -44,7 +44,7 @@ def bad_request(detail: str) -> Problem:
 
 
 def too_large(limit: int) -> Problem:
-    return Problem(413, f"The body is over the limit of {limit // 1024**2} MB.")
+    return Problem(413, f"The body is over the limit of {limit // 1024**2} MB. Send less, or in parts.")
 
 
 def not_allowed(*methods: str) -> Problem:

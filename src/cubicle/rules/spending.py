@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,24 +11,50 @@ _LONGEST_LINE = 4 * 1024**2
 _LONGEST_BODY = 16 * 1024**2
 _BYTES_A_TOKEN = 4
 
-# Dollars a million tokens: (input, output), by the longest part of the model's name that fits.
-_PRICES = {
-    "haiku": (1.0, 5.0),
-    "haiku-5-5": (0.1, 0.5),
-    "sonnet": (3.0, 15.0),
-    "sonnet-5-5": (2.0, 10.0),
-    "opus": (5.0, 25.0),
-    "opus-5-5": (4.0, 20.0),
-    "opus-4-0": (15.0, 75.0),
-    "opus-4-1": (15.0, 75.0),
-    "opus-4-2025": (15.0, 75.0),
-    "gpt-5": (1.75, 14.0),
-    "gpt-5-mini": (0.25, 2.0),
-    "gemini": (2.0, 12.0),
-    "flash": (0.5, 3.0),
-}
-_DEAREST = (15.0, 75.0)
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Dollars a million tokens; a request with a long prompt may cost more, all of it."""
+
+    input: float
+    output: float
+    long_from: int = 2**62
+    long_input: float = 0
+    long_output: float = 0
+
+    def of(self, prompt: int) -> tuple[float, float]:
+        return (self.long_input, self.long_output) if prompt > self.long_from else (self.input, self.output)
+
+
+_LONG = 200_000
+# As the makers' price lists have them in November 2026 (docs/sub-agent.md); of the rows that fit a model's name the
+# first counts. Where a family has several prices and its names tell them badly, the row is its dearest.
+_PRICES = tuple(
+    (re.compile(name), price)
+    for name, price in (
+        ("haiku-5-5", Price(0.1, 0.5, 100_000, 0.5, 2.5)),
+        ("haiku", Price(1, 5)),
+        ("sonnet-5", Price(2, 10)),
+        ("sonnet-4-[6-9]", Price(3, 15)),
+        ("sonnet", Price(3, 15, _LONG, 6, 22.5)),
+        ("opus-5-5", Price(4, 20)),
+        ("opus-(4-[5-9]|5)", Price(5, 25)),
+        ("opus", Price(15, 75)),
+        ("fable|mythos", Price(10, 50)),
+        ("gpt.*-pro", Price(30, 180, 272_000, 60, 270)),
+        (r"gpt-6(\.1)?-sol", Price(2, 10, 272_000, 4, 15)),
+        (r"gpt-6\.1-terra", Price(1, 5, 272_000, 2, 7.5)),
+        ("gpt-6-luna", Price(0.1, 0.5, 272_000, 0.2, 0.75)),
+        ("gpt-5.*-(mini|nano)", Price(0.75, 4.5)),
+        ("gpt-5", Price(5, 30, 272_000, 10, 45)),
+        ("gpt", Price(10, 50, 272_000, 20, 75)),
+        ("gemini.*flash", Price(1.5, 7.5)),
+        ("gemini", Price(2, 12, _LONG, 4, 18)),
+    )
+)
+_DEAREST = Price(max(price.input for _, price in _PRICES), max(price.output for _, price in _PRICES))
 _CACHE_WRITE = 1.25
+_CACHE_WRITE_HOUR = 2.0
 _CACHE_READ = 0.1
 
 
@@ -39,10 +66,16 @@ class Usage:
     output: int = 0
     cache_write: int = 0
     cache_read: int = 0
+    cache_write_hour: int = 0
+    """Written to be kept for an hour, which costs more than for five minutes."""
+
+    @property
+    def prompt(self) -> int:
+        return self.input + self.cache_write + self.cache_read + self.cache_write_hour
 
     @property
     def tokens(self) -> int:
-        return self.input + self.output + self.cache_write + self.cache_read
+        return self.prompt + self.output
 
     def most(self, other: Usage) -> Usage:
         """The APIs count up while they stream: the largest number is the last."""
@@ -51,14 +84,16 @@ class Usage:
             max(self.output, other.output),
             max(self.cache_write, other.cache_write),
             max(self.cache_read, other.cache_read),
+            max(self.cache_write_hour, other.cache_write_hour),
         )
 
 
 def price(model: str, usage: Usage) -> float:
     """Dollars. A model that no row knows costs what the dearest does, so that a budget holds for it too."""
-    known = [part for part in _PRICES if part in model.lower()]
-    given, taken = _PRICES[max(known, key=len)] if known else _DEAREST
-    paid = usage.input + usage.cache_write * _CACHE_WRITE + usage.cache_read * _CACHE_READ
+    known = next((price for name, price in _PRICES if name.search(model.lower())), _DEAREST)
+    given, taken = known.of(usage.prompt)
+    written = usage.cache_write * _CACHE_WRITE + usage.cache_write_hour * _CACHE_WRITE_HOUR
+    paid = usage.input + written + usage.cache_read * _CACHE_READ
     return (paid * given + usage.output * taken) / 1e6
 
 
@@ -127,7 +162,9 @@ def _usage(fields: dict[str, Any]) -> Usage:
     given = _count(fields, "input_tokens") + _count(fields, "prompt_tokens")
     taken = _count(fields, "output_tokens") + _count(fields, "completion_tokens")
     written, read = _count(fields, "cache_creation_input_tokens"), _count(fields, "cache_read_input_tokens")
-    return Usage(max(0, given - cached), taken, written, read + cached)
+    creation = fields.get("cache_creation")
+    hour = min(written, _count(creation, "ephemeral_1h_input_tokens")) if isinstance(creation, dict) else 0
+    return Usage(max(0, given - cached), taken, written - hour, read + cached, hour)
 
 
 def _count(fields: dict[str, Any], name: str) -> int:

@@ -161,6 +161,9 @@ class Fleet:
                 berth.state, berth.reason = State.FAILED, f"It did not start within {_START_LIMIT:g} s."
             except SandboxError as error:
                 berth.state, berth.reason = State.FAILED, str(error)
+            except Exception as error:
+                log.exception("a start failed in a way nobody foresaw", extra={"chat": chat.id})
+                berth.state, berth.reason = State.FAILED, _unforeseen(error)
             else:
                 berth.machine, berth.state = machine, State.RUNNING
                 await self._attend(chat, machine)
@@ -211,6 +214,8 @@ class Fleet:
         except* SandboxError as errors:
             if machine.alive:
                 log.error("what attends the sandbox failed: %s", errors.exceptions, extra={"chat": chat.id})
+        except* Exception:
+            log.exception("what attends the sandbox failed", extra={"chat": chat.id})
         finally:
             ready.set()
 
@@ -261,29 +266,36 @@ class Fleet:
         for digest in records.keys() - self._berths.keys():
             self._ledger.remove(digest)
         gate = asyncio.Semaphore(_CONNECTS_AT_ONCE)
-        await asyncio.gather(*(self._adopt_one(found, gate) for found in seen))
+
+        async def adopt(found: Seen) -> None:
+            """One that cannot be taken over is no reason not to serve the others."""
+            async with gate:
+                try:
+                    await self._adopt_one(found, self._berths.get(found.owner or ""))
+                except SandboxError as error:
+                    log.error("a sandbox from before could not be taken over: %s", error)
+
+        await asyncio.gather(*(adopt(found) for found in seen))
         if seen:
             log.info("adopted %d sandboxes", len(seen))
 
-    async def _adopt_one(self, found: Seen, gate: asyncio.Semaphore) -> None:
-        berth = self._berths.get(found.owner or "")
-        async with gate:
-            machine: Machine | None = None
-            if found.state is State.RUNNING and (berth is not None or found.current):
-                try:
-                    machine = await connect(self._driver, found.name)
-                except SandboxError as error:
-                    log.warning("a sandbox from before does not answer: %s", error)
-                    await self._driver.stop(found.name)
-            if berth is not None:
-                berth.machine = machine
-                berth.state = State.RUNNING if machine else State.STOPPED
-                if machine and berth.chat:
-                    await self._attend(berth.chat, machine)
-            elif machine is None or not self.pool.adopt(machine):
-                if machine is not None:
-                    machine.close()
-                await self._driver.delete(found.name)
+    async def _adopt_one(self, found: Seen, berth: Berth | None) -> None:
+        machine: Machine | None = None
+        if found.state is State.RUNNING and (berth is not None or found.current):
+            try:
+                machine = await connect(self._driver, found.name)
+            except SandboxError as error:
+                log.warning("a sandbox from before does not answer: %s", error)
+                await self._driver.stop(found.name)
+        if berth is not None:
+            berth.machine = machine
+            berth.state = State.RUNNING if machine else State.STOPPED
+            if machine and berth.chat:
+                await self._attend(berth.chat, machine)
+        elif machine is None or not self.pool.adopt(machine):
+            if machine is not None:
+                machine.close()
+            await self._driver.delete(found.name)
 
     async def _sweep(self) -> None:
         """Stop what is idle; remove what nobody came back for."""
@@ -293,8 +305,8 @@ class Fleet:
             for berth in list(self._berths.values()):
                 try:
                     await self._sweep_one(berth)
-                except SandboxError as error:
-                    log.error("sweeping failed: %s", error, extra={"chat": berth.chat.id if berth.chat else "?"})
+                except Exception:
+                    log.exception("sweeping failed", extra={"chat": berth.chat.id if berth.chat else "?"})
 
     async def _sweep_one(self, berth: Berth) -> None:
         if berth.leases:
@@ -312,3 +324,10 @@ class Fleet:
             elif berth.state in (State.RUNNING, State.FAILED):
                 log.info("stopped: idle", extra={"chat": berth.chat.id if berth.chat else "?"})
                 await self._stop(berth)
+
+
+def _unforeseen(error: Exception) -> str:
+    """What people are told of it: the host's own word (a full disk, say), else where to look."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"The host refused: {error.strerror}."
+    return "The service's log has the reason."

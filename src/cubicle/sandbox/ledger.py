@@ -37,7 +37,7 @@ class Ledger:
         fresh.rename(path)
 
     def touch(self, digest: str) -> None:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # not to have noted a use is no reason to refuse it
             os.utime(self._folder / digest)
 
     def remove(self, digest: str) -> None:

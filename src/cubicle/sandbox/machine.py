@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from cubicle.guest import wire
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.files import Edited, Entry, FileReader, Stat, Written
 from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
 from cubicle.sandbox.process import Exit, Process
 from cubicle.sandbox.stream import Stream
@@ -24,74 +25,9 @@ SKILLS = "/mnt/skills"
 WRITABLE_ROOTS = (HOME, "/mnt/user-data", "/tmp")  # noqa: S108 — a path of the sandbox
 READABLE_ROOTS = (*WRITABLE_ROOTS, SKILLS)
 
+log = logging.getLogger(__name__)
+
 _HELLO_SECONDS = 8.0
-_KINDS = frozenset({"file", "directory", "symlink", "other"})
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """What is there under a name."""
-
-    path: str
-    kind: str
-    size: int
-    mtime: float
-    mode: int
-    inode: int
-    blocks: int
-    """Bytes that it takes on the disk: far less than its size for a sparse file."""
-
-    @classmethod
-    def parse(cls, fields: Mapping[str, Any]) -> Self:
-        try:
-            kind = fields["kind"] if fields["kind"] in _KINDS else "other"
-            numbers = [max(0, int(fields[k])) for k in ("size", "mode", "inode", "blocks")]
-            return cls(str(fields["path"]), kind, numbers[0], float(fields["mtime"]), *numbers[1:])
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise MachineError("io", "The sandbox described a file in a way that makes no sense.") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of a listing; the path is relative to the folder that was listed."""
-
-    path: str
-    kind: str
-    size: int
-    mtime: float
-    blocks: int
-    link: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    created: bool
-    size: int
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Edited:
-    path: str
-    line: int
-    size: int
-
-
-class FileReader:
-    """A file on its way out of the sandbox: what it is, then its bytes."""
-
-    def __init__(self, channel: Channel, stat: Stat, length: int) -> None:
-        self._channel = channel
-        self.stat = stat
-        self.length = length
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while True:
-            item = await self._channel.get()
-            if isinstance(item, Data):
-                yield item.bytes
-            elif isinstance(item, End):
-                return
 
 
 class Machine:
@@ -260,7 +196,7 @@ class Machine:
                 if isinstance(item, Data):
                     *lines, rest = (rest + item.bytes).split(b"\n")
                     for line in lines:
-                        yield _entry(line)
+                        yield Entry.parse(line)
         finally:
             channel.cancel()
 
@@ -299,6 +235,9 @@ class Machine:
                 await handler(stream)
             except SandboxError:
                 pass  # the caller, or the whole sandbox, went away
+            except Exception:
+                # Callers are the sandbox's: what one of them brings about ends that one, not the listening.
+                log.exception("a caller from a sandbox could not be served", extra={"port": port})
             finally:
                 stream.close()
 
@@ -336,13 +275,3 @@ def _list(roots: Sequence[str] | None) -> list[str] | None:
 def _check_size(fields: dict[str, Any]) -> None:
     if len(json.dumps(fields)) > wire.MAX_PAYLOAD - 1024:
         raise MachineError("too-big", "The command is too long; write it to a file first, then run the file.")
-
-
-def _entry(line: bytes) -> Entry:
-    try:
-        fields = json.loads(line)
-        stat = Stat.parse(fields)
-        link = fields.get("link")
-        return Entry(stat.path, stat.kind, stat.size, stat.mtime, stat.blocks, None if link is None else str(link))
-    except (ValueError, AttributeError, RecursionError):
-        raise MachineError("io", "The sandbox listed a folder in a way that makes no sense.") from None

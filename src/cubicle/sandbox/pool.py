@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from cubicle.sandbox.driver import Driver, SandboxError
 from cubicle.sandbox.line import Line
@@ -89,7 +90,11 @@ class Pool:
                 if self._furnish is not None:
                     await self._furnish(machine)
                 self._blank.append(machine)
-            except SandboxError as error:
-                log.error("a blank sandbox could not be made: %s", error)
-                await self._driver.delete(name)
+            except Exception as error:
+                if isinstance(error, SandboxError):
+                    log.error("a blank sandbox could not be made: %s", error)
+                else:
+                    log.exception("a blank sandbox could not be made")
+                with suppress(SandboxError, OSError):
+                    await self._driver.delete(name)
                 await asyncio.sleep(_REST_AFTER_FAILURE)

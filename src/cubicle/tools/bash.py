@@ -66,9 +66,7 @@ class BashTool:
             ):
                 exit = await _follow(process, output, call)
         except MachineError as error:
-            return fail(
-                sentence(error, cwd or HOME) if error.code == "bad-cwd" else f"The command was not run. {error}"
-            )
+            return fail(_refused(error, cwd or HOME))
         verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
         blocks = [Text(_compose(output.text(), verdict))]
         if exit.made_room:
@@ -94,6 +92,23 @@ async def _follow(process: Process, output: Cap, call: Call) -> Exit:
         call.report(text)
     output.feed(decoder.finish())
     return await process.wait()
+
+
+def _refused(error: MachineError, cwd: str) -> str:
+    """Why a command could not be run, and what to do."""
+    match error.code:
+        case "bad-cwd":
+            return sentence(error, cwd)
+        case "too-big":
+            return f"The command was not run. {error}"
+        case "no-processes":
+            return (
+                "The command was not run: the sandbox has as many processes as it may have. Wait until what runs has "
+                "ended, and start fewer at a time."
+            )
+        case _:
+            reason = str(error).rstrip(".")
+            return f"The command may not have run: {reason}. Look at what it left behind, then try again."
 
 
 def _compose(printed: str, verdict: Verdict) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cubicle.chat.workplace import Workplace
 from cubicle.rules.arguments import Arguments
+from cubicle.rules.numbering import count
 from cubicle.sandbox.machine import WRITABLE_ROOTS, MachineError
 from cubicle.tools.answers import Answer, Call, fail, say, schema
 from cubicle.tools.failures import sentence
@@ -39,7 +40,7 @@ class CreateFile:
                 written = await machine.write(path, content, roots=WRITABLE_ROOTS)
         except MachineError as error:
             return fail(sentence(error, path, WRITABLE_ROOTS))
-        return say(f"{'Created' if written.created else 'Overwrote'} {path} ({written.size:,} bytes).")
+        return say(f"{'Created' if written.created else 'Overwrote'} {path} ({count(written.size, 'byte')}).")
 
 
 class StrReplace:
@@ -79,13 +80,14 @@ class StrReplace:
                 edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS)
         except MachineError as error:
             return fail(_unmatched(error, path) or sentence(error, path, WRITABLE_ROOTS))
-        return say(f"Replaced the text at line {edited.line:,} of {path} (now {edited.size:,} bytes).")
+        return say(f"Replaced the text at line {edited.line:,} of {path} (now {count(edited.size, 'byte')}).")
 
 
 def _unmatched(error: MachineError, path: str) -> str | None:
     match error.code:
         case "no-match":
-            ends = " The file has Windows line ends (CR LF)." if error.details.get("carriage_returns") else ""
+            windows = " The file has Windows line ends: write \\r\\n for them, or change one line at a time."
+            ends = windows if error.details.get("carriage_returns") else ""
             return (
                 f"`old_str` does not occur in {path}; nothing was changed.{ends} View the file and copy the text "
                 "exactly, with its blanks and without the line numbers."

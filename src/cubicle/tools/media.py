@@ -44,14 +44,20 @@ async def document_text(machine: Machine, path: str) -> AsyncIterator[bytes]:
             "sh",
             path,
         ]
-    errors = b""
+    errors, blank = b"", True
     async with machine.run(command, timeout=_LIMIT, merge=False) as process:
         async for stream, chunk in process.output:
             if stream == 1:
+                blank = blank and not chunk.strip()
                 yield chunk
             else:
                 errors = (errors + chunk)[-1000:]
         _check(await process.wait(), errors, path)
+    if blank:
+        raise Unreadable(
+            f"{path} holds no text. If its pages are pictures (a scan), make images of them with bash_tool "
+            "(`pdftoppm -r 100 -png`) and view those."
+        )
 
 
 def _check(exit: Exit, errors: bytes, path: str) -> None:

@@ -75,7 +75,7 @@ class View:
             return say(await _numbered(document_text(machine, path), lines))
         if looks_binary(start):
             return say(await show_bytes(machine, path, size))
-        if not size:
+        if not size and lines == WHOLE:
             return say("(the file is empty)")
         async with machine.read(path, roots=READABLE_ROOTS) as reader:
             return say(await _numbered(aiter(reader), lines))

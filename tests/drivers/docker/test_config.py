@@ -40,6 +40,23 @@ def test_the_seccomp_profile_is_the_embedded_drivers():
     assert clone3["errnoRet"] == 38
 
 
+def test_podman_is_told_the_same_in_its_own_way(tmp_path: Path):
+    """Its seccomp option names a file, and what limits it is not told it raises, which takes a capability."""
+    host = container(Facts("aarch64", podman=True, seccomp_file=tmp_path / "seccomp.json"))["HostConfig"]
+    assert f"seccomp={tmp_path}/seccomp.json" in host["SecurityOpt"]
+    assert {limit["Name"] for limit in host["Ulimits"]} == {"core", "nofile", "nproc"}
+    far = container(Facts("aarch64", podman=True), None)["HostConfig"]
+    assert far["SecurityOpt"] == ["no-new-privileges"]
+    assert [limit["Name"] for limit in container()["HostConfig"]["Ulimits"]] == ["core"]
+
+
+async def test_podman_is_known_and_its_machine_is_named_as_the_kernel_does():
+    facts, sockets = await engine.examine(Engine(Architecture="arm64", BuildahVersion="1.28.2"), "")
+    assert (facts.podman, facts.machine, sockets) == (True, "aarch64", True)
+    facts, _ = await engine.examine(Engine(), "")
+    assert not facts.podman
+
+
 def test_limits_are_told():
     host = container()["HostConfig"]
     assert (host["Memory"], host["MemorySwap"], host["NanoCpus"], host["PidsLimit"]) == (
@@ -64,6 +81,13 @@ def test_only_the_socket_folder_is_of_the_host_and_no_engine_socket_is_mounted()
         "/run/cubicle/skills",
         "/run/cubicle/host",
     }
+
+
+def test_coding_agents_can_be_read_and_not_written():
+    wanted = Wanted("inst", "one", "image:tag", "digest", {}, LIMITS, None, agents=Path("/images/agents"))
+    mounts = config.container(wanted, Facts("aarch64"))["HostConfig"]["Mounts"]
+    (bind,) = [m for m in mounts if m["Type"] == "bind"]
+    assert (bind["Source"], bind["Target"], bind["ReadOnly"]) == ("/images/agents", "/opt/agents", True)
 
 
 def test_a_name_tells_the_owner():

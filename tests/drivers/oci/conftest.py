@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -18,8 +19,10 @@ from cubicle.sandbox.driver import Limits, Seen
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect
 from cubicle.settings import load
+from tests import remains
 from tests.conftest import absent
 from tests.drivers.makers import some_base
+from tests.emptying import leave
 
 SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 
@@ -59,10 +62,7 @@ def make_driver(tmp_path: Path, store: ImageStore, base: Base) -> Make:
         try:
             yield driver
         finally:
-            if not keep:
-                for seen in await driver.running():
-                    await driver.delete(seen.name)
-            await driver.close()
+            await (driver.close() if keep else leave(driver))
 
     return make
 
@@ -96,28 +96,19 @@ async def first_process(driver: OciDriver, name: str) -> ProcessId:
 
 
 def mounted(driver: OciDriver) -> list[str]:
-    stage = str(driver._place.stage) + "/"
-    with open("/proc/self/mounts") as table:
-        return [line.split()[1] for line in table if line.split()[1].startswith(stage)]
-
-
-def loop_devices(folder: Path) -> list[str]:
-    """Images under a folder that a loop device still holds."""
-    found = []
-    for device in Path("/sys/block").glob("loop*/loop/backing_file"):
-        try:
-            backing = device.read_text().strip()
-        except OSError:
-            continue
-        if backing.startswith(str(folder)):
-            found.append(backing)
-    return found
+    return remains.mounts(driver._place.stage)
 
 
 def cgroups(driver: OciDriver) -> list[str]:
-    parent = driver._place.cgroup.lstrip("/")
-    roots = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
-    return [str(path) for root in roots for path in (root / parent).glob("*/") if path.is_dir()]
+    """Those of its sandboxes, in every tree."""
+    parent = driver._place.cgroup
+    return [path for path in remains.cgroups(parent) if not path.endswith(parent)]
+
+
+def processes(driver: OciDriver) -> list[str]:
+    """What there is of its sandboxes and its runtimes; the dead, too, until the host's first process fetches them."""
+    place = driver._place
+    return remains.processes(f"{place.cgroup}/", str(place.stage), str(driver._records.root))
 
 
 def open_files() -> int:
@@ -125,10 +116,10 @@ def open_files() -> int:
 
 
 async def eventually(question: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """Wait for the kernel to finish tearing namespaces down."""
-    async with asyncio.timeout(seconds):
-        while answer := question():
-            await asyncio.sleep(0.02)
+    """Wait for the kernel to finish tearing namespaces down; what is still there when the time is over."""
+    deadline = time.monotonic() + seconds
+    while (answer := question()) and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
     return answer
 
 

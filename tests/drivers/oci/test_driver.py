@@ -10,6 +10,7 @@ import time
 import pytest
 
 from cubicle.drivers.oci.assembly import Assembly
+from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START
 from cubicle.sandbox.driver import NotRunning, SandboxError, StartFailed, State, Unusable
@@ -19,16 +20,19 @@ from tests.drivers.oci.conftest import (
     cgroups,
     eventually,
     first_process,
-    loop_devices,
     machine_of,
     mounted,
     open_files,
+    processes,
     said,
     state_of,
 )
+from tests.remains import children, loop_devices
 
 pytestmark = [pytest.mark.anyio, pytest.mark.oci]
 ROUNDS = 1000 if os.environ.get("CUBICLE_LONG") else 30
+# Who is init on a host may take its time to fetch the dead that fell to it.
+FETCHED_SECONDS = 30
 
 
 async def test_files_outlive_a_stop(driver):
@@ -125,6 +129,7 @@ async def test_a_very_long_data_dir_works(tmp_path, store, base):
         await driver.close()
 
 
+@pytest.mark.timeout(120 if ROUNDS < 100 else 3600)
 async def test_rounds_of_start_and_stop_leak_nothing(driver, tmp_path):
     async def one_round(name):
         await driver.start(name, name)
@@ -134,16 +139,39 @@ async def test_rounds_of_start_and_stop_leak_nothing(driver, tmp_path):
         await driver.delete(name)
 
     await one_round("warm")
-    files, stage = open_files(), sorted(driver._place.stage.rglob("*"))
+    files, own, stage = open_files(), children(), sorted(driver._place.stage.rglob("*"))
     for number in range(ROUNDS):
         await one_round(f"s{number}")
     assert mounted(driver) == []
     assert await eventually(lambda: loop_devices(tmp_path)) == []
     assert await eventually(lambda: cgroups(driver)) == []
+    assert await eventually(lambda: processes(driver), FETCHED_SECONDS) == []
+    assert children() == own
     assert open_files() == files
     assert sorted(driver._place.stage.rglob("*")) == stage
     for folder in (driver._records.sandboxes, driver._records.owners):
         assert os.listdir(folder) == []
+
+
+async def test_whatever_of_a_sandbox_is_still_there_is_counted(driver, tmp_path):
+    """The counts that say that nothing leaks see what is there."""
+    assert processes(driver) == []
+    await driver.start("one", None)
+    await said(driver, "one", "setsid sleep 100 >/dev/null 2>&1 </dev/null &")
+    seen = " ".join(processes(driver))
+    assert "sleep 100" in seen
+    assert "guest.pyz" in seen
+    trees = {path.split("/")[4] for path in cgroups(driver)}
+    assert {"memory", "pids"} < trees or trees == {"cubicle"}
+    assert len(mounted(driver)) == 2
+    assert loop_devices(tmp_path) or driver.disk_mode is not DiskMode.IMAGE
+    own = children()
+    child = await asyncio.create_subprocess_exec("sleep", "100")
+    assert len(children()) == len(own) + 1
+    child.kill()
+    await child.wait()
+    await driver.delete("one")
+    assert await eventually(lambda: processes(driver), FETCHED_SECONDS) == []
 
 
 async def test_many_at_once_are_all_different(driver):

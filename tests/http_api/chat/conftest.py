@@ -69,9 +69,9 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
         routes=[
             *PromptRoutes(Prompt(library, links), ring, mode, "https://box.example/base").routes(),
             *SkillRoutes(library, ring, mode).routes(),
-            *UploadRoutes(uploads, options.get("limit_mb", 8), mode).routes(),
-            *ArchiveRoutes(fleet, mode).routes(),
-            *FileRoutes(fleet, links, mode).routes(),
+            *UploadRoutes(uploads, options.get("limit_mb", 8)).routes(),
+            *ArchiveRoutes(fleet).routes(),
+            *FileRoutes(fleet, links).routes(),
         ],
         middleware=[
             Middleware(OriginGuard, [links.base_url]),

@@ -6,6 +6,7 @@ import { getJson, HttpError, post } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Dialog, Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
+import { showPanel } from "./layout";
 import { TranscriptDialog } from "./transcript";
 
 interface Process {
@@ -18,6 +19,7 @@ interface Process {
 
 interface Session {
   session_id: string;
+  agent: string;
   started_at: number | string | null;
   updated_at: number | string | null;
   model: string | null;
@@ -31,6 +33,7 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
   const processes = useSignal<Process[]>([]);
   const sessions = useSignal<Session[]>([]);
   const problem = useSignal("");
+  const looked = useSignal(false);
   const asked = useSignal<Process | null>(null);
   const read = useSignal<Session | null>(null);
 
@@ -43,9 +46,11 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
       processes.value = running.processes;
       sessions.value = saved.sessions;
       problem.value = "";
+      looked.value = true;
     } catch (error) {
       const absent = error instanceof HttpError && error.status === 404;
       problem.value = absent || !(error instanceof Error) ? "" : error.message;
+      looked.value = absent || looked.value;
     }
   };
   useEffect(() => {
@@ -66,6 +71,15 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
     }
     await refresh();
   };
+  const resume = async (session: Session) => {
+    toast("Opening the session in the terminal…");
+    try {
+      await post(addresses.terminal(`sessions/${encodeURIComponent(session.session_id)}/resume`));
+      showPanel("terminal");
+    } catch (error) {
+      toast(error instanceof Error ? error.message : "The session could not be opened.");
+    }
+  };
   const copy = (session: Session) =>
     navigator.clipboard.writeText(session.session_id).then(
       () => toast("The session id was copied: sub_agent resumes it as resume_session_id."),
@@ -85,7 +99,10 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
           </p>
         )}
         <h3>Running now</h3>
-        {processes.value.length === 0 && <p class="muted">No coding agent runs in this sandbox.</p>}
+        {!looked.value && !problem.value && <p class="muted">Looking…</p>}
+        {looked.value && processes.value.length === 0 && (
+          <p class="muted">No coding agent runs in this sandbox.</p>
+        )}
         <ul class="cards">
           {processes.value.map((process) => (
             <li key={process.pid}>
@@ -109,7 +126,7 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
           ))}
         </ul>
         <h3>Saved sessions</h3>
-        {sessions.value.length === 0 && (
+        {looked.value && sessions.value.length === 0 && (
           <Empty icon="agents" title="No saved sessions">
             <p>Each run of a coding agent leaves a session that can be resumed.</p>
           </Empty>
@@ -120,8 +137,8 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
               <div class="grow">
                 <strong class="cut">{shownName(session.title || session.session_id)}</strong>
                 <p class="muted">
-                  {session.model ? `${shownName(session.model)} · ` : ""}
-                  {session.turns} turns · {ago(session.updated_at)}
+                  {session.agent} · {session.model ? `${shownName(session.model)} · ` : ""}
+                  {session.turns} {session.turns === 1 ? "turn" : "turns"} · {ago(session.updated_at)}
                 </p>
               </div>
               <button
@@ -131,6 +148,9 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
                 }}
               >
                 Read
+              </button>
+              <button type="button" onClick={() => void resume(session)}>
+                Resume
               </button>
               <button type="button" onClick={() => void copy(session)}>
                 Copy id

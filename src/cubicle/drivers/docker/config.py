@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import CAPABILITIES, GUEST, GVISOR_TASKS, MASKED, PATH, READ_ONLY, WRITABLE
+from cubicle.drivers.oci.config import AGENTS, CAPABILITIES, GUEST, GVISOR_TASKS, MASKED, PATH, READ_ONLY, WRITABLE
 from cubicle.sandbox.driver import Limits
 
 SOCKET = "/run/cubicle/host/guest.sock"
@@ -35,6 +36,9 @@ class Facts:
     disk_quota: bool = False
     """Whether the engine's storage refuses writes past a limit."""
     private_cgroups: bool = True
+    podman: bool = False
+    seccomp_file: Path | None = None
+    """Where the engine's host has the profile: Podman takes it as a file, Docker as the text itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Wanted:
     limits: Limits
     socket_dir: Path | None
     """The folder of the host in which the guest listens; None where the host cannot reach one."""
+    agents: Path | None = None
+    """Programs of coding agents, if any are installed where the engine can see them."""
 
 
 def container_name(instance: str, name: str, owner: str | None) -> str:
@@ -77,6 +83,7 @@ def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "home": "/home/assistant",
         "env": dict(wanted.environment),
         "aliases": WRITABLE,
+        "deputy": facts.gvisor,
     }
     return {
         "Image": wanted.image,
@@ -94,14 +101,13 @@ def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
 
 def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     limits = wanted.limits
-    profile = json.dumps(seccomp.profile(facts.machine))
     config: dict[str, Any] = {
         "NetworkMode": "none",
         "IpcMode": "private",
         "CapDrop": ["ALL"],
         "CapAdd": [name.removeprefix("CAP_") for name in CAPABILITIES],
         "Privileged": False,
-        "SecurityOpt": ["no-new-privileges", f"seccomp={profile}"],
+        "SecurityOpt": ["no-new-privileges", *_seccomp(facts)],
         "MaskedPaths": list(MASKED),
         "ReadonlyPaths": list(READ_ONLY),
         "PidsLimit": limits.pids * (GVISOR_TASKS if facts.gvisor else 1),
@@ -109,7 +115,7 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "MemorySwap": limits.memory_bytes,  # memory and swap together: no swap on top
         "NanoCpus": int(limits.cpus * 1_000_000_000),
         "ShmSize": _SHM_BYTES,
-        "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
+        "Ulimits": _ulimits(facts),
         "RestartPolicy": {"Name": "no"},
         "Init": False,
         "LogConfig": {"Type": "json-file", "Config": {"max-size": _LOG_BYTES, "max-file": "1"}},
@@ -124,6 +130,23 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     return config
 
 
+def _ulimits(facts: Facts) -> list[dict[str, Any]]:
+    """Docker hands its own on. Podman asks for more than its own unless told, which not every root may."""
+    wanted = {"core": 0}
+    if facts.podman:
+        for name, kind, most in (("nofile", resource.RLIMIT_NOFILE, 65_536), ("nproc", resource.RLIMIT_NPROC, 32_768)):
+            hard = resource.getrlimit(kind)[1]
+            wanted[name] = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    return [{"Name": name, "Soft": most, "Hard": most} for name, most in wanted.items()]
+
+
+def _seccomp(facts: Facts) -> list[str]:
+    """A Podman that shares no folder with the service cannot be handed a profile, and applies its own."""
+    if facts.podman:
+        return [f"seccomp={facts.seccomp_file}"] if facts.seccomp_file else []
+    return [f"seccomp={json.dumps(seccomp.profile(facts.machine))}"]
+
+
 def _mounts(wanted: Wanted) -> list[dict[str, Any]]:
     """What commands may only read is a second time, writable, behind a door that only the guest passes."""
     found: list[dict[str, Any]] = []
@@ -136,6 +159,8 @@ def _mounts(wanted: Wanted) -> list[dict[str, Any]]:
         target = SOCKET.rsplit("/", 1)[0]
         private = {"Propagation": "rprivate"}
         found.append({"Type": "bind", "Source": str(wanted.socket_dir), "Target": target, "BindOptions": private})
+    if wanted.agents is not None:
+        found.append({"Type": "bind", "Source": str(wanted.agents), "Target": AGENTS, "ReadOnly": True})
     return found
 
 

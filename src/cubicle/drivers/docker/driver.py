@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import re
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import Address, Image
 from cubicle.drivers.docker.records import Home, Records, word
 from cubicle.drivers.docker.streams import Streams
-from cubicle.drivers.oci import sockets
+from cubicle.drivers.oci import seccomp, sockets
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
@@ -54,6 +56,7 @@ class DockerDriver:
         limits: Limits = _DEFAULT_LIMITS,
         runtime: str = "",
         address: Address = _DEFAULT_ADDRESS,
+        agents: Path | None = None,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         self._instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
@@ -63,6 +66,7 @@ class DockerDriver:
         self._limits = limits
         self._runtime = runtime
         self._address = address
+        self._agents = agents
         self._streams = Streams()
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._starting: set[str] = set()
@@ -82,7 +86,13 @@ class DockerDriver:
             self.by_socket = sockets_work and self._address.local
             self._image = await engine.ensure_image(self._client, self._store, self._wanted_image)
             await in_thread(self._records.open)
+            if self.facts.podman and self._address.local:
+                profile = json.dumps(seccomp.profile(self.facts.machine))
+                self.facts = replace(self.facts, seccomp_file=await in_thread(self._records.keep_seccomp, profile))
             self._first_id = await self._root_of_containers()
+            if self.facts.gvisor and self._first_id:
+                # gVisor looks for the folder of a socket as the root user of containers, runc as the host's.
+                self.by_socket &= await in_thread(self._records.passable)
             if await in_thread(self._records.alone):
                 await self._clean()
                 await in_thread(self._records.join)
@@ -170,6 +180,7 @@ class DockerDriver:
                 environment=self._image.environment,
                 limits=self._limits,
                 socket_dir=home.socket_dir if self.by_socket else None,
+                agents=await in_thread(self._shared_agents),
             )
             called = config.container_name(self._instance, home.name, owner)
             made = await complete(self._client.containers.create(config.container(wanted, self.facts), name=called))
@@ -180,6 +191,10 @@ class DockerDriver:
         await container.start()
         await in_thread(home.began, bundle.digest(self._image.guest))
         await self._await_guest(home, container)
+
+    def _shared_agents(self) -> Path | None:
+        """Where the agents lie, if the engine is on this machine and so sees them."""
+        return self._agents if self._address.local and self._agents and self._agents.is_dir() else None
 
     async def _await_guest(self, home: Home, container: DockerContainer) -> None:
         deadline = time.monotonic() + _GUEST_SECONDS

@@ -33,6 +33,9 @@ _CHUNK = 1024 * 1024
 _ORDINARY = ("", "runc", "crun", "youki", "io.containerd.runc.v2")
 """Runtimes whose containers are processes of the engine's own kernel."""
 
+_MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
+"""Podman names machines as Go does, Docker as the kernel does."""
+
 GVISOR_ARGUMENTS = ("--network=none", "--overlay2=none", "--host-uds=create")
 
 
@@ -96,13 +99,15 @@ async def examine(client: Docker, runtime: str) -> tuple[Facts, bool]:
         gvisor = "runsc" in runtime or "runsc" in str(known[runtime].get("path", ""))
         if gvisor:
             sockets = _gvisor_sockets(runtime, known[runtime].get("runtimeArgs") or [])
+    machine = str(info.get("Architecture", ""))
     facts = Facts(
-        machine=str(info.get("Architecture", "")),
+        machine=_MACHINES.get(machine, machine),
         runtime=runtime,
         gvisor=gvisor,
         user_namespace=any("name=userns" in option for option in info.get("SecurityOptions") or []),
         disk_quota=_has_quota(info),
         private_cgroups=bool(info.get("CgroupVersion")),
+        podman="BuildahVersion" in info,
     )
     return facts, sockets
 
@@ -165,8 +170,8 @@ async def _import(client: Docker, base: Base, reference: str) -> None:
     reader, writer = os.pipe()
     task = asyncio.create_task(asyncio.to_thread(_write, base, writer))
     changes = (await asyncio.to_thread(export.docker_changes, base))[1::2]
-    repository, tag = reference.split(":")
-    query = [("fromSrc", "-"), ("repo", repository), ("tag", tag), *(("changes", change) for change in changes)]
+    # Name and tag in one word, as the docker command sends them: Podman does not read a tag apart.
+    query = [("fromSrc", "-"), ("repo", reference), *(("changes", change) for change in changes)]
     try:
         async with client._query(
             URL("images/create").with_query(query),

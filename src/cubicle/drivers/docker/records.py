@@ -102,6 +102,16 @@ class Records:
             return False
         return True
 
+    def passable(self) -> bool:
+        """Whether any user of the host passes to the folders of the sockets, as far as the folders above go."""
+        return all(folder.stat().st_mode & 0o001 for folder in (self.root, *self.root.parents))
+
+    def keep_seccomp(self, profile: str) -> Path:
+        """The profile as a file, for an engine that reads it from one."""
+        path, fresh = self.root / "seccomp.json", self.root / f"seccomp.{os.getpid()}"
+        fresh.write_text(profile)
+        return fresh.replace(path)
+
     def home(self, name: str) -> Home:
         return Home(self.root / "sandboxes" / word(name))
 

@@ -52,7 +52,7 @@ class Subject:
 def root(subject: Subject) -> Check:
     if os.geteuid() == 0:
         return Check("root", Verdict.GOOD, "running as root")
-    return Check("root", Verdict.MISSING, f"running as user {os.geteuid()}", "sudo cubicle doctor")
+    return Check("root", Verdict.MISSING, f"running as user {os.geteuid()}", f"sudo {host.program()} doctor")
 
 
 def user_namespaces(subject: Subject) -> Check:
@@ -172,13 +172,13 @@ async def run(subject: Subject) -> list[Check]:
         except OSError as error:
             name = getattr(check, "__name__", "check").replace("_", " ")
             found.append(
-                Check(name, Verdict.MISSING, f"could not be checked: {error.strerror}", "cubicle doctor, as root")
+                Check(name, Verdict.MISSING, f"could not be checked: {error.strerror}", f"sudo {host.program()} doctor")
             )
     return found
 
 
 def _needs_root(name: str) -> Check:
-    return Check(name, Verdict.MISSING, "can only be tried as root", "sudo cubicle doctor")
+    return Check(name, Verdict.MISSING, "can only be tried as root", f"sudo {host.program()} doctor")
 
 
 def _existing(folder: Path) -> Path:

@@ -12,6 +12,8 @@ from cubicle.drivers.oci import seccomp
 from cubicle.sandbox.driver import Limits
 
 GUEST = "/run/cubicle/guest.pyz"
+AGENTS = "/opt/agents"
+"""Where a sandbox sees the programs of coding agents."""
 LISTEN_FD = 3
 IDS = 65536
 """Size of the range of user and group ids that a sandbox sees."""
@@ -103,6 +105,8 @@ def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, .
         "home": "/home/assistant",
         "env": dict(environment),
         "aliases": WRITABLE,
+        # Of the runtimes, it is gVisor that hands over no descriptor; there process 1 has no shield of its own.
+        "deputy": folders.socket_dir is not None,
     }
     return ("/usr/bin/python3", "-I", "-S", GUEST, json.dumps(told, separators=(",", ":")))
 
@@ -123,7 +127,7 @@ def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
         _bind(folders.uploads, "/mnt/user-data/uploads", "ro"),
         _bind(folders.outputs, "/mnt/user-data/outputs", "rw"),
         _bind(folders.skills, "/mnt/skills", "ro"),
-        *([_bind(folders.agents, "/opt/agents", "ro")] if folders.agents else []),
+        *([_bind(folders.agents, AGENTS, "ro")] if folders.agents else []),
     )
 
 

@@ -53,7 +53,7 @@ class OciDriver:
         agents: Path | None = None,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
-        instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+        instance = instance_of(root)
         self._records = Records(root)
         self._place = host.Place(run_dir / instance, f"/cubicle/{instance}", first_id)
         self._bases = bases
@@ -190,7 +190,7 @@ class OciDriver:
         try:
             await (await self._runtime_of(run)).delete(home.name)
         except RuntimeFailed as error:
-            raise SandboxError(f"The sandbox could not be cleared away: {error}.") from error
+            raise SandboxError(f"The sandbox could not be cleared away: {_plain(error)}.") from error
         await in_thread(self._assembly.release, home)
 
     async def _runtime_of(self, run: Run | None) -> Runtime:
@@ -274,6 +274,11 @@ class OciDriver:
                     await self._stop(home)
                     reason = f"it used more than its {limit // 1024**2} MiB of disk"
                     await in_thread(home.save_failure, reason)
+
+
+def instance_of(data_dir: Path) -> str:
+    """The name under which a DATA_DIR has its folder of this boot and its cgroups."""
+    return hashlib.sha256(os.fsencode(os.path.realpath(data_dir))).hexdigest()[:12]
 
 
 def _alive(home: Home) -> bool:

@@ -10,6 +10,7 @@ import platform
 import resource
 import secrets
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +101,20 @@ def overlay_complaint() -> str:
     return ""
 
 
+def program() -> str:
+    """How this program was called: sudo has a search path of its own, and a virtual environment is not on it."""
+    called = sys.argv[0]
+    return min(called, os.path.relpath(called), key=len) if os.path.basename(called) == "cubicle" else "cubicle"
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise Unusable(f"The embedded driver needs root: run `sudo {program()} …`, or set DRIVER=docker.")
+
+
 def require() -> None:
     """Raise Unusable, in one sentence, for the first thing that is missing."""
-    if os.geteuid() != 0:
-        raise Unusable("The embedded driver needs root: run `sudo cubicle serve`, or set DRIVER=docker.")
+    require_root()
     if not has_user_namespaces():
         raise Unusable("User namespaces are switched off: run `sysctl -w user.max_user_namespaces=65536`.")
     if complaint := overlay_complaint():
@@ -116,8 +127,8 @@ async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
     """The first runtime that really runs a container here; a success is remembered by its version and the kernel's."""
     found = await asyncio.to_thread(find, wanted, place.stage)
     if not found:
-        what = f"The OCI runtime {wanted} is" if wanted else "No OCI runtime (crun, runc or runsc) is"
-        raise Unusable(f"{what} not installed: run `{INSTALL}`.")
+        what = f"The OCI runtime {wanted} is not" if wanted else "No OCI runtime (crun, runc or runsc) is"
+        raise Unusable(f"{what} installed: run `{INSTALL}`.")
     complaints = []
     for runtime in found:
         complaint = await complaint_of(runtime, place, memory)

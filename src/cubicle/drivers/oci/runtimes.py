@@ -66,10 +66,6 @@ class Runtime:
             options += ["--no-new-keyring"]
         if listener is not None:
             options += ["--preserve-fds", "1"]
-        if self.name != "runsc":
-            # A user may have 200 keys, and all sandboxes are one user to the host. They cannot reach the one that they
-            # inherit instead: the system calls for keys are refused.
-            options.append("--no-new-keyring")
         await self._call([*options, name], RUN_SECONDS, listener, output)
 
     async def try_out(self, name: str, bundle: Path) -> None:

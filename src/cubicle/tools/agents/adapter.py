@@ -69,6 +69,8 @@ class Adapter(Protocol):
     name: str
     api: str
     """The API that it calls: a name of `chat.agent_apis`."""
+    speaks_sse: bool
+    """Whether it can use MCP servers of the type sse."""
 
     def command(self, program: str, order: Order) -> list[str]:
         """The run without a person; the prompt is on its standard input."""

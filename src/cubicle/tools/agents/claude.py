@@ -17,13 +17,16 @@ from cubicle.tools.agents.adapter import (
     text_of,
     used,
 )
+from cubicle.tools.inside import program as inside
 
+_AT_HAND = inside("claude_at_hand")
 _HINT = "You work in a sandbox of your own, without a person to ask. /home/assistant/README.md says what is where."
 
 
 class Claude:
     name = "claude"
     api = "anthropic"
+    speaks_sse = True
 
     def command(self, program: str, order: Order) -> list[str]:
         session = ["--resume", order.resume] if order.resume else ["--session-id", order.session]
@@ -38,7 +41,11 @@ class Claude:
         ]
 
     def take_over(self, program: str, session: str) -> list[str]:
-        return [program, "--dangerously-skip-permissions", "--resume", session]
+        return [
+            *("python3", "-I", "-S", "-c", _AT_HAND),
+            *(program, "--settings", json.dumps({"skipDangerousModePermissionPrompt": True})),
+            *("--dangerously-skip-permissions", "--resume", session),
+        ]
 
     def environment(self, order: Order) -> dict[str, str]:
         aliases = {f"ANTHROPIC_DEFAULT_{alias.upper()}_MODEL": model for alias, model in order.aliases.items()}
@@ -58,7 +65,8 @@ class Claude:
         for server in order.servers:
             if server.url:
                 headers = {"Authorization": f"Bearer {order.carried}"}
-                servers[server.name] = {"type": "http", "url": order.server_address(server), "headers": headers}
+                kind = "sse" if server.sse else "http"
+                servers[server.name] = {"type": kind, "url": order.server_address(server), "headers": headers}
             else:
                 servers[server.name] = {"command": server.command[0], "args": list(server.command[1:])}
         return {"mcp.json": json.dumps({"mcpServers": servers})}

@@ -13,6 +13,7 @@ _PASS = "CUBICLE_PASS"  # noqa: S105 — the name of a variable
 class Codex:
     name = "codex"
     api = "openai"
+    speaks_sse = False
 
     def command(self, program: str, order: Order) -> list[str]:
         model = ["--model", order.model] if order.model else []

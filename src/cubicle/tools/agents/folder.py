@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import HOME, Machine, MachineError
 from cubicle.tools.inside import program
 
@@ -33,17 +34,35 @@ echo "$code" > "$folder/exit"
 exit "$code"
 """
 
+# With a second window the session gets a line that names them, and a click on a name goes there. Whoever opens the
+# terminal finds the agent in it; nobody who is there already is moved away from what they type.
 _WINDOW = f"""
 command -v tmux >/dev/null || exit 0
+folder=$1 name=$2 && shift 2
 tmux -u new-session -d -s main -c "$HOME" 2>/dev/null
-tmux -u new-window -d -t main: -n "$2" -c "$HOME" python3 -I -S "$1/window.py" "$1"
-cd "$1/.." && ls -1t | tail -n +{_KEPT + 1} | xargs -r rm -rf --
+tmux -u new-window -d -t main: -n "$name" -c "$HOME" "$@" || exit 1
+tmux source-file - <<'OPTIONS'
+set -t main status on
+set -t main status-position top
+set -t main status-style default
+set -t main status-left ''
+set -t main status-right ''
+set -g window-status-format ' #W '
+set -g window-status-current-format '#[bold,underscore] #W '
+set-hook -t main window-unlinked "if -F '#{{==:#{{session_windows}},1}}' 'set -t main status off'"
+OPTIONS
+[ -n "$(tmux list-clients -t main)" ] || tmux select-window -t "main:$name"
+cd "$folder/.." && ls -1t | tail -n +{_KEPT + 1} | xargs -r rm -rf --
 """
 
 _FIND = """
 cd "$1" 2>/dev/null || exit 0
 grep -lxF -e "$2" -- */session 2>/dev/null | xargs -r ls -1t | head -n 1
 """
+
+
+class NoTerminal(SandboxError):
+    """A person's window could not be opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +87,28 @@ class RunFolder:
 
     async def note_session(self, machine: Machine, session: str, argv: list[str], env: Mapping[str, str]) -> None:
         """From now on the run is found by its session, and a person can take it over."""
+        await self.note_take_over(machine, argv, env)
+        await machine.write(f"{self.path}/session", f"{session}\n".encode(), mode=0o600)
+
+    async def note_take_over(self, machine: Machine, argv: list[str], env: Mapping[str, str]) -> None:
         variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
         script = f"#!/bin/bash\nPATH=$PATH:{PROGRAMS}\n{variables}exec {shlex.join(argv)}\n"
         await machine.write(f"{self.path}/take-over", script.encode(), mode=0o700)
-        await machine.write(f"{self.path}/session", f"{session}\n".encode(), mode=0o600)
 
     async def open_window(self, machine: Machine) -> None:
         """Show the run in a window of the terminal that people share; an image without tmux has none."""
-        await machine.output(["/bin/bash", "-c", _WINDOW, "window", self.path, self.run], timeout=15)
+        await self._open(machine, "python3", "-I", "-S", f"{self.path}/window.py", self.path)
+
+    async def open_for_a_person(self, machine: Machine) -> None:
+        """Take the session over in a window of its own, and have that window in front. Raises NoTerminal."""
+        await self._open(machine, f"{self.path}/take-over")
+        ended, _ = await machine.output(["tmux", "select-window", "-t", f"main:{self.run}"], timeout=15)
+        if ended.status != 0:
+            raise NoTerminal("The session could not be opened in the terminal: this sandbox has no tmux, or no room.")
+
+    async def _open(self, machine: Machine, *command: str) -> None:
+        script = ["/bin/bash", "-c", _WINDOW, "window", self.path, self.run, *command]
+        await machine.output(script, timeout=15)
 
     async def is_delivered(self, machine: Machine) -> bool:
         try:

@@ -14,6 +14,7 @@ _OWN_HOME = f"{HOME}/.cache/cubicle/gemini"
 class Gemini:
     name = "gemini"
     api = "gemini"
+    speaks_sse = True
 
     def command(self, program: str, order: Order) -> list[str]:
         session = ["--resume", order.resume] if order.resume else ["--session-id", order.session]
@@ -35,7 +36,8 @@ class Gemini:
         for server in order.servers:
             if server.url:
                 headers = {"Authorization": "Bearer $GEMINI_API_KEY"}
-                servers[server.name] = {"httpUrl": order.server_address(server), "headers": headers, "trust": True}
+                place = "url" if server.sse else "httpUrl"
+                servers[server.name] = {place: order.server_address(server), "headers": headers, "trust": True}
             else:
                 servers[server.name] = {"command": server.command[0], "args": list(server.command[1:]), "trust": True}
         settings = {

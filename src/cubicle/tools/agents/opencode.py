@@ -13,6 +13,7 @@ _DEFAULT_MODEL = "claude-sonnet-4-5"
 class OpenCode:
     name = "opencode"
     api = "anthropic"
+    speaks_sse = True
 
     def command(self, program: str, order: Order) -> list[str]:
         session = ["--session", order.resume] if order.resume else []

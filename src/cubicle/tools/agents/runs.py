@@ -9,10 +9,11 @@ import time
 import uuid
 from typing import Self
 
-from cubicle.chat.mcp_servers import McpServers, UnknownServers
+from cubicle.chat.mcp_servers import McpServer, McpServers, UnknownServers
 from cubicle.chat.workplace import Workplace
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, issue
+from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import HOME, Machine, MachineError
 from cubicle.settings import Settings
 from cubicle.tools.agents.adapter import SESSION, Adapter, Order
@@ -29,6 +30,10 @@ _AT_ONCE = 4
 _AFTERWARDS = 24 * 3600
 """A pass outlives its run by this many seconds, for the person who takes the session over."""
 _DIRECT = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+
+
+class NotOurs(SandboxError):
+    """A session of another agent than the one that the service runs."""
 
 
 class SubAgents:
@@ -60,13 +65,31 @@ class SubAgents:
             servers = self._servers.chosen(call.caller.mcp_servers)
         except UnknownServers as error:
             return fail(str(error))
+        if not self._adapter.speaks_sse and (old := [server.name for server in servers if server.sse]):
+            return fail(f"{self._adapter.name} cannot use MCP servers of the type sse: {', '.join(old)}.")
         if task.resume_session_id and not SESSION.fullmatch(task.resume_session_id):
             return fail("`resume_session_id` is not a session id. Take it from the end of an earlier answer.")
         if sum(1 for owner, _ in self._hearings if owner == chat) >= _AT_ONCE:
             return fail(f"{_AT_ONCE} agents work in this sandbox already. Wait for one of them to finish.")
+        folder, order = self._order(chat, task, servers)
+        async with self._workplace.lease(call.caller) as machine:
+            missed = await self._settle(machine, call, task.resume_session_id) if task.resume_session_id else ""
+            return await self._start(machine, call, folder, order, task.prompt, missed)
+
+    async def open(self, chat: Chat, machine: Machine, session: str, agent: str) -> None:
+        """Open a saved session for the person at the terminal. Raises NotOurs, NoTerminal."""
+        if agent != self._adapter.name:
+            raise NotOurs(f"This is a session of {agent}, and this service runs {self._adapter.name} (SUB_AGENT_CLI).")
+        folder, order = self._order(chat, Task("", resume_session_id=session), ())
+        await folder.fill(machine, "", self._adapter.files(order))
+        argv = self._adapter.take_over(self._program, session)
+        await folder.note_take_over(machine, argv, self._adapter.environment(order) | _DIRECT)
+        await folder.open_for_a_person(machine)
+
+    def _order(self, chat: Chat, task: Task, servers: tuple[McpServer, ...]) -> tuple[RunFolder, Order]:
         folder = RunFolder(f"agent-{secrets.token_hex(6)}")
         until = int(time.time() + self._timeout + _AFTERWARDS)
-        order = Order(
+        return folder, Order(
             folder=folder.path,
             model=self._model(task.model),
             max_turns=task.max_turns or self._max_turns,
@@ -76,9 +99,6 @@ class SubAgents:
             servers=servers,
             aliases=self._aliases,
         )
-        async with self._workplace.lease(call.caller) as machine:
-            missed = await self._settle(machine, call, task.resume_session_id) if task.resume_session_id else ""
-            return await self._start(machine, call, folder, order, task.prompt, missed)
 
     def _model(self, alias: str | None) -> str:
         name = alias or self._default_model

@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-BOLD, DIM, PLAIN = "\033[1m", "\033[2m", "\033[0m"
-INNER = ("content", "message", "item", "part", "state")
+BOLD, DIM, TOOL, PLAIN = "\033[1m", "\033[2m", "\033[36m", "\033[0m"
+TELLING = ("command", "file_path", "filePath", "path", "pattern", "query", "url", "prompt", "description")
+MOST_LINES = 12
 
 
 class Window:
@@ -39,8 +40,8 @@ class Window:
         pid = self.read("pid")
         return not pid or os.path.exists("/proc/" + pid)
 
-    def follow(self) -> None:
-        """Show events until the run is over, or the person wants it."""
+    def follow(self) -> bool:
+        """Show events until the run is over, or the person wants it, which is told."""
         position, rest = 0, b""
         while True:
             alive = self.running()
@@ -56,13 +57,13 @@ class Window:
             for line in lines:
                 render(line.decode("utf-8", "replace"))
             if not alive and not chunk:
-                return
+                return False
             if not chunk and select.select([sys.stdin], [], [], 0.5)[0]:
                 if not sys.stdin.readline():
                     sys.exit()
                 if ask("Stop the agent and go on with it yourself? [y/N]") in ("y", "yes"):
                     self.stop()
-                    return
+                    return True
 
     def stop(self) -> None:
         pid = self.read("pid")
@@ -98,31 +99,69 @@ def ask(question: str) -> str:
 def render(line: str) -> None:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
-    if isinstance(event, dict) and event.get("type") not in ("system", "user", "result"):
+    if isinstance(event, dict):
         for text, style in parts(event):
             show(text, style)
 
 
-def parts(event: Any) -> Iterator[tuple[str, str]]:
-    """Texts and tools anywhere in an event, whichever agent wrote it."""
-    stack = [event]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, list):
-            stack.extend(reversed(value))
-        if not isinstance(value, dict):
-            continue
-        name = value.get("name") or value.get("tool") or value.get("tool_name") or value.get("type")
-        given = value.get("input") or value.get("parameters") or value.get("command")
-        if isinstance(given, (dict, str)):
-            shown = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-            yield ("→ " + str(name) + " " + shown)[:500], DIM
-        elif isinstance(value.get("text"), str):
-            yield value["text"], ""
-        else:
-            stack.extend(value[key] for key in INNER if isinstance(value.get(key), (dict, list)))
+def parts(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What an event has to show, whichever agent wrote it."""
+    kind, item, part = event.get("type"), inner(event, "item"), inner(event, "part")
+    content = inner(event, "message").get("content")
+    for block in content if isinstance(content, list) else ():  # Claude Code
+        if isinstance(block, dict):
+            yield from spoken(block.get("text"))
+            if block.get("type") == "tool_use":
+                yield used(block.get("name"), block.get("input"))
+            elif block.get("type") == "tool_result":
+                yield from gave(block.get("content"))
+    if kind == "item.started" and item.get("command"):  # Codex
+        yield used(item.get("type"), item)
+    elif kind == "item.completed" and item.get("type") == "agent_message":
+        yield from spoken(item.get("text"))
+    elif kind == "item.completed":
+        yield from gave(item.get("aggregated_output"))
+    elif kind == "text":  # OpenCode
+        yield from spoken(part.get("text"))
+    elif kind == "tool_use" and part:
+        yield used(part.get("tool"), inner(part, "state").get("input"))
+        yield from gave(inner(part, "state").get("output"))
+    elif kind == "message" and event.get("role") == "assistant":  # Gemini CLI
+        yield from spoken(event.get("content"))
+    elif kind == "tool_use":
+        yield used(event.get("tool_name"), event.get("parameters"))
+    elif kind == "tool_result":
+        yield from gave(event.get("output"))
+
+
+def inner(value: dict[str, Any], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def spoken(text: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(text, str) and text.strip():
+        yield "\n" + text.strip("\n"), ""
+
+
+def used(tool: Any, given: Any) -> tuple[str, str]:
+    """A tool and the argument that says most."""
+    arguments = given if isinstance(given, dict) else {}
+    said = next((arguments[name] for name in TELLING if isinstance(arguments.get(name), str)), "")
+    return ("\n→ " + str(tool) + "  " + said)[:500], TOOL
+
+
+def gave(result: Any) -> Iterator[tuple[str, str]]:
+    """The first lines of what a tool answered."""
+    if isinstance(result, list):
+        result = "\n".join(str(block["text"]) for block in result if isinstance(block, dict) and "text" in block)
+    lines = result.rstrip().splitlines() if isinstance(result, str) else []
+    for line in lines[:MOST_LINES]:
+        yield "  " + line[:300], DIM
+    if len(lines) > MOST_LINES:
+        yield f"  … {len(lines) - MOST_LINES} more lines", DIM
 
 
 def main() -> None:
@@ -130,12 +169,15 @@ def main() -> None:
     window = Window(sys.argv[1])
     show("A coding agent works here. Press Enter to stop it and take over.", BOLD)
     show(window.read("prompt")[:2000], DIM)
-    window.follow()
-    if window.read("exit") not in ("", "0"):
-        show(window.read("errors")[-2000:])
-    ask("The agent has stopped. Press Enter to go on with it yourself.")
+    if not window.follow():
+        code = window.read("exit")
+        if code not in ("", "0"):
+            show(window.read("errors")[-2000:])
+        show("\nThe agent is done." if code == "0" else "\nThe agent has stopped.", BOLD)
+        ask("Press Enter to go on with it yourself.")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     window.take_over()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The browser belongs to the sandbox, and so does every word it says: the live view stands whatever that is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.live import ground
+from tests.live.hostile_browser import nonsense_in
+from tests.live.watcher import Watcher
+
+ROUNDS, MESSAGES = (60, 3000) if os.environ.get("CUBICLE_LONG") else (3, 100)
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[ground.Service]:
+    async with ground.serving(ground.memory_driver(tmp_path), tmp_path) as running:
+        yield running
+
+
+@pytest.mark.timeout(600)
+async def test_a_browser_that_talks_nonsense_harms_nobody(
+    service: ground.Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    for seed in range(ROUNDS):
+        chat = f"hostile{seed}"
+        async with service.machine(chat) as machine, nonsense_in(machine, seed):
+            assert await _runs(service, chat)
+            await _watch(service, chat)
+    faults = [record for record in caplog.records if record.levelno >= logging.ERROR and "cubicle" in record.name]
+    assert not faults, faults[0].exc_text
+    async with service.machine("neighbour") as machine:
+        ended, said = await machine.output("echo on", timeout=20)
+        assert (ended.status, said) == (0, b"on\n")
+
+
+async def _runs(service: ground.Service, chat: str) -> bool:
+    async with httpx.AsyncClient(base_url=service.base, trust_env=False) as http:
+        return bool((await http.get(f"/browser/{chat}/status")).json()["running"])
+
+
+async def _watch(service: ground.Service, chat: str) -> None:
+    """Watch and drive until enough was heard, joining again whenever the view ends."""
+    heard = 0
+    async with asyncio.timeout(60):
+        while heard < MESSAGES:
+            with contextlib.suppress(ConnectionClosed):
+                watcher = await Watcher.at(f"{service.ws}/browser/{chat}/live")
+                await watcher.say("control", action="take", name="Ann")
+                for x in range(5):
+                    await watcher.click(x, x)
+                    await watcher.say("nav", action="back")
+                while heard < MESSAGES:
+                    await watcher.hear()
+                    heard += 1
+                await watcher.leave()

@@ -1,0 +1,97 @@
+"""Something that sandboxes need is missing: one clear sentence and an exit code, not a stack trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cubicle.drivers.oci.runtimes import CANDIDATES
+
+pytestmark = pytest.mark.oci
+ROOT = Path(__file__).parents[2]
+
+# In a mount namespace of its own a host can be had without a part, while this one keeps it.
+HIDDEN = {
+    "runtime": (
+        "; ".join(f"mount --bind /dev/null {path}" for name in CANDIDATES if (path := shutil.which(name))),
+        "No OCI runtime (crun, runc or runsc) is installed: run `apt-get install runc`.",
+    ),
+    "user namespaces": (
+        "echo 0 > zero; mount --bind zero /proc/sys/user/max_user_namespaces",
+        "User namespaces are switched off: run `sysctl -w user.max_user_namespaces=65536`.",
+    ),
+    "cgroups": (
+        "mount -t tmpfs none /sys/fs/cgroup",
+        "The cgroup controllers memory, cpu, pids are missing: mount them, or enable them at boot.",
+    ),
+    "image": ("export IMAGE_DIR=$PWD", "The sandbox image slim is not built; build it with: cubicle image build slim"),
+}
+
+
+def without(part: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """What a command says on a host without this part."""
+    hide, _ = HIDDEN[part]
+    environment = os.environ | {"DATA_DIR": str(folder / "data"), "DRIVER": "oci", "SANDBOX_IMAGE": "slim", "PORT": "0"}
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "300"}
+    program = [sys.executable, "-c", "from cubicle.cli import main; main()", *command]
+    return subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f'{hide}; exec "$@"', "sh", *program],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("part", HIDDEN)
+def test_the_service_says_what_is_missing_and_ends(part: str, tmp_path: Path) -> None:
+    done = without(part, tmp_path, "serve")
+    assert (done.returncode, done.stderr, done.stdout) == (1, f"Error: {HIDDEN[part][1]}\n", "")
+
+
+@pytest.mark.parametrize("part", HIDDEN)
+def test_doctor_names_it_and_fails(part: str, tmp_path: Path) -> None:
+    done = without(part, tmp_path, "doctor")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr == ""
+    (row,) = [line for line in done.stdout.splitlines() if part in line and "missing" in line]
+    assert row.split("  ")[-1].strip()
+
+
+# In a user namespace root can be anybody.
+NOBODY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+
+
+def test_without_root_the_service_says_so(tmp_path: Path) -> None:
+    environment = os.environ | {"DATA_DIR": str(tmp_path), "DRIVER": "oci", "PORT": "0"}
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    program = [*NOBODY, sys.executable, "-c", "from cubicle.cli import main; main()", "serve"]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    said = "Error: The embedded driver needs root: run `sudo cubicle …`, or set DRIVER=docker.\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_without_root_make_serve_says_so_before_it_sets_anything_up(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    environment = {name: value for name, value in os.environ.items() if name not in ("DRIVER", "MAKEFLAGS")}
+    done = subprocess.run(
+        [*NOBODY, "make", "serve"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "This does all of it: sudo make serve\n" in done.stderr
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["Makefile", "scripts"]
