@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help may-serve serve test test-fast check format image agents bench setup setup-dev setup-test lock docs clean
+.PHONY: help may-serve serve test test-fast check format image agents bench setup setup-dev setup-fast setup-test lock docs clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
@@ -23,8 +23,8 @@ test: export CUBICLE_REQUIRE_ALL := 1
 test: setup-test check image ## set up all that the tests need, and run every gate and every test
 	@scripts/with-dockerd scripts/with-podman scripts/run-tests
 
-test-fast: setup-dev ## the tests that need no image, engine, browser or coding agent; within a minute
-	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not real and not slow and not serial"
+test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; within a minute
+	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not real and not serial"
 
 check: setup-dev ## format, lint, types, layers, dependencies, gates of the repository; seconds
 	@scripts/run-checks
@@ -48,6 +48,10 @@ setup: ## system packages and virtual environment for serving
 
 setup-dev:
 	@scripts/packages dev
+	@scripts/environment dev
+
+setup-fast:
+	@scripts/packages fast
 	@scripts/environment dev
 
 setup-test:

@@ -168,9 +168,9 @@ class Options:
 
 
 @asynccontextmanager
-async def fleet_of(folder: Path, pool_size: int = 0) -> AsyncIterator[Fleet]:
+async def fleet_of(folder: Path, pool_size: int = 0, kind: type[MemoryDriver] = MemoryDriver) -> AsyncIterator[Fleet]:
     """A fleet whose sandboxes are gone at the end."""
-    driver = MemoryDriver(folder)
+    driver = kind(folder)
     async with Fleet(driver, Ledger(folder / "ledger"), pool_size=pool_size) as fleet:
         try:
             yield fleet

@@ -89,6 +89,7 @@ def make_driver(settings: Settings) -> Driver:
                 runtime=settings.docker_runtime,
                 address=Address(settings.docker_host, settings.docker_cert_path),
                 agents=settings.image_dir / "agents",
+                read_only=settings.docker_read_only,
             )
         case DriverName.OCI:
             return OciDriver(
@@ -143,9 +144,11 @@ def make_relay(settings: Settings, servers: McpServers, key: bytes) -> Relay:
 
 def make_sub_agents(settings: Settings, workplace: Workplace, servers: McpServers, key: bytes) -> SubAgents | None:
     """The coding agents, if the service has a key for the API that they call."""
-    if chosen(settings.sub_agent_cli).api not in apis(settings):
-        return None
-    return SubAgents(workplace, settings, servers, key)
+    return SubAgents(workplace, settings, servers, key) if has_sub_agent(settings) else None
+
+
+def has_sub_agent(settings: Settings) -> bool:
+    return chosen(settings.sub_agent_cli).api in apis(settings)
 
 
 def make_ledger(settings: Settings) -> Ledger:
@@ -187,7 +190,14 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     web = httpx.AsyncClient()
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
-    prompt = Prompt(library, links, command_timeout=settings.command_timeout, network=settings.egress.value)
+    prompt = Prompt(
+        library,
+        links,
+        command_timeout=settings.command_timeout,
+        network=settings.egress.value,
+        limits=make_limits(settings).words() if settings.driver is not DriverName.MEMORY else "",
+        sub_agent=has_sub_agent(settings),
+    )
     outfitter = Outfitter(library, prompt)
     driver = make_driver(settings)
     tokens = PersonalTokens(users) if users is not None else None
@@ -235,7 +245,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     LiveRoutes(fleet, screens).routes(),
                     TerminalRoutes(fleet, sub_agents=agents).routes(),
                     ActivityRoutes(activity).routes(),
-                    OperatorRoutes(fleet).routes(),
+                    OperatorRoutes(fleet, activity).routes(),
                     WallRoutes(warden, ring).routes(),
                     Login(ring, links, pages.login_page).routes(),
                     pages.routes(),

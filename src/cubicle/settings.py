@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,6 +84,9 @@ class Settings(BaseSettings):
     docker_runtime: str = Field(
         "",
         description="Runtime that the Docker engine uses for sandboxes (runsc, kata, …); empty: its default.",
+    )
+    docker_read_only: bool = Field(
+        False, description="Docker: the root file system of a sandbox can only be read; home and outputs are volumes."
     )
     sandbox_image: str = Field(
         "standard", description="Image variant (slim, standard, full) or the name of a built image."
@@ -270,3 +274,8 @@ def load(**overrides: Any) -> Settings:
             for e in error.errors()
         ]
         raise BadSettings("; ".join(lines)) from None
+
+
+def terminal_type() -> str:
+    """What kind of terminal this process has: no setting, but a fact of the environment all the same."""
+    return os.environ.get("TERM") or "xterm-256color"

@@ -6,6 +6,7 @@ from cubicle.chat.library import Library
 from cubicle.chat.links import Links
 from cubicle.chat.prompt import Prompt
 from cubicle.rules.chats import Chat
+from cubicle.sandbox.driver import Limits
 
 CHAT = Chat("room-1")
 
@@ -23,7 +24,9 @@ def tokens(text):
 
 
 async def test_it_stays_below_2500_tokens_with_ten_skills_and_the_longest_chat_id():
-    text = await Setup().prompt.text(Chat("ab:1" * 32), "someone.with.a.long.name@company.example.org", "N" * 300)
+    text = await Setup(limits=Limits().words()).prompt.text(
+        Chat("ab:1" * 32), "someone.with.a.long.name@company.example.org", "N" * 300
+    )
     assert text.count("/SKILL.md`: ") == 10
     assert tokens(text) <= 2500
 
@@ -44,6 +47,12 @@ async def test_it_says_what_a_model_needs():
     assert "- `files`: the file itself" in text
     assert "{{" not in text
     assert "{%" not in text
+
+
+async def test_it_says_how_much_may_be_used_and_whether_there_is_an_agent():
+    text = await Setup(limits=Limits().words(), sub_agent=False).prompt.text(CHAT)
+    assert "- It may use 2 CPUs, 2 GB of memory, 512 processes and 10 GB of disk, whatever" in text
+    assert "- `sub_agent` (not set up here): hand" in text
 
 
 async def test_its_link_opens_this_chat():

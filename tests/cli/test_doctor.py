@@ -16,6 +16,7 @@ from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox import proof
 from cubicle.settings import load
+from tests import remains
 from tests.drivers.makers import some_base
 
 
@@ -66,13 +67,15 @@ def test_a_taken_port_is_told():
 
 
 @pytest.mark.oci
-async def test_every_check_leaves_the_host_as_it_was(subject, tmp_path):
+async def test_every_check_leaves_the_host_as_it_was(monkeypatch, subject, tmp_path):
+    monkeypatch.setattr(checks.secrets, "token_hex", lambda size: "of-this-test")
     found = {check.name: check for check in await checks.run(subject)}
     assert found["OCI runtime"].verdict is Verdict.GOOD
     assert found["overlay file system"].verdict is Verdict.GOOD
     assert found["disk limit"].verdict is not Verdict.MISSING
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
-    assert list(RUN_DIR.glob("doctor-*")) == []
+    assert not (RUN_DIR / "doctor-of-this-test").exists()
+    assert remains.cgroups("cubicle/doctor-of-this-test") == []
 
 
 @pytest.mark.oci
@@ -122,3 +125,29 @@ def test_nothing_can_be_proved_of_the_driver_for_tests(monkeypatch):
     answer = CliRunner().invoke(doctor, ["--prove"])
     assert answer.exit_code != 0
     assert "no walls" in answer.output
+
+
+def test_an_engine_that_does_not_answer_is_said_with_what_mends_it(monkeypatch):
+    code, output = ask(monkeypatch, DRIVER="docker", DOCKER_HOST="unix:///nowhere.sock", PORT="0")
+    assert code == 1
+    assert "No Docker engine answers" in output
+    assert "systemctl start docker" in output
+
+
+@pytest.mark.docker
+def test_an_engine_is_looked_into(monkeypatch):
+    some_base(ImageStore(load().image_dir))
+    code, output = ask(monkeypatch, DRIVER="docker", PORT="0", SANDBOX_IMAGE="slim")
+    assert code == 0
+    for check in ("engine", "runtime", "guests", "image", "user namespace", "cgroups", "disk limit"):
+        assert check in output
+
+
+@pytest.mark.docker
+def test_a_runtime_or_an_image_that_the_engine_lacks_is_named(monkeypatch):
+    code, output = ask(monkeypatch, DRIVER="docker", PORT="0", DOCKER_RUNTIME="kata")
+    assert code == 1
+    assert "has no runtime kata" in output
+    code, output = ask(monkeypatch, DRIVER="docker", PORT="0", DOCKER_RUNTIME="", SANDBOX_IMAGE="never-made")
+    assert code == 1
+    assert "cubicle image build never-made" in output

@@ -134,6 +134,19 @@ async def test_the_operator_sees_stops_and_removes_sandboxes(client: httpx.Async
     assert "one" not in await states()
 
 
+async def test_the_operator_sees_who_did_what_last(client: httpx.AsyncClient) -> None:
+    headers = KEY | {"Accept": "application/json, text/event-stream", "X-Chat-Id": "seen", "X-User-Email": "ann@x.org"}
+    call = {"name": "view", "arguments": {"path": "/home/assistant"}}
+    await client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, headers=headers)
+
+    async def row() -> dict[str, object]:
+        rows = (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"]
+        return next(row for row in rows if row["chat"] == "seen")
+
+    assert {"user": "ann@x.org", "last_tool": "view"}.items() <= (await row()).items()
+    assert (await row())["memory_bytes"] != 0
+
+
 async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient) -> None:
     headers = KEY | {"Accept": "application/json, text/event-stream", "X-Chat-Id": "one"}
     call = {"name": "bash_tool", "arguments": {"command": "echo seen", "description": "Say it"}}

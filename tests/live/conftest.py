@@ -8,10 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.async_api import Browser, BrowserContext, async_playwright
 
 from cubicle.http_api.bridge import Limits
 from tests.conftest import absent
+from tests.emptying import empty
 from tests.live import ground
+from tests.live.ground import browser_image, browser_program, oci_driver
+from tests.live.whole import KEY, Whole
 
 
 @pytest.fixture(scope="module", params=["memory", pytest.param("oci", marks=pytest.mark.oci)])
@@ -50,3 +54,43 @@ def ttyd() -> None:
 def chromium() -> None:
     if ground.browser_program() is None:
         absent("needs chromium: scripts/packages test")
+
+
+@pytest.fixture(scope="module")
+async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Whole]:
+    """The whole service; at its end none of its sandboxes' processes is left on the host."""
+    folder = tmp_path_factory.mktemp("whole")
+    service = Whole(folder, await asyncio.to_thread(browser_image))
+    try:
+        await service.start()
+        yield service
+    finally:
+        service.kill()
+        await service.http.aclose()
+        await empty(await asyncio.to_thread(oci_driver, folder))
+    async with asyncio.timeout(20):
+        while service.left():
+            await asyncio.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+async def chrome() -> AsyncIterator[Browser]:
+    assert browser_program()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def person(whole: Whole, chrome: Browser) -> AsyncIterator[BrowserContext]:
+    """Somebody who signed in."""
+    context = await chrome.new_context(viewport={"width": 1200, "height": 800})
+    page = await context.new_page()
+    await page.goto(f"{whole.base}/login")
+    await page.get_by_label("key").fill(KEY)
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/admin")
+    await page.close()
+    yield context
+    await context.close()

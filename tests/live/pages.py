@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 from cubicle.chat import browser, devtools
@@ -38,17 +37,17 @@ FLIP = """<!doctype html><title>Flip</title><body style="margin:0;height:100vh;b
  onmousedown="document.body.style.background = document.body.style.background === 'black' ? '#fff' : 'black'">"""
 
 
-NAMED_WHEN_DRAWN = """<script>document.title = "Drawing";
-requestAnimationFrame(() => requestAnimationFrame(() => document.title = "Drawn"))</script>"""
-
-SETTLED = """new Promise(done => document.readyState !== "complete" ? done("")
- : requestAnimationFrame(() => requestAnimationFrame(() => done(location.href))))"""
-
-
 async def put(machine: Machine, name: str, content: str) -> str:
     """Have the page in the sandbox; its address."""
     await machine.write(f"{FOLDER}/{name}.html", content.encode())
     return f"file://{FOLDER}/{name}.html"
+
+
+async def painted(machine: Machine) -> None:
+    """Wait until the first page is on the screen: what is pressed before that, Chromium throws away."""
+    async with asyncio.timeout(20):
+        while not await evaluate(machine, "performance.getEntriesByType('paint').length"):
+            await asyncio.sleep(0.05)
 
 
 async def evaluate(machine: Machine, expression: str) -> Any:
@@ -57,21 +56,6 @@ async def evaluate(machine: Machine, expression: str) -> Any:
     async with devtools.attached(machine, lambda event: None) as connection:
         attached = await connection.call("Target.attachToTarget", targetId=page["id"], flatten=True)
         answer = await connection.call(
-            "Runtime.evaluate",
-            attached["sessionId"],
-            expression=expression,
-            returnByValue=True,
-            awaitPromise=True,
+            "Runtime.evaluate", attached["sessionId"], expression=expression, returnByValue=True
         )
     return answer["result"].get("value")
-
-
-async def settled(machine: Machine, url: str) -> None:
-    """Wait until the first page is this one, whole and drawn. The browser tells its address before that is so, and
-    drops what is pressed before the first picture."""
-    async with asyncio.timeout(40):
-        while True:
-            with suppress(devtools.DevToolsError):  # it goes from one page to the next
-                if await evaluate(machine, SETTLED) == url:
-                    return
-            await asyncio.sleep(0.05)

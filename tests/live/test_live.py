@@ -11,11 +11,12 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from cubicle.chat import devtools
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.machine import Machine
 from tests.live import pages
 from tests.live.ground import Service
-from tests.live.watcher import Watcher, shows
+from tests.live.watcher import Watcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.usefixtures("chromium")]
 
@@ -50,25 +51,31 @@ async def driver(watch: Watch, machine: Machine) -> Watcher:
     """Somebody who drives, with the page of buttons and fields open."""
     watcher = await watch()
     await watcher.drive()
-    await watcher.say("nav", action="go", url="about:blank")
-    await visit(watcher, machine, await pages.put(machine, "button", pages.BUTTON))
+    await watcher.open(await pages.put(machine, "before", "<title>Before</title>"))  # not what the last test left
+    await show(watcher, machine, "button", pages.BUTTON)
     return watcher
 
 
-async def visit(watcher: Watcher, machine: Machine, url: str) -> None:
-    """Go to a page, and see it."""
-    await watcher.open(url)
-    await pages.settled(machine, url)
+async def show(driver: Watcher, machine: Machine, name: str, content: str) -> None:
+    """Have the page before the one who drives."""
+    await driver.open(await pages.put(machine, name, content))
+    await pages.painted(machine)
 
 
 async def title(watcher: Watcher, wanted: str) -> None:
     """Wait for the shown tab to have this title."""
-    await watcher.that(
-        lambda told: (
-            told["type"] == "tabs"
-            and any(tab["id"] == told["active"] and tab["title"] == wanted for tab in told["tabs"])
-        )
-    )
+
+    def has_it(told: dict[str, Any]) -> bool:
+        return any(tab["id"] == told["active"] and tab["title"] == wanted for tab in told["tabs"])
+
+    await watcher.tabs(has_it)
+
+
+def active(watcher: Watcher) -> str:
+    """The tab that is shown."""
+    told = watcher.latest("tabs")
+    assert told
+    return str(told["active"])
 
 
 async def test_a_viewer_is_told_everything_at_first_and_sees_a_picture(watch: Watch) -> None:
@@ -81,14 +88,38 @@ async def test_a_viewer_is_told_everything_at_first_and_sees_a_picture(watch: Wa
     picture = await watcher.picture()
     assert picture.jpeg[:3] == b"\xff\xd8\xff"
     assert picture.tab == tabs["active"]
-    assert (picture.width, picture.pixels) == (1280, (1280, picture.height))
+    assert (picture.width, picture.height, picture.pixels) == (1280, 800, (1280, 800))
     await watcher.until("heartbeat")
+
+
+async def test_the_page_is_1280_by_800_in_every_tab_and_window(driver: Watcher, machine: Machine) -> None:
+    sizes = "[innerWidth, innerHeight, devicePixelRatio]"
+    assert await pages.evaluate(machine, sizes) == [1280, 800, 1]
+    async with devtools.attached(machine, lambda event: None) as connection:
+        opened = await connection.call("Target.createTarget", url="about:blank", newWindow=True)
+        attached = await connection.call("Target.attachToTarget", targetId=opened["targetId"], flatten=True)
+        answer = await connection.call("Runtime.evaluate", attached["sessionId"], expression=sizes, returnByValue=True)
+        await connection.call("Target.closeTarget", targetId=opened["targetId"])
+    assert answer["result"]["value"] == [1280, 800, 1]
 
 
 async def test_a_click_reaches_the_page(driver: Watcher, machine: Machine) -> None:
     await driver.click(200, 150)
     await title(driver, "clicked 1")
     assert await pages.evaluate(machine, "document.title") == "clicked 1"
+
+
+async def test_the_mouse_has_the_shape_that_the_page_gives_it(driver: Watcher, machine: Machine) -> None:
+    shapes = """<!doctype html><title>Shapes</title><body style="margin:0">
+<a href="#x" style="position:absolute;left:0;top:0;font-size:60px">link</a>
+<p style="position:absolute;left:0;top:200px;font-size:60px;margin:0">words</p>
+<div style="position:absolute;left:300px;top:0;width:200px;height:200px;cursor:url(data:,) 2 2,grab"></div>
+<div style="position:absolute;left:300px;top:300px;width:200px;height:200px;cursor:none"></div>
+<script>document.elementFromPoint = () => { throw new Error("not for the page to say") }</script>"""
+    await show(driver, machine, "shapes", shapes)
+    for x, y, shape in ((30, 30, "pointer"), (30, 230, "text"), (400, 100, "grab"), (400, 400, "default")):
+        await driver.say("mouse", event="move", x=x, y=y)
+        assert (await driver.until("cursor"))["cursor"] == shape
 
 
 async def test_what_is_typed_arrives_in_every_script(driver: Watcher, machine: Machine) -> None:
@@ -99,7 +130,7 @@ async def test_what_is_typed_arrives_in_every_script(driver: Watcher, machine: M
     await driver.say("key", event="down", key="Backspace", code="Backspace")
     await driver.say("key", event="up", key="Backspace", code="Backspace")
     await driver.say("paste", text=" pasted")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         while await pages.evaluate(machine, "field.value") != "höhe é 日本 pasted":
             await asyncio.sleep(0.05)
     assert "Backspace" in await pages.evaluate(machine, "keys")
@@ -164,7 +195,7 @@ async def test_files_are_chosen_from_the_uploads(driver: Watcher, machine: Machi
 
 async def test_a_download_goes_to_the_outputs(driver: Watcher, machine: Machine) -> None:
     page = "<a download='report.txt' style='position:absolute;left:0;top:0;font-size:80px' href='data:,words'>get</a>"
-    await visit(driver, machine, await pages.put(machine, "download", page))
+    await show(driver, machine, "download", page)
     await driver.click(40, 40)
     assert (await driver.until("download", state="started"))["name"] == "report.txt"
     await driver.until("download", state="finished")
@@ -188,11 +219,11 @@ async def test_one_drives_and_the_others_watch(watch: Watch) -> None:
 
 
 async def test_tabs_open_come_to_the_front_and_close(driver: Watcher, machine: Machine) -> None:
-    first = next(told for told in reversed(driver.heard) if told["type"] == "tabs")["active"]
+    first = active(driver)
     moving = await pages.put(machine, "moving", pages.MOVING)
     await driver.say("tab", action="open", url=moving)
     await title(driver, "Moving")
-    second = driver.heard[-1]["active"]
+    second = active(driver)
     assert second != first
     async with asyncio.timeout(10):
         while (await driver.picture()).tab != second:
@@ -206,13 +237,12 @@ async def test_tabs_open_come_to_the_front_and_close(driver: Watcher, machine: M
 
 
 async def test_back_and_forward(driver: Watcher, machine: Machine) -> None:
-    here, there = f"file://{pages.FOLDER}/button.html", await pages.put(machine, "flip", pages.FLIP)
-    await visit(driver, machine, there)
+    await driver.open(await pages.put(machine, "flip", pages.FLIP))
+    await driver.tabs(back=True)
     await driver.say("nav", action="back")
-    await driver.that(lambda told: told["type"] == "tabs" and told["forward"] and shows(told, here))
-    await pages.settled(machine, here)
+    await driver.tabs(forward=True)
+    await title(driver, "Button")
     await driver.say("nav", action="forward")
-    await driver.that(lambda told: told["type"] == "tabs" and not told["forward"] and shows(told, there))
     await title(driver, "Flip")
 
 

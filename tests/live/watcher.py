@@ -79,6 +79,19 @@ class Watcher:
         except TimeoutError:
             raise AssertionError(f"not heard within {limit} s; heard was {self.heard[-12:]}") from None
 
+    async def tabs(self, wanted: Callable[[dict[str, Any]], bool] = lambda told: True, **fields: Any) -> None:
+        """Wait until the tabs are so. What was told last holds until something else is."""
+
+        def are_so(told: dict[str, Any]) -> bool:
+            return told["type"] == "tabs" and all(told.get(k) == v for k, v in fields.items()) and wanted(told)
+
+        latest = self.latest("tabs")
+        if latest is None or not are_so(latest):
+            await self.that(are_so)
+
+    def latest(self, type: str) -> dict[str, Any] | None:
+        return next((told for told in reversed(self.heard) if told["type"] == type), None)
+
     async def picture(self, limit: float = 40.0) -> Picture:
         async with asyncio.timeout(limit):
             while True:
@@ -93,7 +106,7 @@ class Watcher:
     async def open(self, url: str) -> None:
         """Go to a page and wait until it is there."""
         await self.say("nav", action="go", url=url)
-        await self.that(lambda told: told["type"] == "tabs" and not told["loading"] and shows(told, url))
+        await self.that(lambda told: told["type"] == "tabs" and not told["loading"] and _shows(told, url))
 
     async def click(self, x: float, y: float) -> None:
         await self.say("mouse", event="move", x=x, y=y)
@@ -104,5 +117,5 @@ class Watcher:
         await self.socket.close()
 
 
-def shows(told: dict[str, Any], url: str) -> bool:
+def _shows(told: dict[str, Any], url: str) -> bool:
     return any(tab["id"] == told["active"] and tab["url"] == url for tab in told["tabs"])

@@ -108,3 +108,21 @@ def test_frames_get_narrower_when_they_come_too_slowly_and_wide_again() -> None:
     for _ in range(200):
         scaling.acknowledged(0.02)
     assert scaling.width([1280]) == 1280
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("pointer", "pointer"),
+        ("nwse-resize", "nwse-resize"),
+        ('url("a,b.png") 2 2, grab', "grab"),
+        ("none", "default"),
+        ("auto", "default"),
+        ("pointer; background: url(x)", "default"),
+        ("", "default"),
+        (None, "default"),
+        (7, "default"),
+    ],
+)
+def test_a_page_gives_the_mouse_one_of_the_known_shapes(asked: object, shown: str) -> None:
+    assert viewing.cursor(asked) == shown

@@ -30,9 +30,12 @@ async def test_twenty_sandboxes_outlive_a_killed_service(
     prepare = "echo kept-$0 > ~/kept; setsid sh -c 'while :; do date +%s%N > ~/beat; sleep 0.1; done' >/dev/null 2>&1 &"
     for chat in CHATS:
         assert await service.bash(chat, prepare) == (False, "(no output)")
-    running = [asyncio.create_task(service.bash(chat, "sleep 277; echo slept", timeout=280)) for chat in CHATS]
-    await asyncio.sleep(0.7)
-    stage = RUN_DIR / instance_of(tmp_path / "data")
+    running = [asyncio.create_task(service.bash(chat, "sleep 3277; echo slept", timeout=3280)) for chat in CHATS]
+    instance = instance_of(tmp_path / "data")
+    async with asyncio.timeout(60):
+        while sum(line.endswith(": sleep 3277") for line in remains.processes(f"/cubicle/{instance}/")) < len(CHATS):
+            await asyncio.sleep(0.2)
+    stage = RUN_DIR / instance
     mounts, first = remains.mounts(stage), first_processes(tmp_path)
     assert len(first) >= len(CHATS)
     assert len(mounts) == 2 * len(first)
@@ -46,7 +49,7 @@ async def test_twenty_sandboxes_outlive_a_killed_service(
             "cat ~/kept; rm ~/beat; for i in $(seq 100); do test -s ~/beat && echo beats && break; sleep 0.1; done",
         )
         assert (failed, said.split()) == (False, ["kept-/bin/bash", "beats"])
-        assert await service.bash(chat, "pgrep -cfx 'sleep 277'") == (False, "1\n")  # its caller was lost, not it
+        assert await service.bash(chat, "pgrep -cfx 'sleep 3277'") == (False, "1\n")  # its caller was lost, not it
     assert len(first_processes(tmp_path)) == len(CHATS) + 1  # and one blank
     assert first <= first_processes(tmp_path)  # adopted, not started anew
     assert remains.mounts(stage) == mounts

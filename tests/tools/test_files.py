@@ -28,7 +28,7 @@ async def test_a_file_is_created_with_its_folders_then_overwritten(service: Serv
     assert await content(service, path) == b"one\r\n"
     assert await ask(service, "create_file", path=path, file_text="zwölf") == (f"Overwrote {path} (6 bytes).", False)
     assert await content(service, path) == "zwölf".encode()
-    assert await service.bash(f"stat -c %U:%a {path}") in ("assistant:644\n", "UNKNOWN:644\n")
+    assert await service.bash(f"stat -c %u:%a {path}") == "1000:644\n"
 
 
 @pytest.mark.parametrize("tool", ["create_file", "str_replace", "view"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Literal
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
@@ -164,5 +165,41 @@ async def test_nothing_keeps_people_with_disabilities_out(
     await house.put("axe", f"{OUTPUTS}/a.md", b"# Title\n\nText\n")
     async with visit(browser, house.url + address, width=width) as seen:
         await expect(seen.page.get_by_role("heading", level=1)).to_be_visible()
-        found = await Axe().run(seen.page)
-        assert found.violations_count == 0, found.generate_report()
+        await accessible(seen.page)
+
+
+async def accessible(page: Page) -> None:
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_terminal_and_the_live_browser_keep_nobody_out(
+    house: House, browser: Browser, scheme: Literal["light", "dark"], width: int
+) -> None:
+    if ground.ttyd_command() is None:
+        absent("needs ttyd: install it, or build an image (make image)")
+    await house.furnish("eyes")
+    fields = (
+        "<title>Fields</title><body style='margin:0;background:#eef'><select style='width:90vw;height:90vh'><option>one"
+    )
+    await house.put("eyes", "/home/assistant/fields.html", fields.encode())
+    async with visit(browser, f"{house.url}/terminal/eyes/", width=width, scheme=scheme) as seen:
+        await expect(seen.page.get_by_text("Connected")).to_be_visible()
+        assert await seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        await seen.page.get_by_role("button", name="Search").click()
+        await accessible(seen.page)
+    async with visit(browser, f"{house.url}/browser/eyes/", width=width, scheme=scheme) as seen:
+        take = seen.page.get_by_role("button", name="Take control")
+        await expect(take).to_be_enabled(timeout=60_000)
+        await accessible(seen.page)
+        await take.click()
+        await expect(seen.page.get_by_text("You have control.")).to_be_visible()
+        await seen.page.get_by_label("Address").fill("/home/assistant/fields.html")
+        await seen.page.keyboard.press("Enter")
+        await expect(seen.page.get_by_role("tab", name="Fields")).to_be_visible()
+        await expect(seen.page.get_by_text("Waiting for the first picture")).to_have_count(0)
+        await seen.page.locator("canvas").click()
+        await expect(seen.page.get_by_label("Options of the list in the page")).to_be_visible()
+        await accessible(seen.page)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from unittest.mock import patch
 
 import httpx
@@ -18,6 +19,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog
 
 from cubicle import settings
 from cubicle.app import running
+from cubicle.http_api.bridge import SERVER_OPTIONS
 from tests.live import ground
 
 KEY = "key-of-the-tests"
@@ -105,9 +107,7 @@ async def house(folder: Path, *, key: str = "") -> AsyncIterator[House]:
         url = f"http://127.0.0.1:{port}"
         chosen = settings.load(driver="memory", data_dir=folder, port=port, pool_size=0, mcp_api_key=key)
         async with running(chosen) as app:
-            config = uvicorn.Config(
-                app, log_config=None, lifespan="off", ws="websockets-sansio", timeout_graceful_shutdown=3
-            )
+            config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=3, **SERVER_OPTIONS)
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server._serve([listener]))
             headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -128,8 +128,10 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def visit(browser: Browser, address: str, *, width: int = 1200) -> AsyncIterator[Visit]:
-    context: BrowserContext = await browser.new_context(viewport={"width": width, "height": 800})
+async def visit(
+    browser: Browser, address: str, *, width: int = 1200, scheme: Literal["light", "dark"] = "light"
+) -> AsyncIterator[Visit]:
+    context: BrowserContext = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     context.set_default_timeout(60_000)
     visit = Visit(await context.new_page())
     visit.watch()

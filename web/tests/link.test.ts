@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Backoff } from "../src/common/backoff";
 import { HttpError } from "../src/common/http";
-import { Link, reasonOf } from "../src/common/link";
+import { Link } from "../src/common/link";
 
 /** What the page sees of a socket; the other end is the test. */
 class Socket {
@@ -11,14 +11,14 @@ class Socket {
   sent: unknown[] = [];
   onopen?: () => void;
   onmessage?: (event: { data: unknown }) => void;
-  onclose?: (event: { code: number }) => void;
+  onclose?: (event: { code: number; reason: string }) => void;
   opens(): void {
     this.readyState = 1;
     this.onopen?.();
   }
-  ends(code: number): void {
+  ends(code: number, reason = ""): void {
     this.readyState = 3;
-    this.onclose?.({ code });
+    this.onclose?.({ code, reason });
   }
   send(data: unknown): void {
     this.sent.push(data);
@@ -71,8 +71,8 @@ describe("a connection that comes back", () => {
     await vi.advanceTimersByTimeAsync(0);
     sockets[0]?.opens();
     expect(link.state.value.kind).toBe("open");
-    sockets[0]?.ends(1011);
-    expect(link.state.value).toMatchObject({ kind: "waiting", attempt: 1, reason: reasonOf(1011).reason });
+    sockets[0]?.ends(1011, "The browser ended.");
+    expect(link.state.value).toMatchObject({ kind: "waiting", attempt: 1, reason: "The browser ended." });
     await vi.advanceTimersByTimeAsync(1000);
     expect(sockets.length).toBe(2);
     sockets[1]?.opens();

@@ -32,6 +32,8 @@ class Event:
 class _Story:
     events: deque[tuple[int, Event]] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    tool: str = ""
+    user: str = ""
 
 
 class Activity:
@@ -42,7 +44,12 @@ class Activity:
         self._count = 0
         self._stories: OrderedDict[str, _Story] = OrderedDict()
 
-    def begin(self, chat: Chat, tool: str, arguments: Mapping[str, Any]) -> Happening:
+    def last(self, chat: Chat) -> tuple[str, str]:
+        """(the tool that was called last, who called it); empty where that is not known."""
+        story = self._stories.get(chat.digest)
+        return (story.tool, story.user) if story is not None else ("", "")
+
+    def begin(self, chat: Chat, tool: str, arguments: Mapping[str, Any], user: str = "") -> Happening:
         """A call has started."""
         happening = Happening(self, chat, f"{self._boot}-{self._count + 1}")
         described = arguments.get("description")
@@ -56,6 +63,8 @@ class Activity:
             arguments=shown,
             at=time.time(),
         )
+        story = self._stories[chat.digest]
+        story.tool, story.user = tool, user
         return happening
 
     def _tell(self, chat: Chat, **fields: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cubicle.chat import page_scripts
 from cubicle.chat.devtools import DevToolsError
+from cubicle.chat.pointer import Pointer
 from cubicle.chat.prompts import Prompt
 from cubicle.chat.tab import Tab
 from cubicle.chat.viewer import Viewer
@@ -46,6 +47,7 @@ class Driving:
         self.holder: Viewer | None = None
         self._until = 0.0
         self._downloads: dict[str, str] = {}
+        self._pointer = Pointer(screen.start)
 
     # ---- the lease
 
@@ -110,7 +112,8 @@ class Driving:
                 viewer.tell(type="refused", message=said.type, reason="not-driving")
             case TabAction():
                 self._lengthen()
-                self._tab(viewer, said)
+                with suppress(DevToolsError):
+                    await self._tab(viewer, said)
             case _ if (tab := self._screen.active) is None:
                 viewer.tell(type="refused", message=said.type, reason="no-tab")
             case _:
@@ -124,6 +127,8 @@ class Driving:
                 await self._press(viewer, tab, said)
             case Mouse():
                 tab.mouse(said)
+                if said.event == "move":
+                    self._pointer.move(viewer, tab, said.x, said.y)
             case Wheel():
                 tab.wheel(said)
             case Key():
@@ -162,16 +167,17 @@ class Driving:
             case "stop":
                 tab.tell("Page.stopLoading")
 
-    def _tab(self, viewer: Viewer, said: TabAction) -> None:
+    async def _tab(self, viewer: Viewer, said: TabAction) -> None:
         tab = self._screen.tabs.get(said.id)
         if said.action == "open":
-            self._screen.browser_tell("Target.createTarget", url=said.url or "about:blank")
+            await self._screen.open_tab(said.url or "about:blank")
         elif tab is None:
             viewer.tell(type="refused", message="tab", reason="no-tab")
         elif said.action == "close":
             self._screen.browser_tell("Target.closeTarget", targetId=tab.id)
         else:
             self._screen.browser_tell("Target.activateTarget", targetId=tab.id)
+            self._screen.front(tab)
 
     async def _answer(self, said: Dialog | Select | Picker | Files) -> None:
         """An answer to something that the page has open; it is closed by it, whatever the page does."""

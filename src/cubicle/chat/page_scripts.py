@@ -1,4 +1,4 @@
-"""Functions that are run in a page, for what Chromium shows outside its frames: lists, pickers, the selection."""
+"""Functions that are run in a page, for what Chromium shows outside its frames: lists, pickers, selection, cursor."""
 
 from __future__ import annotations
 
@@ -58,4 +58,33 @@ SELECTION = """(function (cut) {
     text = String(page.getSelection());
   if (cut && text) page.execCommand('delete');
   return text.slice(0, 1048576);
+})"""
+
+CURSOR = """(function (x, y) {
+  let root = document;
+  let node = null;
+  for (let depth = 0; depth < 20; depth += 1) {
+    const found = root.elementFromPoint(x, y);
+    if (!found || found === node) break;
+    node = found;
+    if (node.shadowRoot) {
+      root = node.shadowRoot;
+    } else if (node.localName === 'iframe' && node.contentDocument) {
+      const box = node.getBoundingClientRect();
+      x -= box.x + node.clientLeft;
+      y -= box.y + node.clientTop;
+      root = node.contentDocument;
+    } else break;
+  }
+  if (!node) return 'default';
+  const page = node.ownerDocument;
+  const style = page.defaultView.getComputedStyle(node);
+  if (style.cursor !== 'auto') return style.cursor;
+  if (node.isContentEditable) return 'text';
+  const caret = style.userSelect === 'none' ? null : page.caretRangeFromPoint(x, y);
+  if (!caret || caret.startContainer.nodeType !== 3 || !node.contains(caret.startContainer)) return 'default';
+  const range = page.createRange();
+  range.selectNodeContents(caret.startContainer);
+  const inside = (box) => x >= box.left && x <= box.right && y >= box.top && y <= box.bottom;
+  return Array.from(range.getClientRects()).some(inside) ? 'text' : 'default';
 })"""

@@ -38,12 +38,16 @@ class Prompt:
         *,
         command_timeout: float = 120,
         network: str = "open",
+        limits: str = "",
+        sub_agent: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._library = library
         self._links = links
         self._command_timeout = command_timeout
         self._network = network
+        self._limits = limits
+        self._sub_agent = sub_agent
         self._clock = clock
         self._kept: OrderedDict[tuple[Chat, str], tuple[float, str]] = OrderedDict()
         self._template: Template | None = None
@@ -82,4 +86,6 @@ class Prompt:
             name=quoted(name, 100) if name and one_line(name) else "",
             command_timeout=f"{self._command_timeout:g}",
             network=self._network,
+            limits=self._limits,
+            sub_agent=self._sub_agent,
         )

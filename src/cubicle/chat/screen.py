@@ -24,6 +24,7 @@ _MOST_TABS = 50
 _TICK = 1.0
 _BEAT_EVERY = 5
 _ANSWER_LIMIT = 4.0
+_RUNNING = {"browser": "running", "reason": ""}
 
 
 class Screen:
@@ -35,7 +36,7 @@ class Screen:
         self._group = asyncio.TaskGroup()
         self._sessions: dict[str, Tab] = {}
         self._count = 0
-        self._state = {"browser": "running", "reason": ""}
+        self._state = dict(_RUNNING)
         self.tabs: dict[str, Tab] = {}
         self.viewers: dict[str, Viewer] = {}
         self.casting = Casting(self.viewers)
@@ -188,7 +189,18 @@ class Screen:
         self.start(self._read_history(tab))
         tab.catch_choosers(self.driving.holder is not None)
         if self.active is None:
-            self._front(tab)
+            self.front(tab)
+        tab.attached.set()
+
+    async def open_tab(self, url: str) -> None:
+        """A new tab, shown when this returns: what is said next is meant for it."""
+        opened = await self._devtools.call("Target.createTarget", url=url)
+        tab = self.tabs.get(viewing.short(opened.get("targetId"), 100))
+        if tab is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ANSWER_LIMIT):
+                    await tab.attached.wait()
+            self.front(tab)
 
     def _lost(self, id: str) -> None:
         tab = self.tabs.pop(id, None)
@@ -200,15 +212,16 @@ class Screen:
             self.casting.show(None)
             rest = [one for one in self.tabs.values() if one.session]
             if rest:
-                self._front(next((one for one in reversed(rest) if one.visible), rest[-1]))
+                self.front(next((one for one in reversed(rest) if one.visible), rest[-1]))
         self.tell_tabs()
 
-    def _front(self, tab: Tab) -> None:
+    def front(self, tab: Tab) -> None:
         """Show this tab to everybody."""
-        if tab is self.active:
+        if tab is self.active or tab.id not in self.tabs or not tab.session:
             return
         self.casting.show(tab)
         self._shown.set()
+        self._tell_of_crash()
         self.tell_tabs()
 
     # ---- what the browser says
@@ -237,7 +250,7 @@ class Screen:
             case "Page.screencastVisibilityChanged":
                 tab.visible = params.get("visible") is True
                 if tab.visible:
-                    self._front(tab)
+                    self.front(tab)
             case "Page.frameStartedLoading" | "Page.frameStoppedLoading" if params.get("frameId") == tab.id:
                 tab.loading = method == "Page.frameStartedLoading"
                 if not tab.loading:
@@ -247,7 +260,8 @@ class Screen:
                 frame = params.get("frame")
                 if isinstance(frame, dict) and not frame.get("parentId"):
                     self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
-                    self.set_state("running", "")
+                    tab.crashed = False
+                    self._tell_of_crash()
                     self.start(self._read_history(tab))
             case "Page.navigatedWithinDocument":
                 self.start(self._read_history(tab))
@@ -260,14 +274,17 @@ class Screen:
             case "Page.downloadWillBegin" | "Page.downloadProgress":
                 self.driving.download(params)
             case "Inspector.targetCrashed":
-                self.set_state("crashed", "This page crashed. Reload it.")
+                tab.crashed = True
+                self._tell_of_crash()
 
     async def _read_history(self, tab: Tab) -> None:
         await tab.read_history()
         self.tell_tabs()
 
-    def set_state(self, browser: str, reason: str) -> None:
-        state = {"browser": browser, "reason": reason}
+    def _tell_of_crash(self) -> None:
+        """Whether the page that is shown is still there."""
+        crashed = self.active is not None and self.active.crashed
+        state = {"browser": "crashed", "reason": "This page crashed."} if crashed else dict(_RUNNING)
         if state != self._state:
             self._state = state
             self.tell_all(type="state", **state)

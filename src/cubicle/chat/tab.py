@@ -29,8 +29,11 @@ class Tab:
         self.url = ""
         self.visible = False
         self.loading = False
+        self.crashed = False
         self.back = False
         self.forward = False
+        self._world = 0
+        self.attached = asyncio.Event()
         self._last_input: asyncio.Future[dict[str, Any]] | None = None
         self.casting = 0
         """Width of the frames that come; 0 while none do."""
@@ -173,6 +176,25 @@ class Tab:
             return None
         self.tell("Runtime.callFunctionOn", objectId=object_id, functionDeclaration=page_scripts.FOCUS)
         return popup, object_id
+
+    async def cursor_at(self, x: float, y: float) -> str:
+        """The mouse's shape here, asked in a world of our own that the page's scripts do not reach."""
+        try:
+            return await self._cursor_at(x, y)
+        except DevToolsError:  # the page is another by now, and its worlds with it
+            world = await self.call("Page.createIsolatedWorld", limit=_LOOK_LIMIT, frameId=self.id, worldName="cubicle")
+            self._world = int(viewing.number(world.get("executionContextId"), high=2**53))
+            return await self._cursor_at(x, y)
+
+    async def _cursor_at(self, x: float, y: float) -> str:
+        answer = await self.call(
+            "Runtime.evaluate",
+            limit=_LOOK_LIMIT,
+            contextId=self._world,
+            expression=f"{page_scripts.CURSOR}({x:g}, {y:g})",
+            returnByValue=True,
+        )
+        return viewing.cursor(_value(answer))
 
     async def run(self, object_id: str, function: str, *arguments: Any, limit: float = 5.0) -> dict[str, Any]:
         return await self.call(

@@ -95,6 +95,18 @@ def examine(settings: Settings) -> list[Check]:
     found = [python(), port(settings)]
     if settings.driver is DriverName.OCI:
         found += asyncio.run(checks.run(_subject(settings)))
+    if settings.driver is DriverName.DOCKER:
+        # The engine's client takes a second to import, and the other drivers do without.
+        from cubicle.drivers.docker import checks as docker_checks
+        from cubicle.drivers.docker.engine import Address
+
+        subject = docker_checks.Subject(
+            Address(settings.docker_host, settings.docker_cert_path),
+            settings.docker_runtime,
+            ImageStore(settings.image_dir),
+            settings.sandbox_image,
+        )
+        found += asyncio.run(docker_checks.run(subject))
     return found
 
 

@@ -31,7 +31,7 @@ from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
 from cubicle.sandbox.ledger import Record
 from cubicle.sandbox.machine import Machine, Process
 from cubicle.sandbox.pool import connect
-from cubicle.settings import BadSettings, Settings, load
+from cubicle.settings import BadSettings, Settings, load, terminal_type
 
 _COLOURS = {State.RUNNING: "green", State.STOPPED: "dim", State.FAILED: "red", State.STARTING: "yellow"}
 
@@ -148,37 +148,52 @@ def _span(seconds: float) -> str:
     return f"{max(0, seconds):.0f}s"
 
 
+def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> list[Seen]:
+    """One chat's sandbox, or all that there are, the blank ones of the pool too."""
+    if (chat is None) is not everything:
+        raise BadSettings("Name one chat, or say --all.")
+    return host.seen if chat is None else [host.find(_chat(chat, tenant))]
+
+
 @click.command()
-@click.argument("chat")
+@click.argument("chat", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every sandbox of this host.")
 @_tenant
 @exits
-def stop(chat: str, tenant: str) -> None:
+def stop(chat: str | None, everything: bool, tenant: str) -> None:
     """Stop the sandbox of CHAT; its files stay."""
 
-    async def act() -> None:
+    async def act() -> int:
         async with _host(load()) as host:
-            await host.driver.stop(host.find(_chat(chat, tenant)).name)
+            meant = _meant(host, chat, tenant, everything)
+            for seen in meant:
+                await host.driver.stop(seen.name)
+            return len(meant)
 
-    asyncio.run(act())
-    click.echo(f"Stopped {chat}.")
+    stopped = asyncio.run(act())
+    click.echo(f"Stopped {chat or stopped}.")
 
 
 @click.command()
-@click.argument("chat")
+@click.argument("chat", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every sandbox of this host, with all files of all chats.")
 @_tenant
 @exits
-def rm(chat: str, tenant: str) -> None:
+def rm(chat: str | None, everything: bool, tenant: str) -> None:
     """Remove the sandbox of CHAT with everything in it."""
 
-    async def act() -> None:
+    async def act() -> int:
         settings = load()
         async with _host(settings) as host:
-            key = _chat(chat, tenant)
-            await host.driver.delete(host.find(key).name)
-            make_ledger(settings).remove(key.digest)
+            meant = _meant(host, chat, tenant, everything)
+            for seen in meant:
+                await host.driver.delete(seen.name)
+                if seen.owner is not None:
+                    make_ledger(settings).remove(seen.owner)
+            return len(meant)
 
-    asyncio.run(act())
-    click.echo(f"Removed {chat}.")
+    removed = asyncio.run(act())
+    click.echo(f"Removed {chat or removed}.")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -188,6 +203,7 @@ def rm(chat: str, tenant: str) -> None:
 @exits
 def shell(chat: str, command: tuple[str, ...], tenant: str) -> None:
     """Open a shell in the sandbox of CHAT, or run COMMAND there; a stopped one is started."""
+    argv = list(command[1:] if command[:1] == ("--",) else command) or ["/bin/bash", "-l"]
 
     async def act() -> int:
         async with _host(load()) as host:
@@ -197,7 +213,7 @@ def shell(chat: str, command: tuple[str, ...], tenant: str) -> None:
             machine = await connect(host.driver, seen.name)
             try:
                 joined = _terminal if sys.stdin.isatty() and sys.stdout.isatty() else _piped
-                return await joined(machine, list(command) or ["/bin/bash", "-l"])
+                return await joined(machine, argv)
             finally:
                 machine.close()
 
@@ -226,7 +242,7 @@ async def _terminal(machine: Machine, argv: list[str]) -> int:
     """This terminal, joined to a command in the sandbox until it ends."""
     size = shutil.get_terminal_size()
     before = termios.tcgetattr(sys.stdin)
-    async with machine.run(argv, pty=(size.columns, size.lines)) as process:
+    async with machine.run(argv, pty=(size.columns, size.lines), env={"TERM": terminal_type()}) as process:
         tty.setraw(sys.stdin)
         try:
             async with asyncio.TaskGroup() as group:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import gc
 import logging
+import os
 import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,7 +37,7 @@ def serve(**flags: Any) -> None:
     """Serve until interrupted. Sandboxes go on when the service ends."""
     settings = load(**{name: value for name, value in flags.items() if value is not None})
     logs.configure(settings.log_format.value)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
 
 
@@ -43,10 +49,11 @@ async def _serve(settings: Settings) -> None:
         log.warning(
             "ANYBODY who can reach this address can run commands here: HOST=%s and no MCP_API_KEY is set", settings.host
         )
+    if settings.host not in _LOCAL and not settings.public_base_url:
+        log.warning("links will lead to %s: set PUBLIC_BASE_URL to the address that people use", base_url(settings))
     if settings.driver is DriverName.OCI:
         require_root()
-    listening = _listen(settings)
-    try:
+    with closing(_listen(settings)) as listening, _only_service_of(settings.data_dir):
         async with running(settings) as app:
             server = _Server(
                 uvicorn.Config(
@@ -63,10 +70,25 @@ async def _serve(settings: Settings) -> None:
                 )
             )
             _settle_garbage()
-            log.info("serving", extra={"address": base_url(settings), "driver": settings.driver.value})
+            address = base_url(settings)
+            log.info("serving", extra={"address": address, "driver": settings.driver.value})
+            log.info("MCP clients connect to %s%s; people open %s/admin", address, settings.mcp_paths[0], address)
             await server.serve(sockets=[listening])
+
+
+@contextmanager
+def _only_service_of(data_dir: Path) -> Iterator[None]:
+    """Two services over one folder would each stop what the other uses. The lock ends with the process."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(data_dir / "serving", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadSettings(f"Another service uses DATA_DIR={data_dir}. Stop it, or set another DATA_DIR.") from None
+        yield
     finally:
-        listening.close()
+        os.close(lock)
 
 
 def _settle_garbage() -> None:
@@ -93,8 +115,9 @@ def _listen(settings: Settings) -> socket.socket:
         listening.bind((settings.host, settings.port))
     except OSError as error:
         listening.close()
+        mended = "PORT to another one" if error.errno == errno.EADDRINUSE else "HOST to an address of this machine"
         raise BadSettings(
-            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. Set PORT to another one."
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. Set {mended}."
         ) from None
     listening.listen(1024)
     listening.setblocking(False)

@@ -59,7 +59,10 @@ def settings(as_markdown: bool) -> None:
     if as_markdown:
         click.echo(markdown(), nl=False)
         return
-    table = Table("setting", "default", "meaning", header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("setting", no_wrap=True)
+    table.add_column("default", overflow="fold", max_width=24)
+    table.add_column("meaning")
     for row in rows():
         table.add_row(row.name, row.default, row.meaning)
     Console().print(table, markup=False)

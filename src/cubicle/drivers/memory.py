@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cubicle.guest import bundle, wire
 from cubicle.sandbox.driver import NotRunning, Seen, StartFailed, State, Unusable
+from cubicle.sandbox.host_folder import HostFolder
 
 _START_LIMIT = 10.0
 _ENVIRONMENT = {
@@ -63,6 +64,7 @@ class MemoryDriver:
         self._folder = folder / "memory"
         self._owners = folder / "memory-owners"
         self._root = os.geteuid() == 0
+        self._uploads: dict[str, HostFolder] = {}
 
     async def open(self) -> None:
         if not shutil.which("unshare"):
@@ -170,6 +172,8 @@ class MemoryDriver:
         await asyncio.to_thread(self._stop, name)
 
     def _stop(self, name: str) -> None:
+        if folder := self._uploads.pop(name, None):
+            folder.end()
         place = self._folder / name
         pid = self._pid(place)
         if pid is not None:
@@ -211,6 +215,9 @@ class MemoryDriver:
             )
             for place in self._folder.iterdir()
         ]
+
+    def uploads(self, name: str) -> HostFolder | None:
+        return self._uploads.setdefault(name, HostFolder(self._folder / name / "uploads", os.geteuid()))
 
     async def connect(self, name: str) -> socket.socket:
         place = self._folder / name

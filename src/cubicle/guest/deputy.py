@@ -21,8 +21,9 @@ from .link import Refused
 from .loop import READ, Loop
 from .starting import Program, start
 
-_SECONDS = 5
-"""How long it may take over one program; one that somebody stopped takes longer, and is replaced."""
+_SECONDS = 2
+_NUDGES = 5
+"""How long it may be silent before it is woken (somebody may have stopped it), and how often before it is replaced."""
 _TRIES = 3
 _CHUNK = 65536
 
@@ -108,7 +109,7 @@ class Deputy:
         if sent < len(data):
             desk.sendall(data[sent:])
         while True:
-            for kind, pid, status, code, message in self._answers(desk.recv(_CHUNK)):
+            for kind, pid, status, code, message in self._answers(self._patiently(desk)):
                 if kind == "ended":
                     self._early.append((pid, status))
                     self._loop.soon(self._tell_early)
@@ -117,6 +118,14 @@ class Deputy:
                 else:
                     self._children.add(pid)
                     return pid
+
+    def _patiently(self, desk: socket.socket) -> bytes:
+        for _ in range(_NUDGES):
+            try:
+                return desk.recv(_CHUNK)
+            except BlockingIOError:
+                os.kill(self.pid, signal.SIGCONT)
+        raise TimeoutError
 
     def _listen(self, events: int) -> None:
         desk = self._socket

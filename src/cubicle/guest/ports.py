@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 
 from . import wire
 from .link import Channel, Link, Refused, said
@@ -13,6 +14,7 @@ from .loop import READ, WRITE, Loop
 
 _MOST_CALLERS = 512
 _SO_ORIGINAL_DST = 80
+_LARGEST_DATAGRAM = 4096
 
 
 class PortChannel(Channel):
@@ -193,13 +195,42 @@ class Caller(Relay):
     """One connection that came in on a port that the guest listens on."""
 
 
+class Datagram(PortChannel):
+    """One datagram and its answer, told to the host as a caller over TCP would (DNS): a length before each."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self._heard = b""
+        self._reply: Callable[[bytes], object] = len
+
+    def ask(self, question: bytes, reply: Callable[[bytes], object]) -> None:
+        self._reply = reply
+        self.data(len(question).to_bytes(2, "big") + question)
+        self.eof()
+
+    def on_data(self, stream: int, payload: memoryview) -> None:
+        self.give(len(payload))
+        self._heard = (self._heard + bytes(payload))[: _LARGEST_DATAGRAM + 2]
+        if len(self._heard) < 2 or len(self._heard) < 2 + int.from_bytes(self._heard[:2], "big"):
+            return
+        try:
+            self._reply(self._heard[2:])
+        except OSError:
+            pass  # whoever asked is gone
+        self.end()
+
+    def on_eof(self, stream: int) -> None:
+        self.end()
+
+
 class Listen(PortChannel):
     """Listen on a port of the sandbox's loopback until the channel is cancelled."""
 
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
         self._server: socket.socket | None = None
-        self._callers: list[Caller] = []
+        self._datagrams: socket.socket | None = None
+        self._callers: list[PortChannel] = []
         self._origin = False
 
     def begin(self, request: dict[str, object]) -> None:
@@ -218,6 +249,11 @@ class Listen(PortChannel):
         server.setblocking(False)
         self._server = server
         self.loop.watch(server.fileno(), READ, self._accept)
+        if request.get("datagrams") is True:
+            self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._datagrams.bind(server.getsockname())
+            self._datagrams.setblocking(False)
+            self.loop.watch(self._datagrams.fileno(), READ, self._receive)
         self.event(listening=server.getsockname()[1])
 
     def _accept(self, events: int) -> None:
@@ -227,24 +263,45 @@ class Listen(PortChannel):
             sock, _ = self._server.accept()
         except OSError:
             return
-        self._callers = [caller for caller in self._callers if not caller.closed]
-        if len(self._callers) >= _MOST_CALLERS:
+        if not self._has_room():
             sock.close()
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         kind = type("BoundCaller", (Caller,), {"loop": self.loop})
         caller = self.link.adopt(kind)
         assert isinstance(caller, Caller)
-        self._callers.append(caller)
         more = {"to": _origin(sock)} if self._origin else {}
-        self.link.send(wire.message(caller.number, wire.OPEN, op="accepted", listener=self.number, **more))
+        self._announce(caller, **more)
         caller.connect(sock)
 
+    def _receive(self, events: int) -> None:
+        sock = self._datagrams
+        if sock is None:
+            return
+        try:
+            question, peer = sock.recvfrom(_LARGEST_DATAGRAM)
+        except OSError:
+            return
+        if question and self._has_room():
+            datagram = self.link.adopt(Datagram)
+            assert isinstance(datagram, Datagram)
+            self._announce(datagram)
+            datagram.ask(question, lambda answer: sock.sendto(answer, peer))
+
+    def _has_room(self) -> bool:
+        self._callers = [caller for caller in self._callers if not caller.closed]
+        return len(self._callers) < _MOST_CALLERS
+
+    def _announce(self, caller: PortChannel, **more: object) -> None:
+        self._callers.append(caller)
+        self.link.send(wire.message(caller.number, wire.OPEN, op="accepted", listener=self.number, **more))
+
     def on_cancel(self) -> None:
-        if self._server is not None:
-            self.loop.unwatch(self._server.fileno())
-            self._server.close()
-            self._server = None
+        for sock in (self._server, self._datagrams):
+            if sock is not None:
+                self.loop.unwatch(sock.fileno())
+                sock.close()
+        self._server = self._datagrams = None
 
 
 def _origin(sock: socket.socket) -> object:

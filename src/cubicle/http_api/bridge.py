@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from cubicle.chat.browser import NoBrowser
 from cubicle.chat.websocket import ConnectionOver, WebSocketClient
+from cubicle.http_api.sockets import ClientSocket
 from cubicle.rules import closing
 from cubicle.rules.chats import BadChatId
 from cubicle.sandbox.driver import SandboxError
@@ -23,7 +24,7 @@ from cubicle.sandbox.fleet import NoSandbox
 from cubicle.sandbox.machine import MachineError
 
 SERVER_OPTIONS: dict[str, Any] = {
-    "ws": "websockets-sansio",
+    "ws": ClientSocket,
     "ws_max_size": 64 * 1024**2,
     "ws_per_message_deflate": False,
     "ws_ping_interval": 20.0,
@@ -92,7 +93,7 @@ class Bridge:
                 self._moved = loop.time()
                 await self._backend.send(message)
         except ConnectionOver as over:
-            return Ending(closing.passed_on(over.code), closing.reason(over.reason))
+            return _ended(over)
         except SandboxError:
             return Ending(closing.BROKEN, "The sandbox went away.")
 
@@ -110,7 +111,7 @@ class Bridge:
                     await self._client.send_bytes(message)
                 self._delivering = False
         except ConnectionOver as over:
-            return Ending(closing.passed_on(over.code), closing.reason(over.reason))
+            return _ended(over)
         except SandboxError:
             return Ending(closing.BROKEN, "The sandbox went away.")
         except WebSocketDisconnect as left:
@@ -134,6 +135,12 @@ class Bridge:
                     await self._backend.ping()
                 except SandboxError:
                     return Ending(closing.BROKEN, "The sandbox went away.")
+
+
+def _ended(over: ConnectionOver) -> Ending:
+    """A program that hung up without a word ended, or was ended."""
+    reason = over.reason or ("" if over.code else "The program in the sandbox ended.")
+    return Ending(closing.passed_on(over.code), closing.reason(reason))
 
 
 async def hang_up(client: WebSocket, code: int, reason: str = "") -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from cubicle.chat.activity import Activity
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.problems import refuse
+from cubicle.rules.shown import one_line
 from cubicle.sandbox.berth import Overview
 from cubicle.sandbox.driver import SandboxError, State
 from cubicle.sandbox.fleet import Fleet
@@ -21,8 +24,10 @@ _ASK_SECONDS = 3.0
 class OperatorRoutes:
     """Every sandbox of the caller's tenant; stop it, or remove it with all that is in it."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, activity: Activity) -> None:
         self._fleet = fleet
+        self._activity = activity
+        self._looks: dict[str, tuple[float, float]] = {}
 
     def routes(self) -> list[Route]:
         return [
@@ -34,17 +39,22 @@ class OperatorRoutes:
     async def listed(self, request: Request) -> Response:
         seen = [o for o in self._fleet.overview() if o.chat is not None and o.chat.tenant == request.state.tenant]
         rows = await asyncio.gather(*(self._row(overview) for overview in seen))
+        names = {overview.name for overview in self._fleet.overview()}
+        self._looks = {name: look for name, look in self._looks.items() if name in names}
         running = sum(overview.state is State.RUNNING for overview in seen)
         return JSONResponse({"sandboxes": rows, "totals": {"sandboxes": len(seen), "running": running}})
 
     async def _row(self, overview: Overview) -> dict[str, Any]:
         assert overview.chat is not None
+        tool, user = self._activity.last(overview.chat)
         row: dict[str, Any] = {
             "chat": overview.chat.id,
             "state": overview.state.value,
             "reason": overview.reason,
             "idle_seconds": round(overview.idle_seconds, 1),
             "connections": overview.leases,
+            "user": one_line(user, 200),
+            "last_tool": tool,
         }
         machine = self._fleet.live(overview.chat)
         if machine is not None:
@@ -57,11 +67,21 @@ class OperatorRoutes:
             row |= {
                 "age_seconds": stats.get("uptime"),
                 "cpu_seconds": stats.get("cpu_seconds"),
+                "cpu_percent": self._cpu_percent(overview.name, stats.get("cpu_seconds")),
                 "memory_bytes": stats.get("memory"),
                 "disk_bytes": total - free if isinstance(total, int) and isinstance(free, int) else None,
                 "processes": stats.get("processes"),
             }
         return row
+
+    def _cpu_percent(self, name: str, seconds: Any) -> float | None:
+        """Of one CPU, since the last look at this sandbox."""
+        if not isinstance(seconds, int | float):
+            return None
+        now = time.monotonic()
+        before, used = self._looks.get(name, (now, float(seconds)))
+        self._looks[name] = (now, float(seconds))
+        return round(max(0.0, seconds - used) / (now - before) * 100, 1) if now > before else None
 
     async def stop(self, request: Request) -> Response:
         chat = chat_of(request)

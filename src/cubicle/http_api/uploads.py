@@ -29,9 +29,13 @@ class UploadRoutes:
         return [
             Route("/api/uploads/{chat}", self.listed, methods=["GET"]),
             Route("/api/uploads/{chat}/", self.listed, methods=["GET"]),
+            Route("/api/uploads/{chat}", self.nameless, methods=["POST", "PUT"]),
             Route("/api/uploads/{chat}/{path:anything}", self.save, methods=["POST", "PUT"]),
             Route("/api/uploads/{chat}/{path:anything}", self.remove, methods=["DELETE"]),
         ]
+
+    async def nameless(self, request: Request) -> Response:
+        raise refuse(400, "The address lacks the file's name: POST /api/uploads/<chat>/<filename>.")
 
     async def save(self, request: Request) -> Response:
         """Take the body as it comes, straight into the sandbox."""

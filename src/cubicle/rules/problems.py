@@ -29,7 +29,7 @@ class Problem:
 
 UNAUTHORIZED = Problem(
     401,
-    "This service needs a key: send the header Authorization: Bearer <MCP_API_KEY>.",
+    "The key is missing or wrong: send the header Authorization: Bearer <MCP_API_KEY>, or open a whole link.",
     {"WWW-Authenticate": "Bearer"},
 )
 NOT_ACCEPTED = Problem(415, "The Accept header must name both application/json and text/event-stream.")

@@ -8,6 +8,13 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 MOST_MESSAGE = 1024**2
+_CURSORS = """
+default pointer text vertical-text crosshair help wait progress move grab grabbing copy alias cell context-menu no-drop
+not-allowed zoom-in zoom-out all-scroll col-resize row-resize n-resize e-resize s-resize w-resize ne-resize nw-resize
+se-resize sw-resize ew-resize ns-resize nesw-resize nwse-resize
+"""
+CURSORS = frozenset(_CURSORS.split())
+"""Shapes that a page may give the mouse. Not `none`: whoever drives sees where the mouse is."""
 _LOCAL_FOLDERS = ("/home/assistant/", "/mnt/user-data/", "/tmp/")  # noqa: S108 — paths of the sandbox
 
 Coordinate = Annotated[float, Field(ge=-100, le=20_000, allow_inf_nan=False)]
@@ -181,6 +188,12 @@ def allowed(url: str) -> str:
     if scheme == "file" and not host and path.startswith(_LOCAL_FOLDERS) and ".." not in path.split("/"):
         return url
     raise ValueError("http, https, about:blank, or a file of the chat's folders")
+
+
+def cursor(value: Any) -> str:
+    """The shape that a page asks for; the one it falls back to where it asks for a picture."""
+    keyword = value.rpartition(",")[2].strip() if isinstance(value, str) else ""
+    return keyword if keyword in CURSORS else "default"
 
 
 def short(value: Any, most: int = 1000) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from cubicle.sandbox.host_folder import HostFolder
+
 
 class SandboxError(Exception):
     """A sandbox could not do what was asked; the message is for people."""
@@ -61,6 +63,12 @@ class Limits:
     pids: int = 512
     disk_bytes: int = 10 * 1024**3
 
+    def words(self) -> str:
+        """For a model that wonders how much it may use."""
+        memory, disk = self.memory_bytes / 1024**3, self.disk_bytes / 1024**3
+        cpus = f"{self.cpus:g} CPU{'s' if self.cpus != 1 else ''}"
+        return f"{cpus}, {memory:.3g} GB of memory, {self.pids} processes and {disk:.3g} GB of disk"
+
 
 class Driver(Protocol):
     """Makes sandboxes. A sandbox is known by a name that the fleet chose (letters and digits, fixed length).
@@ -91,6 +99,12 @@ class Driver(Protocol):
 
     async def running(self) -> list[Seen]:
         """Every sandbox that there is, up or not."""
+
+    def uploads(self, name: str) -> HostFolder | None:
+        """The uploads folder of one that is up, if this host can write it; None where everything goes by the guest.
+
+        `stop` and `delete` end the folder before they let go of the sandbox's disk.
+        """
 
     async def connect(self, name: str) -> socket.socket:
         """A new byte stream to its guest, as a connected non-blocking socket. Raises NotRunning."""

@@ -12,6 +12,7 @@ from typing import Any
 from cubicle.guest import wire
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.files import Edited, Entry, FileReader, Stat, Written
+from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
 from cubicle.sandbox.process import Exit, Process
 from cubicle.sandbox.stream import Stream
@@ -33,9 +34,11 @@ _HELLO_SECONDS = 8.0
 class Machine:
     """Everything that can be done in one sandbox. All waits are limited; `Gone` when the sandbox is no more."""
 
-    def __init__(self, name: str, line: Line) -> None:
+    def __init__(self, name: str, line: Line, uploads: HostFolder | None = None) -> None:
         self.name = name
         self._line = line
+        self.uploads = uploads
+        """Its uploads folder, where the driver has it on this host."""
         self.environment: dict[str, str] = {}
         """Variables of every command, besides those that it is given; attendants add to them."""
 
@@ -221,13 +224,14 @@ class Machine:
 
     @asynccontextmanager
     async def listen(
-        self, port: int, handler: Callable[[Stream], Awaitable[None]], *, origin: bool = False
+        self, port: int, handler: Callable[[Stream], Awaitable[None]], *, origin: bool = False, datagrams: bool = False
     ) -> AsyncIterator[int]:
         """Listen on a port of the sandbox's loopback and hand each caller to the handler; the block's end ends it.
 
-        With `origin`, each stream says where its caller wanted to go before it was redirected here.
+        With `origin`, each stream says where its caller wanted to go before it was redirected here. With `datagrams`,
+        each one that comes by UDP is a stream as well, with its length before it, and so is its answer.
         """
-        channel = self._line.open("listen", port=port, origin=origin)
+        channel = self._line.open("listen", port=port, origin=origin, datagrams=datagrams)
         tasks: set[asyncio.Task[None]] = set()
 
         async def serve(stream: Stream) -> None:

@@ -23,7 +23,7 @@ Furnish = Callable[[Machine], Awaitable[None]]
 
 async def connect(driver: Driver, name: str) -> Machine:
     """The machine of a sandbox that is up, checked to be one of ours."""
-    machine = Machine(name, await Line.over(await driver.connect(name)))
+    machine = Machine(name, await Line.over(await driver.connect(name)), driver.uploads(name))
     try:
         await machine.hello()
     except BaseException:

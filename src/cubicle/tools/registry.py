@@ -62,7 +62,9 @@ class Registry:
 
     async def run(self, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
         """The tool's answer; failures of the caller and of the sandbox are answers too. People can watch the call."""
-        happening = self.activity.begin(call.caller.chat, tool.name, arguments)
+        happening = self.activity.begin(
+            call.caller.chat, tool.name, arguments, call.caller.email or call.caller.name or ""
+        )
 
         def report(text: str) -> None:
             happening.output(text)

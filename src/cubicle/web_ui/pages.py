@@ -91,6 +91,7 @@ class Pages:
         """The page routes, and the built assets under /static."""
         files = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
         return [
+            Route("/", self.front),
             Route("/login", self.login),
             Route("/admin", self.admin),
             Route("/preview/{chat}", self.with_slash),
@@ -102,6 +103,10 @@ class Pages:
             Route("/static/viewer", self.viewer),
             Mount("/static", app=files),
         ]
+
+    async def front(self, request: Request) -> Response:
+        """The bare address leads to the table of sandboxes, or to the key first."""
+        return RedirectResponse("./admin", status_code=307)
 
     async def with_slash(self, request: Request) -> Response:
         """Ways in a page are relative: without the last slash they would all point one folder too high."""

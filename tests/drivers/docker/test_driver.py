@@ -191,3 +191,52 @@ async def test_an_image_that_the_engine_has_is_enough(make_driver: Make, tmp_pat
     finally:
         await lone.delete("one")
         await lone.close()
+
+
+async def test_a_disk_limit_that_the_storage_does_not_take_is_left_to_the_watchdog(
+    make_driver: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine on XFS does not say whether its quota is switched on: a container that is never started shows it."""
+    monkeypatch.setattr(docker_driver.engine, "_has_quota", lambda info: True)
+    async with make_driver() as driver:
+        listed = await driver._client.containers.list(all=1)
+        assert not [c for c in listed if c._container["Command"] == "true"]
+        await driver.start("one", None)
+        machine = await connect(driver, "one")
+        total = (await machine.stats())["disk_total"]
+        machine.close()
+        if driver.facts.disk_quota:
+            assert isinstance(total, int)
+            assert total <= SMALL.disk_bytes * 1.01
+        else:
+            assert driver._watch is not None
+
+
+async def test_a_read_only_root_keeps_home_and_outputs_and_nothing_else(
+    make_driver: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_driver, "_WATCH_SECONDS", 0.5)
+    async with make_driver(read_only=True) as driver:
+        await driver.start("one", None)
+        machine = await connect(driver, "one")
+        _, mounts = await machine.output("cat /proc/mounts")
+        (root,) = [line.split() for line in mounts.decode().splitlines() if line.split()[1] == "/"]
+        assert root[3].split(",")[0] == "ro"
+        exit, said = await machine.output(
+            "for d in ~ /tmp /var/tmp /mnt/user-data/outputs; do echo x > $d/note || exit 1; done; ls /run/cubicle"
+        )
+        assert b"Permission denied" in said
+        assert exit.code == 2
+        await machine.write("/mnt/user-data/uploads/up", b"given", as_root=True)
+        machine.close()
+        await driver.stop("one")
+        await driver.start("one", None)
+        machine = await connect(driver, "one")
+        _, kept = await machine.output("ls ~/note /tmp/note /var/tmp/note /mnt/user-data/*/* 2>/dev/null")
+        assert kept.split() == [b"/home/assistant/note", b"/mnt/user-data/outputs/note", b"/mnt/user-data/uploads/up"]
+        await machine.output("head -c 60000000 /dev/urandom > ~/filler & sleep 0.1")
+        async with asyncio.timeout(60):
+            while (seen := (await driver.running())[0]).state is not State.FAILED:
+                await asyncio.sleep(0.1)
+        assert "of disk" in seen.reason
+        machine.close()

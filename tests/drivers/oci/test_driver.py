@@ -57,6 +57,28 @@ async def test_a_new_driver_adopts_what_runs(make_driver):
         assert await said(second, "one", "echo here") == "here"
 
 
+async def test_a_stop_waits_for_no_sender_and_leaves_nothing_of_the_disk_open(driver, tmp_path):
+    await driver.start("one", None)
+    folder = driver.uploads("one")
+    draft = await asyncio.to_thread(folder.draft, "sub/half.bin")
+    whole = await asyncio.to_thread(folder.draft, "sub/whole.bin")
+    await asyncio.to_thread(draft.write, [b"x" * 100_000])
+    await asyncio.to_thread(whole.write, [b"y" * 100_000])
+    await asyncio.to_thread(whole.publish)
+    owner = await said(driver, "one", "cd /mnt/user-data/uploads && stat -c '%U %a' sub sub/whole.bin && ls -A sub")
+    assert owner == "root 755\nroot 644\nwhole.bin"
+    await driver.stop("one")
+    assert mounted(driver) == []
+    assert loop_devices(tmp_path) == []
+    with pytest.raises(OSError, match="no longer up"):
+        draft.write([b"more"])
+    with pytest.raises(OSError, match="no longer up"):
+        folder.draft("other")
+    await driver.start("one", None)
+    assert await said(driver, "one", "ls -A /mnt/user-data/uploads/sub") == "whole.bin"
+    assert driver.uploads("one") is not folder
+
+
 async def test_an_owner_has_one_sandbox_and_a_sandbox_one_owner(driver):
     await driver.start("one", "a")
     with pytest.raises(StartFailed, match="already has another"):

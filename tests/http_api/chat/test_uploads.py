@@ -1,14 +1,31 @@
 import asyncio
 import hashlib
+import os
 
 import httpx
 import pytest
 
+from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
+from tests.service import fleet_of
 
 from .conftest import site_of
 
 CHAT = Chat("up")
+ROUNDS = 600 if os.environ.get("CUBICLE_LONG") else 12
+
+
+class Remote(MemoryDriver):
+    """A driver whose sandboxes lie elsewhere: all files go by the guest."""
+
+    def uploads(self, name: str) -> None:
+        return None
+
+
+@pytest.fixture(scope="module", params=[MemoryDriver, Remote], ids=["on this host", "by the guest"])
+async def fleet(request, tmp_path_factory):
+    async with fleet_of(tmp_path_factory.mktemp("fleet"), kind=request.param) as fleet:
+        yield fleet
 
 
 async def test_an_upload_is_in_the_sandbox_and_in_the_list_when_the_answer_comes(site):
@@ -143,7 +160,7 @@ async def test_readers_of_a_file_that_is_replaced_get_one_version_whole(site):
     done = asyncio.Event()
 
     async def write():
-        for turn in range(12):
+        for turn in range(ROUNDS):
             await site.client.post("/api/uploads/swap/f", content=versions[turn % 2])
         await site.client.delete("/api/uploads/swap/f")
         done.set()
@@ -159,7 +176,14 @@ async def test_readers_of_a_file_that_is_replaced_get_one_version_whole(site):
                 assert answer.status_code in (404, 503)
         return seen
 
-    _, *counts = await asyncio.gather(write(), read(), read(), read())
+    async def look():
+        """The same from inside: a command that has the file open sees one version to its end."""
+        while not done.is_set():
+            kinds = await site.bash(Chat("swap"), "cat /mnt/user-data/uploads/f 2>/dev/null | tr -s ab || true")
+            assert kinds in ("a", "b", "")
+        return 0
+
+    _, *counts = await asyncio.gather(write(), read(), read(), read(), look())
     assert sum(counts) > 3
 
 

@@ -1,6 +1,7 @@
 /** A WebSocket that comes back by itself and says so. */
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { Backoff } from "./backoff";
+import { shownName } from "./format";
 import { HttpError } from "./http";
 
 export type LinkState =
@@ -24,7 +25,8 @@ export interface LinkOptions {
 const STABLE_MS = 5_000;
 const OPEN_LIMIT_MS = 15_000;
 
-export function reasonOf(code: number): { reason: string; final: boolean; signIn: boolean } {
+/** What a person is told. The service says itself why it ended a connection for want of the other side. */
+export function reasonOf(code: number, said = ""): { reason: string; final: boolean; signIn: boolean } {
   switch (code) {
     case 4401:
       return { reason: "You are not signed in, or the link has expired.", final: true, signIn: true };
@@ -38,7 +40,7 @@ export function reasonOf(code: number): { reason: string; final: boolean; signIn
     case 1009:
       return { reason: "A message was too large.", final: false, signIn: false };
     case 1011:
-      return { reason: "The sandbox closed the connection.", final: false, signIn: false };
+      return { reason: shownName(said) || "The sandbox closed the connection.", final: false, signIn: false };
     default:
       return { reason: "The connection was lost.", final: false, signIn: false };
   }
@@ -123,7 +125,7 @@ export class Link {
       this.#socket = null;
       if (this.#openedAt && Date.now() - this.#openedAt > STABLE_MS) this.#backoff.reset();
       this.#openedAt = 0;
-      const { reason, final, signIn } = reasonOf(event.code);
+      const { reason, final, signIn } = reasonOf(event.code, event.reason);
       if (final) this.#close(reason, signIn);
       else this.#wait(reason);
     };

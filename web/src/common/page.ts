@@ -42,6 +42,10 @@ export class Addresses {
     this.#raw = page.raw;
   }
 
+  get chat(): string {
+    return decodeURIComponent(this.#chat);
+  }
+
   #at(path: string): string {
     const url = new URL(path, this.root);
     if (this.#key !== null) url.searchParams.set("key", this.#key);

@@ -6,7 +6,7 @@ import { shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { stored } from "../common/stored";
 import { Icon } from "../ui/icon";
-import { IconButton, LinkNotice, ThemeButton } from "../ui/parts";
+import { BackToChat, IconButton, LinkNotice, ThemeButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { capture } from "./capture";
 import { toAddress } from "./input";
@@ -18,16 +18,20 @@ const driverName = stored("name", "", isText);
 
 function Tabs({ view }: { view: LiveView }) {
   const off = !view.driving;
+  const owned = view.tabs.value.map((_, n) => `live-tab-${n}`).join(" ");
+  // A tab list may hold nothing but tabs: so it only names those that stand among the buttons.
   return (
-    <div class="live-tabs" role="tablist" aria-label="Tabs of the browser">
-      {view.tabs.value.map((tab) => {
+    <div class="live-tabs">
+      {owned && <div role="tablist" aria-label="Tabs of the browser" aria-owns={owned} />}
+      {view.tabs.value.map((tab, n) => {
         const active = tab.id === view.active.value;
         const title = shownName(tab.title || tab.url || "New tab");
         return (
-          <div class={`live-tab ${active ? "active" : ""}`} key={tab.id} role="presentation">
+          <div class={`live-tab ${active ? "active" : ""}`} key={tab.id}>
             <button
               type="button"
               role="tab"
+              id={`live-tab-${n}`}
               aria-selected={active}
               class="plain cut"
               title={title}
@@ -218,6 +222,7 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
       <header class="bar">
         <Icon name="browser" />
         <Heading>Browser</Heading>
+        {alone && <BackToChat addresses={addresses} />}
         <span class={`chip ${tone}`} role="status">
           {word}
         </span>
@@ -246,11 +251,17 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
       {(browser === "crashed" || browser === "closed") && view.link.state.value.kind === "open" && (
         <div class="notice bad" role="alert">
           <span class="grow">
-            {reason || (browser === "crashed" ? "The browser crashed." : "The browser was closed.")}
+            {reason || (browser === "crashed" ? "This page crashed." : "The browser was closed.")}
           </span>
-          <button type="button" onClick={() => view.link.start()}>
-            Start it again
-          </button>
+          {browser === "closed" ? (
+            <button type="button" onClick={() => view.link.start()}>
+              Start it again
+            </button>
+          ) : (
+            <button type="button" disabled={off} onClick={() => nav("reload")}>
+              Reload the page
+            </button>
+          )}
         </div>
       )}
       <ControlNotice view={view} />

@@ -1,5 +1,6 @@
 /** One viewer of the live channel: its connection, what it knows, and the canvas it draws on. */
 import { batch, computed, signal } from "@preact/signals";
+import { writeClipboard } from "../common/clipboard";
 import { post } from "../common/http";
 import { Link } from "../common/link";
 import type { Addresses } from "../common/page";
@@ -195,7 +196,7 @@ export class LiveView {
         this.popups.value = this.popups.value.filter((p) => p.id !== message.id);
         break;
       case "copied":
-        void navigator.clipboard.writeText(message.text).then(
+        void writeClipboard(message.text).then(
           () => toast(`Copied ${message.text.length.toLocaleString()} characters.`),
           () => toast("This browser refused to copy."),
         );

@@ -7,7 +7,7 @@ import { shownName } from "../common/format";
 import type { LinkState } from "../common/link";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
-import { Dialog, IconButton, LinkNotice, ThemeButton } from "../ui/parts";
+import { BackToChat, Dialog, IconButton, LinkNotice, ThemeButton } from "../ui/parts";
 import { askBeforePaste, changeFont, fontSize, readOnly, screenReader } from "./preferences";
 import { Screen } from "./screen";
 import { asOneLine } from "./ttyd";
@@ -164,7 +164,7 @@ function Tools({
         }}
       >
         <Icon name="lock" />
-        <span class="wide-only">Read only</span>
+        <span class="wide-only">Read only: {readOnly.value ? "on" : "off"}</span>
       </button>
       <IconButton icon="search" label="Search (Ctrl+Shift+F)" pressed={searching} onClick={onSearch} />
       <IconButton
@@ -225,6 +225,7 @@ export function TerminalPanel({ addresses, alone }: { addresses: Addresses; alon
       <header class="bar">
         <Icon name="terminal" class="wide-only" />
         <Heading>Terminal</Heading>
+        {alone && <BackToChat addresses={addresses} />}
         <span class={`chip ${tone}`} role="status">
           {word}
         </span>

@@ -5,6 +5,7 @@ import { FitAddon } from "@xterm/addon-fit";
 import { SearchAddon } from "@xterm/addon-search";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { Terminal } from "@xterm/xterm";
+import { readClipboard, writeClipboard } from "../common/clipboard";
 import { post } from "../common/http";
 import { Link } from "../common/link";
 import type { Addresses } from "../common/page";
@@ -22,7 +23,7 @@ const clipboard: IClipboardProvider = {
   readText: () => "",
   writeText: async (_selection, data) => {
     if (!document.hasFocus()) return;
-    await navigator.clipboard.writeText(data).then(
+    await writeClipboard(data).then(
       () => toast(`The terminal copied ${data.length.toLocaleString()} characters.`),
       () => toast("The terminal wanted to copy text, and this browser refused."),
     );
@@ -130,7 +131,7 @@ export class Screen {
   }
 
   async pasteFromClipboard(): Promise<void> {
-    await navigator.clipboard.readText().then(
+    await readClipboard().then(
       (text) => this.#guard(text),
       () => toast("This browser does not let the page read the clipboard: use Ctrl+Shift+V or Cmd+V."),
     );
@@ -142,7 +143,7 @@ export class Screen {
       toast("Nothing is selected. Hold Shift while you drag if a program has the mouse.");
       return;
     }
-    await navigator.clipboard.writeText(text).then(
+    await writeClipboard(text).then(
       () => toast(`Copied ${text.length.toLocaleString()} characters.`),
       () => toast("This browser refused to copy."),
     );

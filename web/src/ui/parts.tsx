@@ -1,7 +1,9 @@
 /** Small parts that every page uses. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { shownName } from "../common/format";
 import type { LinkState } from "../common/link";
+import type { Addresses } from "../common/page";
 import { dark, nextTheme } from "../common/theme";
 import { Icon, type IconName } from "./icon";
 
@@ -127,5 +129,14 @@ export function LinkNotice(props: { state: LinkState; login: string; onRetry: ()
         </button>
       )}
     </div>
+  );
+}
+
+/** On a page that shows one panel alone: whose it is, and the way to the rest. */
+export function BackToChat({ addresses }: { addresses: Addresses }) {
+  return (
+    <a class="cut" href={addresses.preview("")} title="Open the workspace of this chat">
+      {shownName(addresses.chat)}
+    </a>
   );
 }

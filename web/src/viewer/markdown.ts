@@ -137,6 +137,7 @@ async function drawDiagrams(host: HTMLElement, dark: boolean): Promise<void> {
   mermaid.initialize({
     startOnLoad: false,
     securityLevel: "strict",
+    layout: "dagre",
     theme: dark ? "dark" : "default",
     maxTextSize: 50_000,
   });

@@ -1,6 +1,7 @@
 /** Every tool call as it happens. */
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { writeClipboard } from "../common/clipboard";
 import { ago, seconds, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { chatPath } from "../common/sandbox";
@@ -129,7 +130,7 @@ export function ActivityPanel(props: {
     (c) => !c.parent && `${c.tool} ${c.description} ${gist(c)}`.toLowerCase().includes(wanted),
   );
   const copy = () =>
-    navigator.clipboard.writeText(asMarkdown(calls)).then(
+    writeClipboard(asMarkdown(calls)).then(
       () => toast("Copied as Markdown."),
       () => toast("This browser refused to copy."),
     );

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { bytes, shownName } from "../common/format";
+import { HttpError } from "../common/http";
 import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../common/kinds";
 import type { Addresses } from "../common/page";
 import { chatPath } from "../common/sandbox";
@@ -40,6 +41,7 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
   const { addresses, path, asText } = props;
   const show = useSignal<Show | null>(null);
   const problem = useSignal("");
+  const missing = useSignal(false);
   const drawn = useSignal(false);
   const name = path.slice(path.lastIndexOf("/") + 1);
   useEffect(() => {
@@ -53,8 +55,9 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
         show.value = { type: "show", name, base: addresses.raw(path), ...file };
       },
       (error: unknown) => {
-        if (!stop.signal.aborted)
-          problem.value = error instanceof Error ? error.message : "The file could not be read.";
+        if (stop.signal.aborted) return;
+        missing.value = error instanceof HttpError && error.status === 404;
+        problem.value = error instanceof Error ? error.message : "The file could not be read.";
       },
     );
     return () => stop.abort();
@@ -63,9 +66,11 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
     return (
       <Empty icon="file" title="This file cannot be shown">
         <p>{problem.value}</p>
-        <a class="button" href={addresses.download(path)} download>
-          <Icon name="download" /> Download
-        </a>
+        {!missing.value && (
+          <a class="button" href={addresses.download(path)} download>
+            <Icon name="download" /> Download
+          </a>
+        )}
       </Empty>
     );
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import resource
 import tarfile
 from collections.abc import Mapping
@@ -22,6 +23,14 @@ IMAGE = "cubicle.image"
 
 _SHM_BYTES = 256 * 1024**2
 _LOG_BYTES = "64k"
+PRIVATE = GUEST.rsplit("/", 1)[0]
+_KEPT = ("/home/assistant", "/mnt/user-data/outputs", PRIVATE)
+"""What is written outside of WRITABLE and outlives a stop: volumes, where the root can only be read."""
+_IN_MEMORY = {
+    "/tmp": "rw,exec,nosuid,nodev,mode=1777",  # noqa: S108 - of the sandbox
+    "/var/tmp": "rw,exec,nosuid,nodev,mode=1777",  # noqa: S108
+    "/run": "rw,nosuid,nodev,noexec,mode=755",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,8 @@ class Wanted:
     """The folder of the host in which the guest listens; None where the host cannot reach one."""
     agents: Path | None = None
     """Programs of coding agents, if any are installed where the engine can see them."""
+    read_only: bool = False
+    """Whether the root file system can only be read: then what is to be kept lies in volumes, the rest in memory."""
 
 
 def container_name(instance: str, name: str, owner: str | None) -> str:
@@ -70,8 +81,8 @@ def owner_of(instance: str, container: str) -> str | None:
 
 
 def volumes(instance: str, name: str) -> dict[str, str]:
-    """The named volumes of a sandbox, by the folder in which commands see them."""
-    return {target: f"cubicle-{instance}-{name}-{target.rsplit('/', 1)[1]}" for target in WRITABLE}
+    """The named volumes that a sandbox may have, by the folder in which they are seen."""
+    return {target: f"cubicle-{instance}-{name}-{target.rsplit('/', 1)[1]}" for target in (*WRITABLE, *_KEPT)}
 
 
 def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
@@ -125,7 +136,9 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         config["CgroupnsMode"] = "private"
     if facts.runtime:
         config["Runtime"] = facts.runtime
-    if facts.disk_quota:
+    if wanted.read_only:
+        config |= {"ReadonlyRootfs": True, "Tmpfs": _IN_MEMORY}
+    elif facts.disk_quota:
         config["StorageOpt"] = {"size": str(limits.disk_bytes)}
     return config
 
@@ -153,8 +166,11 @@ def _mounts(wanted: Wanted) -> list[dict[str, Any]]:
     for target, volume in volumes(wanted.instance, wanted.name).items():
         options = {"Labels": {INSTANCE: wanted.instance, NAME: wanted.name}}
         common = {"Type": "volume", "Source": volume, "VolumeOptions": options}
-        found.append({**common, "Target": WRITABLE[target]})
-        found.append({**common, "Target": target, "ReadOnly": True})
+        if target in WRITABLE:
+            found.append({**common, "Target": WRITABLE[target]})
+            found.append({**common, "Target": target, "ReadOnly": True})
+        elif wanted.read_only:
+            found.append({**common, "Target": target})
     if wanted.socket_dir is not None:
         target = SOCKET.rsplit("/", 1)[0]
         private = {"Propagation": "rprivate"}
@@ -164,19 +180,20 @@ def _mounts(wanted: Wanted) -> list[dict[str, Any]]:
     return found
 
 
-def guest_archive(guest: bytes) -> bytes:
-    """What is put into a container before it starts: the guest, in a folder that only root can enter.
+def guest_archive(guest: bytes, root: str = "/") -> bytes:
+    """What is put into a container before it starts, below a folder: the guest, where only root can enter.
 
     gVisor mounts a file system in memory over an empty /tmp, where no disk limit holds: so it is not empty.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        private = GUEST.rsplit("/", 1)[0].lstrip("/")
-        for name, mode in ((private, 0o700), (f"{private}/host", 0o700), ("tmp/.X11-unix", 0o755)):
-            entry = tarfile.TarInfo(name)
+        folders = [(PRIVATE, 0o700), (f"{PRIVATE}/host", 0o700)]
+        folders += [("/tmp/.X11-unix", 0o755)] if root == "/" else []  # noqa: S108 - of the sandbox
+        for name, mode in folders:
+            entry = tarfile.TarInfo(os.path.relpath(name, root))
             entry.type, entry.mode = tarfile.DIRTYPE, mode
             tar.addfile(entry)
-        entry = tarfile.TarInfo(GUEST.lstrip("/"))
+        entry = tarfile.TarInfo(os.path.relpath(GUEST, root))
         entry.size, entry.mode = len(guest), 0o600
         tar.addfile(entry, io.BytesIO(guest))
     return buffer.getvalue()

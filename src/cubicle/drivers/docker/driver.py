@@ -31,6 +31,7 @@ from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
 from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.host_folder import HostFolder
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class DockerDriver:
         runtime: str = "",
         address: Address = _DEFAULT_ADDRESS,
         agents: Path | None = None,
+        read_only: bool = False,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         self._instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
@@ -67,6 +69,7 @@ class DockerDriver:
         self._runtime = runtime
         self._address = address
         self._agents = agents
+        self._read_only = read_only
         self._streams = Streams()
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._starting: set[str] = set()
@@ -85,6 +88,9 @@ class DockerDriver:
             self.facts, sockets_work = await engine.examine(self._client, self._runtime)
             self.by_socket = sockets_work and self._address.local
             self._image = await engine.ensure_image(self._client, self._store, self._wanted_image)
+            if self.facts.disk_quota:
+                holds = await engine.limits_disks(self._client, self._image.reference)
+                self.facts = replace(self.facts, disk_quota=holds)
             await in_thread(self._records.open)
             if self.facts.podman and self._address.local:
                 profile = json.dumps(seccomp.profile(self.facts.machine))
@@ -99,7 +105,7 @@ class DockerDriver:
         except BaseException:
             await self.close()
             raise
-        if not self.facts.disk_quota:
+        if not self.facts.disk_quota or self._read_only:
             self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
 
     async def close(self) -> None:
@@ -135,6 +141,9 @@ class DockerDriver:
 
     async def running(self) -> list[Seen]:
         return await asyncio.gather(*(self._see(entry) for entry in await self._list()))
+
+    def uploads(self, name: str) -> HostFolder | None:
+        return None  # the engine may be on another host
 
     async def connect(self, name: str) -> socket.socket:
         try:
@@ -181,12 +190,15 @@ class DockerDriver:
                 limits=self._limits,
                 socket_dir=home.socket_dir if self.by_socket else None,
                 agents=await in_thread(self._shared_agents),
+                read_only=self._read_only,
             )
             called = config.container_name(self._instance, home.name, owner)
             made = await complete(self._client.containers.create(config.container(wanted, self.facts), name=called))
             container_id = self._ids[home.name] = made.id
         container = self._client.containers.container(container_id)
-        await container.put_archive("/", config.guest_archive(self._image.guest))  # type: ignore[no-untyped-call]
+        told: dict[str, Any] = await container.show()
+        root = config.PRIVATE if told["HostConfig"].get("ReadonlyRootfs") else "/"
+        await container.put_archive(root, config.guest_archive(self._image.guest, root))  # type: ignore[no-untyped-call]
         await in_thread(home.socket.unlink, missing_ok=True)
         await container.start()
         await in_thread(home.began, bundle.digest(self._image.guest))
@@ -325,7 +337,9 @@ class DockerDriver:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             with contextlib.suppress(SandboxError):
+                volumes = await engine.volume_bytes(self._client, self._instance) if self._read_only else {}
                 for entry in await self._list(size=1):
-                    if entry["State"] == "running" and entry.get("SizeRw", 0) > limit:
+                    used = entry.get("SizeRw", 0) + volumes.get(entry["Labels"][config.NAME], 0)
+                    if entry["State"] == "running" and used > limit:
                         reason = f"it used more than its {limit // 1024**2} MiB of disk"
                         await self._stop(entry["Labels"][config.NAME], entry["Id"], reason)

@@ -17,11 +17,11 @@ from aiodocker import Docker
 from aiodocker.exceptions import DockerError
 from yarl import URL
 
-from cubicle.drivers.docker.config import Facts
+from cubicle.drivers.docker.config import INSTANCE, NAME, Facts
 from cubicle.drivers.oci import export
 from cubicle.drivers.oci.images import Base, ImageError, ImageStore
 from cubicle.guest import bundle
-from cubicle.sandbox.driver import Unusable
+from cubicle.sandbox.driver import SandboxError, Unusable
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +125,38 @@ def _gvisor_sockets(runtime: str, arguments: list[str]) -> bool:
 
 
 def _has_quota(info: Mapping[str, Any]) -> bool:
-    """Whether the storage can limit one container: overlay2 does on XFS alone, and `open` tries it."""
+    """Whether the storage may be able to limit one container: overlay2 is on XFS alone, and there only if its quota is
+    switched on (`pquota`), which the engine does not tell. `limits_disks` tries."""
     status = dict(pair for pair in info.get("DriverStatus") or [] if len(pair) == 2)
     driver = info.get("Driver")
     return driver in ("btrfs", "zfs") or (driver == "overlay2" and status.get("Backing Filesystem") == "xfs")
+
+
+async def volume_bytes(client: Docker, instance: str) -> dict[str, int]:
+    """How much each sandbox of a service has in its volumes. Raises SandboxError."""
+    try:
+        told = await client._query_json("system/df")
+    except (DockerError, OSError, aiohttp.ClientError, TimeoutError) as error:
+        raise SandboxError(f"The Docker engine does not tell about its volumes: {_brief(error)}.") from error
+    found: dict[str, int] = {}
+    for volume in told.get("Volumes") or []:
+        labels = volume.get("Labels") or {}
+        if labels.get(INSTANCE) == instance:
+            size = max(0, (volume.get("UsageData") or {}).get("Size", 0))
+            found[labels[NAME]] = found.get(labels[NAME], 0) + size
+    return found
+
+
+async def limits_disks(client: Docker, reference: str) -> bool:
+    """Whether the engine takes a disk limit: a container that is never started shows it."""
+    body: dict[str, Any] = {"Image": reference, "Cmd": ["true"], "HostConfig": {"StorageOpt": {"size": "64M"}}}
+    try:
+        trial = await client.containers.create(body)
+    except DockerError as error:
+        log.info("the engine's storage limits no disk, so a watchdog does: %s", error.message)
+        return False
+    await trial.delete(force=True)
+    return True
 
 
 async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:

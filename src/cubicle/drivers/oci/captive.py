@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from cubicle.sandbox.egress.environment import CAPTIVE_PORT
+from cubicle.sandbox.egress.environment import CAPTIVE_PORT, NAMES_PORT
 
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 _LIMIT = 10
@@ -19,6 +19,7 @@ table ip cubicle {{
     chain output {{
         type nat hook output priority -100; policy accept;
         ip daddr != 127.0.0.0/8 meta l4proto tcp redirect to :{CAPTIVE_PORT}
+        ip daddr != 127.0.0.0/8 udp dport 53 redirect to :{NAMES_PORT}
     }}
 }}
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from cubicle.drivers.oci import disk, host, loops, runtimes
+from cubicle.drivers.oci import cleaning, disk, host, loops, runtimes
 from cubicle.drivers.oci.assembly import Bases
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.sandbox.driver import SandboxError
@@ -89,7 +89,8 @@ async def runtime(subject: Subject) -> Check:
     """A trial run, always anew: what is remembered is not what is checked here."""
     if os.geteuid() != 0:
         return _needs_root("OCI runtime")
-    place = host.Place(subject.run_dir / f"doctor-{secrets.token_hex(4)}", "/cubicle/doctor", subject.first_id)
+    name = f"doctor-{secrets.token_hex(4)}"
+    place = host.Place(subject.run_dir / name, f"/cubicle/{name}", subject.first_id)
     complaints: list[str] = []
     try:
         await asyncio.to_thread(place.make)
@@ -101,7 +102,7 @@ async def runtime(subject: Subject) -> Check:
                 return Check("OCI runtime", Verdict.GOOD, f"{candidate.version} ran a trial container{failed}")
             complaints.append(f"{candidate.name} does not work: {complaint}")
     finally:
-        await asyncio.to_thread(shutil.rmtree, place.stage, ignore_errors=True)
+        await asyncio.to_thread(cleaning.leave, place)
     said = "; ".join(complaints) or f"{subject.runtime or 'none'} not installed"
     return Check("OCI runtime", Verdict.MISSING, said, host.INSTALL)
 

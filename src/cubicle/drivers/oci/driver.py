@@ -23,6 +23,7 @@ from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Records, Run
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
+from cubicle.sandbox.host_folder import HostFolder
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class OciDriver:
         self._agents = agents
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._starting: set[str] = set()
+        self._uploads: dict[str, HostFolder] = {}
         self._watch: asyncio.Task[None] | None = None
         self._lock: int | None = None
         self.runtime: Runtime
@@ -123,6 +125,14 @@ class OciDriver:
 
     async def running(self) -> list[Seen]:
         return await in_thread(self._see_all)
+
+    def uploads(self, name: str) -> HostFolder | None:
+        """gVisor keeps a view of its own of what lies in a folder: only its guest writes there."""
+        home = self._records.home(name)
+        if not home.socket.exists():
+            return None
+        path = self._assembly.disk(home, None).target / "uploads"
+        return self._uploads.setdefault(name, HostFolder(path, self._place.first_id))
 
     async def connect(self, name: str) -> socket.socket:
         try:
@@ -184,6 +194,8 @@ class OciDriver:
 
     async def _stop(self, home: Home) -> None:
         """End everything of it: all its processes are in the pid namespace of the first and die with it."""
+        if folder := self._uploads.pop(home.name, None):
+            await in_thread(folder.end)
         run = await in_thread(home.run)
         if run is not None and not await run.process.kill(_KILL_SECONDS):
             raise SandboxError("The sandbox's processes could not be ended.")

@@ -96,7 +96,7 @@ class EgressDoor:
         """Serve programs that ignore the variables: those whom the driver redirects, and the names they look up."""
         try:
             await stack.enter_async_context(machine.listen(CAPTIVE_PORT, gate.serve_captive, origin=True))
-            await stack.enter_async_context(machine.listen(NAMES_PORT, gate.serve_names))
+            await stack.enter_async_context(machine.listen(NAMES_PORT, gate.serve_names, datagrams=True))
             await machine.write(RESOLVER_FILE, RESOLVER.encode(), as_root=True)
         except* MachineError as errors:
             log.warning("programs that ignore proxies find no network in a sandbox: %s", errors.exceptions)

@@ -1,0 +1,115 @@
+"""What a Docker engine must have to hold sandboxes, and what mends what it lacks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiodocker import Docker
+from aiodocker.exceptions import DockerError
+
+from cubicle.drivers.docker import engine
+from cubicle.drivers.docker.config import Facts
+from cubicle.drivers.docker.engine import REPOSITORY, Address
+from cubicle.drivers.oci.checks import Check, Verdict
+from cubicle.drivers.oci.images import ImageError, ImageStore
+from cubicle.sandbox.driver import Unusable
+
+_LIMITS = {"MemoryLimit": "memory", "PidsLimit": "processes", "CpuCfsQuota": "CPU"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What the settings ask of an engine."""
+
+    address: Address
+    runtime: str
+    bases: ImageStore
+    image: str
+
+
+async def run(subject: Subject) -> list[Check]:
+    """Every check, from the engine up; those that need what is missing are left out."""
+    client = subject.address.client()
+    try:
+        try:
+            facts, sockets = await engine.examine(client, "")
+        except Unusable as error:
+            mend = "systemctl start docker, or DOCKER_HOST=unix:///… of the engine that runs"
+            return [Check("engine", Verdict.MISSING, str(error), mend)]
+        info: Mapping[str, Any] = await client.system.info()
+        found = [_engine(subject, info, facts)]
+        try:
+            facts, sockets = await engine.examine(client, subject.runtime)
+        except Unusable as error:
+            mend = "add it to runtimes in the engine's daemon.json (docs/docker.md), and restart the engine"
+            return [*found, Check("runtime", Verdict.MISSING, str(error), mend)]
+        return [
+            *found,
+            Check(
+                "runtime", Verdict.GOOD, subject.runtime or f"{info.get('DefaultRuntime', '')} (the engine's default)"
+            ),
+            _reach(subject.address, sockets),
+            await _image(client, subject),
+            _user_namespace(facts),
+            _cgroups(info),
+            _disk(facts),
+        ]
+    finally:
+        await client.close()
+        await client.connector.close()
+
+
+def _engine(subject: Subject, info: Mapping[str, Any], facts: Facts) -> Check:
+    kind = "Podman" if facts.podman else "Docker"
+    return Check("engine", Verdict.GOOD, f"{kind} {info.get('ServerVersion', '')} at {subject.address.url}")
+
+
+def _reach(address: Address, sockets: bool) -> Check:
+    if sockets and address.local:
+        return Check("guests", Verdict.GOOD, "reached by a socket in DATA_DIR")
+    return Check("guests", Verdict.GOOD, "reached by one exec stream for each connection")
+
+
+async def _image(client: Docker, subject: Subject) -> Check:
+    try:
+        base = await asyncio.to_thread(subject.bases.resolve, subject.image)
+        reference, built = f"{REPOSITORY}:{base.digest[:24]}", True
+    except ImageError:
+        reference, built = subject.image, False
+    for name in (reference, f"{REPOSITORY}:{subject.image}"):
+        try:
+            await client.images.inspect(name)
+        except DockerError:
+            continue
+        return Check("image", Verdict.GOOD, f"{name} is in the engine")
+    if built:
+        return Check("image", Verdict.GOOD, f"{subject.image} is built; the first start brings it to the engine")
+    mend = f"cubicle image build {subject.image}, or docker pull/import {subject.image}"
+    return Check("image", Verdict.MISSING, f"neither this machine nor the engine has {subject.image}", mend)
+
+
+def _user_namespace(facts: Facts) -> Check:
+    if facts.user_namespace or facts.gvisor:
+        return Check("user namespace", Verdict.GOOD, "root of a sandbox is nobody on the engine's host")
+    said = "root of a sandbox is root of the engine's host, without its capabilities"
+    mend = '"userns-remap": "default" in the engine\'s daemon.json, and a restart of the engine'
+    return Check("user namespace", Verdict.WEAK, said, mend)
+
+
+def _cgroups(info: Mapping[str, Any]) -> Check:
+    lacking = [name for key, name in _LIMITS.items() if not info.get(key)]
+    version = f"version {info.get('CgroupVersion') or 1}, driver {info.get('CgroupDriver', 'unknown')}"
+    if not lacking:
+        return Check("cgroups", Verdict.GOOD, f"{version}: memory, processes and CPU are limited")
+    mend = "delegate these controllers to the engine, or run it as root"
+    return Check("cgroups", Verdict.MISSING, f"{version}: no limit of {', '.join(lacking)}", mend)
+
+
+def _disk(facts: Facts) -> Check:
+    if facts.disk_quota:
+        return Check("disk limit", Verdict.GOOD, "the engine's storage may refuse writes; the first start tries it")
+    mend = "put the engine's data on XFS mounted with pquota, btrfs or ZFS"
+    return Check("disk limit", Verdict.WEAK, "a watchdog looks every 15 s and stops what is over", mend)

@@ -1,0 +1,130 @@
+"""A sandbox's uploads folder where it lies on this host: what is uploaded is written there without a detour.
+
+Only the guest and the service can write the folder, yet nothing in it is trusted: every step goes through a folder
+that is held open, and no link is followed. The file has no name until it is whole, so whatever breaks off is gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cubicle.guest.draft import TEMPORARY
+
+_MOST_AT_ONCE = 512  # pieces that one call of the kernel may take; it allows 1,024
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class HostFolder:
+    """The folder for as long as the sandbox is up. Blocking; runs in threads. Errors are the operating system's."""
+
+    def __init__(self, path: Path, owner: int) -> None:
+        self._path = path
+        self._owner = owner
+        self._drafts: set[HostDraft] = set()
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def draft(self, path: str) -> HostDraft:
+        """Begin a file; missing folders are made."""
+        with self._lock:
+            if self._ended:
+                raise OSError(errno.ESTALE, "the sandbox is no longer up")
+            draft = HostDraft(self._open(path), os.path.basename(path), self._owner, self._drafts.discard)
+            self._drafts.add(draft)
+            return draft
+
+    def end(self) -> None:
+        """The sandbox goes down: nothing of its disk stays open here, whoever is still sending."""
+        with self._lock:
+            self._ended = True
+            drafts = list(self._drafts)
+        for draft in drafts:
+            draft.close()
+
+    def _open(self, path: str) -> int:
+        """The folder that the file comes into."""
+        folder = os.open(self._path, _FOLDER)
+        for part in path.split("/")[:-1]:
+            try:
+                try:
+                    os.mkdir(part, 0o755, dir_fd=folder)
+                    os.chown(part, self._owner, self._owner, dir_fd=folder, follow_symlinks=False)
+                except FileExistsError:
+                    pass
+                inner = os.open(part, _FOLDER, dir_fd=folder)
+            finally:
+                os.close(folder)
+            folder = inner
+        return folder
+
+
+class HostDraft:
+    """One file on its way. A closed one takes no more: OSError with ESTALE."""
+
+    def __init__(self, folder: int, name: str, owner: int, forget: Callable[[HostDraft], None]) -> None:
+        self._folder = folder
+        self._name = name
+        self._owner = owner
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._fd = -1
+        try:
+            self._check_name()
+            self._fd = os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        except OSError:
+            os.close(folder)
+            raise
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        with self._lock:
+            for start in range(0, len(chunks), _MOST_AT_ONCE):
+                self._write(list(chunks[start : start + _MOST_AT_ONCE]))
+
+    def publish(self) -> os.stat_result:
+        """Give the file its name at once, in place of what has it; what it is now."""
+        with self._lock:
+            self._check()
+            os.fchmod(self._fd, 0o644)
+            os.fchown(self._fd, self._owner, self._owner)
+            own = TEMPORARY + os.urandom(8).hex()
+            os.link(f"/proc/self/fd/{self._fd}", own, dst_dir_fd=self._folder, follow_symlinks=True)
+            try:
+                os.rename(own, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            except OSError:
+                os.unlink(own, dir_fd=self._folder)
+                raise
+            return os.fstat(self._fd)
+
+    def close(self) -> None:
+        """Let go; what was not published leaves nothing. Waits for a write that is under way."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                os.close(self._folder)
+                self._fd = -1
+        self._forget(self)
+
+    def _write(self, chunks: list[bytes]) -> None:
+        self._check()
+        sent = os.writev(self._fd, chunks)
+        if sent < sum(map(len, chunks)):  # rare: the disk is nearly full, or a signal came
+            rest = memoryview(b"".join(chunks))[sent:]
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+    def _check(self) -> None:
+        if self._fd < 0:
+            raise OSError(errno.ESTALE, "the sandbox is no longer up")
+
+    def _check_name(self) -> None:
+        try:
+            found = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a directory")

@@ -1,1 +1,0 @@
-import{D as e,O as t,t as n,u as r}from"./start-DmlN3P9b.js";import{t as i}from"./lazy-CM2RWNBa.js";n(r(`main`,{class:`alone`,children:r(i,{addresses:new e(t()),alone:!0})}));

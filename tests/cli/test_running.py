@@ -1,0 +1,151 @@
+"""`cubicle serve` and the commands beside it, as programs of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.survival.process import ServiceProcess
+
+pytestmark = pytest.mark.real
+PROGRAM = [sys.executable, "-c", "from cubicle.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServiceProcess]:
+    folder: Path = tmp_path_factory.mktemp("running")
+    service = ServiceProcess(folder / "data", DRIVER="memory", POOL_SIZE="0")
+    try:
+        await service.start()
+        yield service
+    finally:
+        service.kill()
+        await service.client.aclose()
+        await asyncio.to_thread(said, folder, "rm", "--all")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "DATA_DIR": str(folder / "data"),
+        "DRIVER": "memory",
+        "PORT": "0",
+        "COLUMNS": "300",
+        "LOG_FORMAT": "json",
+    }
+
+
+def said(folder: Path, *arguments: str, **changes: str) -> tuple[int, str]:
+    """(exit code, output) of one command."""
+    done = subprocess.run(
+        [*PROGRAM, *arguments],
+        cwd=folder,
+        env=environment(folder) | changes,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def folder_of(service: ServiceProcess) -> Path:
+    return service._data.parent
+
+
+async def test_a_second_service_over_the_same_folder_is_refused(service: ServiceProcess) -> None:
+    code, text = await asyncio.to_thread(said, folder_of(service), "serve")
+    assert code == 1
+    assert text == f"Error: Another service uses DATA_DIR={service._data}. Stop it, or set another DATA_DIR.\n"
+    assert (await service.client.get("/health")).status_code == 200
+
+
+async def test_an_address_that_is_not_ours_is_named(service: ServiceProcess, tmp_path: Path) -> None:
+    code, text = await asyncio.to_thread(said, tmp_path, "serve", HOST="203.0.113.7", MCP_API_KEY="k" * 20)
+    assert code == 1
+    assert "Set HOST to an address of this machine." in text
+    code, text = await asyncio.to_thread(said, tmp_path, "serve", "--port", str(service.port))
+    assert code == 1
+    assert "Set PORT to another one." in text
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_a_sentence(tmp_path: Path) -> None:
+    code, text = said(tmp_path, "serve", DATA_DIR="/proc/nothing")
+    assert code == 1
+    assert text.startswith("Error: /proc/nothing: ")
+    assert "Traceback" not in text
+
+
+async def test_the_bare_address_leads_to_the_table_of_sandboxes(service: ServiceProcess) -> None:
+    answer = await service.client.get("/")
+    assert (answer.status_code, answer.headers["Location"]) == (307, "./admin")
+    assert "text/html" in (await service.client.get("/", follow_redirects=True)).headers["Content-Type"]
+
+
+async def test_an_upload_without_a_name_says_what_is_missing(service: ServiceProcess) -> None:
+    answer: httpx.Response = await service.client.post("/api/uploads/one", files={"file": b"x"})
+    assert answer.status_code == 400
+    assert "/api/uploads/<chat>/<filename>" in answer.json()["detail"]
+
+
+async def test_an_interrupt_is_a_clean_end(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="0")
+    await service.start()
+    process = service._process
+    assert process is not None
+    process.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(process.wait, 30) == 0
+    assert "Traceback" not in service.log()
+    await service.client.aclose()
+
+
+async def test_a_command_after_two_dashes_runs_in_the_sandbox(service: ServiceProcess) -> None:
+    await service.bash("shell", "true")
+    code, text = await asyncio.to_thread(
+        said, folder_of(service), "shell", "shell", "--", "sh", "-c", "echo in; exit 7"
+    )
+    assert (code, text) == (7, "in\n")
+
+
+async def test_a_shell_has_the_terminal_of_its_caller(service: ServiceProcess) -> None:
+    await service.bash("shell", "true")
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, "shell", "shell", "sh", "-c", "echo [$TERM]"],
+        cwd=folder_of(service),
+        env=environment(folder_of(service)) | {"TERM": "screen-256color"},
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+    )
+    os.close(inner)
+    assert await asyncio.to_thread(process.wait, 60) == 0
+    assert b"[screen-256color]" in os.read(outer, 4096)
+    os.close(outer)
+
+
+async def test_all_sandboxes_can_be_stopped_and_removed_at_once(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="1")
+    await service.start()
+    await service.bash("one", "true")
+    await service.bash("two", "true")
+    service.kill()
+    await service.client.aclose()
+    assert await asyncio.to_thread(said, tmp_path, "stop") == (1, "Error: Name one chat, or say --all.\n")
+    code, text = await asyncio.to_thread(said, tmp_path, "stop", "--all")
+    assert code == 0
+    assert int(text.split()[1].rstrip(".")) >= 2
+    assert "running" not in (await asyncio.to_thread(said, tmp_path, "ps"))[1]
+    assert (await asyncio.to_thread(said, tmp_path, "rm", "--all"))[0] == 0
+    assert (await asyncio.to_thread(said, tmp_path, "ps")) == (0, "No sandboxes.\n")

@@ -1,0 +1,41 @@
+"""Credit from the guest to the host: little of it, and always enough."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from cubicle.guest import wire
+from cubicle.guest.link import Channel, Link
+from cubicle.guest.loop import Loop
+
+
+def test_small_messages_wake_nobody_and_a_quarter_of_the_window_is_told_at_once() -> None:
+    loop = Loop()
+    host, guest = socket.socketpair()
+    with host, guest:
+        host.setblocking(False)
+        link = Link(loop, guest, {"take": Channel}, lambda link: None)
+        host.sendall(wire.message(1, wire.OPEN, op="take"))
+        for _ in range(10):
+            host.sendall(wire.frame(1, wire.DATA, b"small"))
+        loop.turn()
+        with pytest.raises(BlockingIOError):
+            host.recv(1)
+        taken, whole = 50, wire.WINDOW * 3
+        granted = 0
+        while taken < whole:  # more than one window: it only gets there by what is given back
+            part = min(16 * 1024, whole - taken, wire.WINDOW + granted - taken)
+            assert part > 0
+            host.sendall(wire.frame(1, wire.DATA, bytes(part)))
+            taken += part
+            loop.turn()
+            try:
+                frames = host.recv(1024)
+            except BlockingIOError:
+                continue
+            assert len(frames) == 16
+            granted += wire.read_credit(frames[12:])
+        assert granted >= whole - wire.WINDOW
+        link.close()

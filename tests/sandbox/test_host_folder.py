@@ -1,0 +1,76 @@
+"""An upload's way onto the disk: whole or not at all, and never through what somebody laid in its way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cubicle.sandbox.host_folder import HostFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> HostFolder:
+    (tmp_path / "uploads").mkdir()
+    (tmp_path / "outside").mkdir()
+    return HostFolder(tmp_path / "uploads", os.geteuid())
+
+
+def test_a_file_has_its_name_when_it_is_whole_and_not_before(folder: HostFolder, tmp_path: Path) -> None:
+    draft = folder.draft("a/b/file")
+    draft.write([b"one ", b"two "] * 1000)
+    assert os.listdir(tmp_path / "uploads/a/b") == []
+    found = draft.publish()
+    draft.close()
+    assert (tmp_path / "uploads/a/b/file").read_bytes() == b"one two " * 1000
+    assert found.st_size == 8000
+    assert os.listdir(tmp_path / "uploads/a/b") == ["file"]
+
+
+def test_what_is_given_up_leaves_nothing_and_what_was_there_stays(folder: HostFolder, tmp_path: Path) -> None:
+    (tmp_path / "uploads/file").write_text("old")
+    draft = folder.draft("file")
+    draft.write([b"new"])
+    draft.close()
+    draft.close()
+    assert os.listdir(tmp_path / "uploads") == ["file"]
+    assert (tmp_path / "uploads/file").read_text() == "old"
+
+
+@pytest.mark.parametrize("path", ["link/file", "file/x", "link/sub/file", "fifo/x"])
+def test_a_link_or_a_file_on_the_way_ends_it(folder: HostFolder, tmp_path: Path, path: str) -> None:
+    (tmp_path / "uploads/link").symlink_to(tmp_path / "outside")
+    (tmp_path / "uploads/file").write_text("x")
+    os.mkfifo(tmp_path / "uploads/fifo")
+    with pytest.raises(NotADirectoryError):
+        folder.draft(path)
+    assert os.listdir(tmp_path / "outside") == []
+
+
+def test_a_link_with_the_name_is_replaced_not_followed(folder: HostFolder, tmp_path: Path) -> None:
+    (tmp_path / "outside/target").write_text("kept")
+    (tmp_path / "uploads/name").symlink_to(tmp_path / "outside/target")
+    draft = folder.draft("name")
+    draft.write([b"new"])
+    draft.publish()
+    draft.close()
+    assert (tmp_path / "outside/target").read_text() == "kept"
+    assert not (tmp_path / "uploads/name").is_symlink()
+    assert (tmp_path / "uploads/name").read_text() == "new"
+
+
+def test_a_folder_with_the_name_is_not_replaced(folder: HostFolder, tmp_path: Path) -> None:
+    (tmp_path / "uploads/name").mkdir()
+    with pytest.raises(IsADirectoryError):
+        folder.draft("name")
+
+
+def test_nothing_stays_open_when_the_sandbox_goes_down(folder: HostFolder) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    draft = folder.draft("x/y")
+    folder.end()
+    assert len(os.listdir("/proc/self/fd")) == before
+    for attempt in (lambda: draft.write([b"x"]), draft.publish, lambda: folder.draft("z")):
+        with pytest.raises(OSError, match="no longer up"):
+            attempt()
