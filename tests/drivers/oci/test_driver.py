@@ -151,7 +151,7 @@ async def test_a_very_long_data_dir_works(tmp_path, store, base):
         await driver.close()
 
 
-@pytest.mark.timeout(120 if ROUNDS < 100 else 3600)
+@pytest.mark.timeout(300 if ROUNDS < 100 else 3600)
 async def test_rounds_of_start_and_stop_leak_nothing(driver, tmp_path):
     async def one_round(name):
         await driver.start(name, name)
