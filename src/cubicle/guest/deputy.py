@@ -108,16 +108,20 @@ class Deputy:
         sent = socket.send_fds(desk, [data], list(streams))
         if sent < len(data):
             desk.sendall(data[sent:])
-        while True:
-            for kind, pid, status, code, message in self._answers(self._patiently(desk)):
-                if kind == "ended":
-                    self._early.append((pid, status))
+        answer: _Answer | None = None
+        while answer is None:
+            for heard in self._answers(self._patiently(desk)):
+                if heard[0] == "ended":
+                    # Of a program before, or of this one already, and then right behind the word that it started.
+                    self._early.append(heard[1:3])
                     self._loop.soon(self._tell_early)
-                elif kind == "refused":
-                    raise Refused(code, message)
                 else:
-                    self._children.add(pid)
-                    return pid
+                    answer = heard
+        kind, pid, _, code, message = answer
+        if kind == "refused":
+            raise Refused(code, message)
+        self._children.add(pid)
+        return pid
 
     def _patiently(self, desk: socket.socket) -> bytes:
         for _ in range(_NUDGES):

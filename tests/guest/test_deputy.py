@@ -1,0 +1,59 @@
+"""The guest's deputy: what it starts is heard of to its end, whatever happens to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PRELUDE = """
+import os, signal, time
+from cubicle.guest.census import Marks
+from cubicle.guest.deputy import Deputy
+from cubicle.guest.identity import Identity
+from cubicle.guest.loop import Loop
+from cubicle.guest.starting import Program
+
+loop, marks, ended = Loop(), Marks(apart=False), {}
+deputy = Deputy(loop, Identity(os.getuid(), os.getgid()), marks, ended.__setitem__)
+nothing = os.open("/dev/null", os.O_RDWR)
+
+def start(*argv):
+    return deputy.start(Program(list(argv), {}, "/", marks.next(), True), (nothing,) * 3)
+
+def end_of(pid):
+    loop.later(20, lambda: os._exit(9))
+    while pid not in ended:
+        loop.turn()
+    return ended[pid]
+"""
+CASES = {
+    "an end that comes with the word of the start is not lost": """
+hear = deputy._patiently
+deputy._patiently = lambda desk: (time.sleep(0.5), hear(desk))[1]
+assert end_of(start("/bin/sh", "-c", "exit 3")) == 3 << 8
+""",
+    "one that was killed is replaced": """
+os.kill(deputy.pid, signal.SIGKILL)
+assert end_of(start("/bin/true")) == 0
+""",
+    "one that was stopped is woken": """
+os.kill(deputy.pid, signal.SIGSTOP)
+assert end_of(start("/bin/true")) == 0
+""",
+    "a program that is not there is refused": """
+from cubicle.guest.link import Refused
+try: start("/nowhere")
+except Refused as no: assert no.code == "bad-command"
+else: raise AssertionError
+""",
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_deputy(case: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + case], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
