@@ -134,7 +134,7 @@ async def test_a_diagram_is_drawn(house: House, browser: Browser) -> None:
     await house.put("kinds", f"{OUTPUTS}/drawn.md", MD)
     async with visit(browser, f"{house.url}/preview/kinds/drawn.md") as seen:
         frame = seen.page.frame_locator("iframe.file-frame")
-        await expect(frame.locator("svg").get_by_text("Start")).to_be_visible()
+        await expect(frame.locator("svg").get_by_text("Start", exact=True)).to_be_visible()
         await expect(frame.locator(".katex").first).to_be_visible()
         assert seen.errors == []
 
