@@ -139,6 +139,7 @@ async function drawDiagrams(host: HTMLElement, dark: boolean): Promise<void> {
     securityLevel: "strict",
     layout: "dagre",
     theme: dark ? "dark" : "default",
+    layout: "dagre", // its default is ELK, which is left out of the build
     maxTextSize: 50_000,
   });
   for (const [i, block] of blocks.entries()) {
