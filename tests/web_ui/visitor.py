@@ -7,7 +7,7 @@ import base64
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog
 from cubicle import settings
 from cubicle.app import running
 from cubicle.http_api.bridge import SERVER_OPTIONS
+from tests.emptying import empty
 from tests.live import ground
 
 KEY = "key-of-the-tests"
@@ -106,15 +107,19 @@ async def house(folder: Path, *, key: str = "") -> AsyncIterator[House]:
         port = listener.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         chosen = settings.load(driver="memory", data_dir=folder, port=port, pool_size=0, mcp_api_key=key)
-        async with running(chosen) as app:
+        async with AsyncExitStack() as end:
+            end.push_async_callback(empty, ground.memory_driver(folder))
+            app = await end.enter_async_context(running(chosen))
             config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=3, **SERVER_OPTIONS)
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server._serve([listener]))
             headers = {"Authorization": f"Bearer {key}"} if key else {}
-            async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers=headers) as client:
-                yield House(url, client)
-            server.should_exit = True
-            await serving
+            try:
+                async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers=headers) as client:
+                    yield House(url, client)
+            finally:
+                server.should_exit = True
+                await serving
 
 
 @asynccontextmanager
