@@ -137,7 +137,6 @@ async function drawDiagrams(host: HTMLElement, dark: boolean): Promise<void> {
   mermaid.initialize({
     startOnLoad: false,
     securityLevel: "strict",
-    layout: "dagre",
     theme: dark ? "dark" : "default",
     layout: "dagre", // its default is ELK, which is left out of the build
     maxTextSize: 50_000,
