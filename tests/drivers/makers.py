@@ -82,5 +82,5 @@ MAKERS = [
     pytest.param(oci("runsc"), id="oci-runsc", marks=pytest.mark.oci),
     pytest.param(docker(""), id="docker-runc", marks=pytest.mark.docker),
     pytest.param(docker("runsc"), id="docker-runsc", marks=pytest.mark.docker),
-    pytest.param(podman, id="podman"),
+    pytest.param(podman, id="podman", marks=pytest.mark.real),
 ]
