@@ -36,6 +36,7 @@ assert end_of(start("/bin/sh", "-c", "exit 3")) == 3 << 8
 """,
     "one that was killed is replaced": """
 os.kill(deputy.pid, signal.SIGKILL)
+os.waitid(os.P_PID, deputy.pid, os.WEXITED | os.WNOWAIT)
 assert end_of(start("/bin/true")) == 0
 """,
     "one that was stopped is woken": """
