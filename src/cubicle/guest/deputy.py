@@ -92,13 +92,16 @@ class Deputy:
             os.kill(self.pid, signal.SIGKILL)
         except OSError:
             pass
-        # Its children are the guest's now, save those that it had reaped and not yet told about.
-        self._loop.soon(self._look_for_the_lost)
+        # Its children are the guest's now, save those that it had reaped and not yet told about. Not the children of the
+        # next deputy, who may have reaped one whose end is still to be heard of.
+        its = set(self._children)
+        self._loop.soon(lambda: self._look_for_the_lost(its))
 
-    def _look_for_the_lost(self) -> None:
-        for pid in [pid for pid in self._children if not os.path.exists("/proc/%d" % pid)]:
-            self._children.discard(pid)
-            self._ended(pid, signal.SIGKILL)
+    def _look_for_the_lost(self, its: set[int]) -> None:
+        for pid in its & self._children:
+            if not os.path.exists("/proc/%d" % pid):
+                self._children.discard(pid)
+                self._ended(pid, signal.SIGKILL)
 
     def _ask(self, program: Program, streams: tuple[int, int, int]) -> int:
         desk = self._socket
