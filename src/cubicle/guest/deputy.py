@@ -92,7 +92,7 @@ class Deputy:
             os.kill(self.pid, signal.SIGKILL)
         except OSError:
             pass
-        # Its children are the guest's now, save those that it had reaped and not yet told about. Not the children of the
+        # Its children are the guest's now, save those that it had reaped and not yet told about. Not those of the
         # next deputy, who may have reaped one whose end is still to be heard of.
         its = set(self._children)
         self._loop.soon(lambda: self._look_for_the_lost(its))
