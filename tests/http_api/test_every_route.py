@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from starlette.routing import BaseRoute
 
 from cubicle import settings
-from cubicle.app import running
+from cubicle.app import make_driver, running
+from tests.emptying import empty
 from tests.http_api.chat.test_traversal import CHATS, WAYS
 from tests.service import serve
 
@@ -25,6 +27,18 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
     chosen = settings.load(driver="memory", data_dir=tmp_path_factory.mktemp("data"), pool_size=0)
     async with running(chosen) as app, serve(app) as url:
         yield url, app.routes
+    await empty(make_driver(chosen))
+
+
+def _answers(address: bytes) -> set[int]:
+    """How an address may be answered. Only one that leads nowhere may succeed: it is the name of a file, if an odd one."""
+    allowed = {400, 401, 404, 405, 409, 307, 308}  # a redirect adds the last slash
+    parts = unquote_to_bytes(address).split(b"/")
+    if b"/json/" in address:
+        allowed.add(503)  # there is no browser to ask
+    if not {b".", b"..", b""} & set(parts[1:-1]) and parts[-1] not in (b".", b"..") and b"\0" not in b"".join(parts):
+        allowed |= {200, 201}
+    return allowed
 
 
 def attempts(routes: list[BaseRoute]) -> list[tuple[bytes, bytes]]:
@@ -58,13 +72,14 @@ async def test_no_address_leads_out_or_breaks(site: tuple[str, list[BaseRoute]])
         async with gate:
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(
-                b"%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" % (method, address)
+                b"%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                % (method, address)
             )
             async with asyncio.timeout(60):
                 answer = await reader.read(200_000)
             writer.close()
         status = int(answer.split(b" ", 2)[1])
-        bad = status >= 500 and status != 503
+        bad = status not in _answers(address)
         bad |= any(mark in answer for mark in (b"root:x:", b"Traceback", b"\r\nX-Evil"))
         return f"{method.decode()} {address[:80]!r}: {status}" if bad else None
 

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
+from cubicle.rules import paths
 from cubicle.rules.chats import BadChatId, Chat
 from cubicle.web_ui.assets import STATIC, AssetFiles, Assets
 from cubicle.web_ui.policy import page_policy, viewer_policy
@@ -123,6 +124,10 @@ class Pages:
     async def preview(self, request: Request) -> Response:
         """The workspace, with a file open when the address names one."""
         path: str = request.path_params["path"]
+        try:
+            paths.relative(path)
+        except paths.BadPath as error:
+            return self._answer(_REFUSAL.format(title="Not a file", detail=escape(str(error))), 400)
         name = path.rstrip("/").rsplit("/", 1)[-1]
         return self._of_chat(request, "workspace", name or "Workspace", path=path)
 
