@@ -16,7 +16,7 @@ import pytest
 
 from tests.clients.conftest import HERE
 from tests.service import Options, Service, fleet_of, serve, service_of
-from tests.sub_agent.conftest import program
+from tests.sub_agent.conftest import PROGRAMS, program
 from tests.sub_agent.fake_api import FakeApi, Say, Use
 from tests.sub_agent.fake_others import FakeResponses
 
@@ -86,7 +86,7 @@ async def made(service: Service, chat: str) -> str:
 
 
 async def test_claude_code_added_by_its_command(service: Service, tmp_path: Path) -> None:
-    folder = str(Path(program("claude")).parent)
+    folder = str((PROGRAMS / program("claude")).parent)
     home = Home(tmp_path, {"PATH": f"{folder}:{os.environ['PATH']}"})
     await home.run("bash", "-c", documented("Claude Code", "sh", service))
     assert "Connected" in await home.run("claude", "mcp", "list")
@@ -99,7 +99,7 @@ async def test_claude_code_with_a_file_of_the_project(service: Service, tmp_path
     async with serve(api.app()) as url:
         home = Home(tmp_path, {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY})
         tools = ["--allowedTools", "mcp__cubicle__bash_tool"]
-        said = await home.run(program("claude"), "-p", "Make it.", "--mcp-config", ".mcp.json", *tools)
+        said = await home.run(str(PROGRAMS / program("claude")), "-p", "Make it.", "--mcp-config", ".mcp.json", *tools)
     assert "It is made." in said
     assert "made by it" in str(api.requests[-1]["messages"])
     assert await made(service, "my-project") == "made by it\n"
@@ -115,7 +115,7 @@ async def test_codex(service: Service, tmp_path: Path) -> None:
         provider += 'env_key = "OPENAI_API_KEY"\nwire_api = "responses"\n\n'
         (folder / "config.toml").write_text(provider + documented("Codex", "toml", service))
         free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-        said = await Home(tmp_path, {}).run(program("codex"), "exec", *free, "Make it.")
+        said = await Home(tmp_path, {}).run(str(PROGRAMS / program("codex")), "exec", *free, "Make it.")
     assert "It is made." in said
     assert "made by it" in str(api.requests[-1]["input"]), api.requests[-1]["input"]
     assert await made(service, "my-project") == "made by it\n"

@@ -207,7 +207,7 @@ class _Desk:
                     return
 
     def _serve_one(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self._guest, _CHUNK, 3)
+        data, fds, _, _ = socket.recv_fds(self._guest, _CHUNK, 3, socket.MSG_CMSG_CLOEXEC)
         try:
             while data and len(data) < 4 + struct.unpack_from("!I", data)[0]:
                 more = self._guest.recv(_CHUNK)
@@ -230,12 +230,15 @@ class _Desk:
                 os.close(fd)
 
     def _reap(self) -> None:
+        """Tell of an end before it is taken: if this process is killed meanwhile, the guest still finds it."""
         while self._alive:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
                 return
+            exited = found.si_code == os.CLD_EXITED
+            self._say("ended", found.si_pid, found.si_status << 8 if exited else found.si_status)
+            os.waitpid(found.si_pid, 0)
             self._alive -= 1
-            self._say("ended", pid, status)
 
     def _say(self, kind: str, pid: int = 0, status: int = 0, code: str = "", message: str = "") -> None:
         self._guest.sendall(_framed((kind, pid, status, code, message)))
