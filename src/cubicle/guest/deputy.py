@@ -207,7 +207,9 @@ class _Desk:
                     return
 
     def _serve_one(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self._guest, _CHUNK, 3, socket.MSG_CMSG_CLOEXEC)
+        data, fds, _, _ = socket.recv_fds(self._guest, _CHUNK, 3)
+        for fd in fds:
+            os.set_inheritable(fd, False)  # gVisor does not heed MSG_CMSG_CLOEXEC
         try:
             while data and len(data) < 4 + struct.unpack_from("!I", data)[0]:
                 more = self._guest.recv(_CHUNK)
