@@ -64,7 +64,7 @@ def memory(pid: int, field: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--driver", default="memory")
+    parser.add_argument("--driver", default="oci")
     parser.add_argument("--size", type=int, default=100, help="MB")
     options = parser.parse_args()
     names = {"DRIVER": options.driver} | ({"SANDBOX_IMAGE": image()} if options.driver == "oci" else {})
