@@ -168,7 +168,7 @@ async def test_posts_to_an_sse_server_go_only_where_an_open_stream_said(tmp_path
             at = f"{ADDRESS}/mcp/vault"
             said = await ground.shell(f"""
                 {post} {ping} {at}; {post} {ping} {at}/guess; {post} {ping} {at}/messages/
-                curl -sSN {ground.headers} {at} > stream & until grep -q data: stream; do sleep 0.1; done
+                curl -sSN {ground.headers} {at} > stream & until grep -qs data: stream; do sleep 0.1; done
                 place=$(sed -n 's/^data: //p' stream | head -n 1)
                 {post} {ping} {ADDRESS}$place; kill %1; wait; sleep 0.5; {post} {ping} {ADDRESS}$place
                 echo; cat stream
