@@ -158,6 +158,18 @@ async def test_a_command_that_never_reads_its_input_holds_nobody_up(machine: Mac
         assert (await machine.output("echo free"))[1] == b"free\n"
 
 
+async def test_input_that_is_still_to_be_read_when_the_command_ends_is_in_nobodys_way(machine: Machine) -> None:
+    """What it leaves behind holds the other end of its input open, and does not read it either."""
+    async with machine.run("sleep 600 <&0 >/dev/null 2>&1 & sleep 0.3", stdin=True) as process:
+        writing = asyncio.create_task(process.write(b"x" * (5 * MB)))
+        assert (await process.wait()).code == 0
+        await writing
+    async with asyncio.timeout(30), machine.run("sleep 0.1; wc -c", stdin=True) as process:
+        await process.write(b"x" * (3 * MB))
+        process.close_input()
+        assert [chunk async for _, chunk in process.output] == [b"3000000\n"]
+
+
 async def test_input_to_a_command_that_ended_is_dropped(machine: Machine) -> None:
     async with machine.run("exit 4", stdin=True) as process:
         assert (await process.wait()).code == 4

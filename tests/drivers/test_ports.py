@@ -83,6 +83,26 @@ async def test_listening_hands_callers_to_the_service(machine: Machine) -> None:
     assert exit.code != 0
 
 
+async def test_a_port_that_is_taken_for_datagrams_is_refused_whole(machine: Machine) -> None:
+    """It is free for the next try as soon as the one who took it is gone."""
+
+    async def nothing(stream: Stream) -> None:
+        await stream.read()
+
+    taken = "import socket,time; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0)); "
+    async with machine.run(["python3", "-uc", f"{taken} print(s.getsockname()[1]); time.sleep(600)"]) as process:
+        port = int((await anext(process.output))[1])
+        with pytest.raises(ExceptionGroup, match="TaskGroup") as no:
+            async with machine.listen(port, nothing, datagrams=True):
+                pass
+        assert no.group_contains(MachineError, match="in use")
+    async with asyncio.timeout(30):
+        while (await machine.output(["pgrep", "-f", "SOCK_DGRAM"]))[0].code == 0:
+            await asyncio.sleep(0.05)
+    async with machine.listen(port, nothing, datagrams=True) as again:
+        assert again == port
+
+
 async def test_a_caller_that_goes_away_is_noticed(machine: Machine) -> None:
     over = asyncio.Event()
 

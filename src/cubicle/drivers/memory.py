@@ -21,7 +21,8 @@ from cubicle.guest import bundle, wire
 from cubicle.sandbox.driver import NotRunning, Seen, StartFailed, State, Unusable
 from cubicle.sandbox.host_folder import HostFolder
 
-_START_LIMIT = 10.0
+_START_LIMIT = 30.0
+_STOP_LIMIT = 10.0
 _ENVIRONMENT = {
     "PATH": "/home/assistant/.local/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": "/home/assistant",
@@ -177,15 +178,7 @@ class MemoryDriver:
         place = self._folder / name
         pid = self._pid(place)
         if pid is not None:
-            handle = os.pidfd_open(pid)
-            try:
-                for one in _children(pid) or [pid]:
-                    os.kill(one, signal.SIGKILL)
-                select.select([handle], [], [], _START_LIMIT)
-            finally:
-                os.close(handle)
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+            _end(pid)
         (place / "pid").unlink(missing_ok=True)
 
     async def delete(self, name: str) -> None:
@@ -196,8 +189,8 @@ class MemoryDriver:
         if not place.exists():
             return
         self._stop(name)
-        for link in self._owners.iterdir():
-            if os.readlink(link) == name:
+        for link, owned in self._owned().items():
+            if owned == name:
                 link.unlink()
         shutil.rmtree(place, ignore_errors=True)
 
@@ -205,7 +198,7 @@ class MemoryDriver:
         return await asyncio.to_thread(self._running)
 
     def _running(self) -> list[Seen]:
-        owners = {os.readlink(link): link.name for link in self._owners.iterdir()}
+        owners = {owned: link.name for link, owned in self._owned().items()}
         return [
             Seen(
                 place.name,
@@ -215,6 +208,14 @@ class MemoryDriver:
             )
             for place in self._folder.iterdir()
         ]
+
+    def _owned(self) -> dict[Path, str]:
+        """Which sandbox each owner has; others may be removed meanwhile."""
+        found = {}
+        for link in self._owners.iterdir():
+            with suppress(FileNotFoundError):
+                found[link] = os.readlink(link)
+        return found
 
     def uploads(self, name: str) -> HostFolder | None:
         return self._uploads.setdefault(name, HostFolder(self._folder / name / "uploads", os.geteuid()))
@@ -254,6 +255,23 @@ class _short:
 
     def __exit__(self, *exception: object) -> None:
         os.close(self._folder)
+
+
+def _end(pid: int) -> None:
+    """Kill the guest, wait for the end of what holds it, and reap that; it may be over at any moment by itself."""
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            for one in _children(pid) or [pid]:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+            ended = select.poll()
+            ended.register(handle, select.POLLIN)
+            ended.poll(_STOP_LIMIT * 1000)
+        finally:
+            os.close(handle)
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 def _children(pid: int) -> list[int]:

@@ -180,9 +180,7 @@ class Command:
         self.answered = True
         for timer in self._timers:
             timer.cancel()
-        if self.input >= 0:
-            os.close(self.input)
-            self.input = -1
+        self.close_input()
         if self.listener is not None:
             self.listener.end(**self.exit())
         self.office.settle(self)
@@ -201,6 +199,13 @@ class Command:
             "bytes": self.tail.total,
             "made_room": self.made_room,
         }
+
+    def close_input(self) -> None:
+        """Nobody writes to it any more, though somebody may still be about to."""
+        if self.input >= 0:
+            self.office.loop.unwatch(self.input)
+            os.close(self.input)
+            self.input = -1
 
     def release(self) -> None:
         """Close what a background process still holds the other end of."""

@@ -251,7 +251,11 @@ class Listen(PortChannel):
         self.loop.watch(server.fileno(), READ, self._accept)
         if request.get("datagrams") is True:
             self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            self._datagrams.bind(server.getsockname())
+            try:
+                self._datagrams.bind(server.getsockname())
+            except OSError:
+                self.on_cancel()  # the one port without the other would only stand in the way of the next try
+                raise
             self._datagrams.setblocking(False)
             self.loop.watch(self._datagrams.fileno(), READ, self._receive)
         self.event(listening=server.getsockname()[1])

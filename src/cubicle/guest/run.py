@@ -62,7 +62,7 @@ class Hearing(CommandChannel):
                 loop.watch(command.input, WRITE, lambda events: self._feed())
                 return
             except OSError:
-                self._close_input(command)
+                command.close_input()
                 break
             self.give(done)
             if done < len(self._input[0]):
@@ -75,12 +75,7 @@ class Hearing(CommandChannel):
             return
         loop.unwatch(command.input)
         if self._input_ends and not command.has_pty:
-            self._close_input(command)
-
-    def _close_input(self, command: Command) -> None:
-        command.office.loop.unwatch(command.input)
-        os.close(command.input)
-        command.input = -1
+            command.close_input()
 
 
 class Run(Hearing):

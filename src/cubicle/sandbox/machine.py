@@ -198,6 +198,8 @@ class Machine:
                     return
                 if isinstance(item, Data):
                     *lines, rest = (rest + item.bytes).split(b"\n")
+                    if len(rest) > wire.MAX_PAYLOAD:
+                        raise MachineError("io", "The sandbox listed a folder in a way that makes no sense.")
                     for line in lines:
                         yield Entry.parse(line)
         finally:

@@ -282,10 +282,13 @@ class OciDriver:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             for home in await in_thread(lambda: list(self._records.homes())):
-                if limit := await in_thread(_over, home):
-                    await self._stop(home)
-                    reason = f"it used more than its {limit // 1024**2} MiB of disk"
-                    await in_thread(home.save_failure, reason)
+                try:
+                    if limit := await in_thread(_over, home):
+                        await self._stop(home)
+                        reason = f"it used more than its {limit // 1024**2} MiB of disk"
+                        await in_thread(home.save_failure, reason)
+                except (SandboxError, OSError) as error:
+                    log.warning("the disk of sandbox %s could not be watched: %s", home.name, error)
 
 
 def instance_of(data_dir: Path) -> str:
