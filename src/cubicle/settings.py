@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from cubicle.rules.egress import Mode
 from cubicle.rules.hosts import names_of_this_machine
@@ -274,6 +275,14 @@ def load(**overrides: Any) -> Settings:
             for e in error.errors()
         ]
         raise BadSettings("; ".join(lines)) from None
+
+
+def misspelt() -> dict[str, str]:
+    """Names in the .env file that no setting has, by the setting that each is probably meant for."""
+    known = [name.upper() for name in Settings.model_fields]
+    written = [name.upper() for name in DotEnvSettingsSource(Settings).env_vars]
+    near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0.85) for name in written if name not in known}
+    return {name: found[0] for name, found in near.items() if found}
 
 
 def terminal_type() -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
 from cubicle.cli.settings import rows, settings
-from cubicle.settings import Settings
+from cubicle.settings import Settings, misspelt
 
 
 def test_the_table_names_every_setting_once() -> None:
@@ -49,3 +51,32 @@ def test_the_command_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_API_KEY", "hunter-two")
     assert "hunter-two" not in CliRunner().invoke(settings).output
     assert "hunter-two" not in CliRunner().invoke(settings, ["--markdown"]).output
+
+
+def test_the_command_shows_what_is_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL_SIZE", "7")
+    monkeypatch.setenv("MCP_API_KEY", "hunter-two")
+    lines = CliRunner().invoke(settings, env={"COLUMNS": "250"}).output.splitlines()
+    pool = next(line for line in lines if line.startswith("POOL_SIZE"))
+    assert pool.split()[:3] == ["POOL_SIZE", "*", "7"]
+    assert "Default: 2." in pool
+    assert next(line for line in lines if line.startswith("MCP_API_KEY")).split()[:3] == ["MCP_API_KEY", "*", "(set)"]
+    assert next(line for line in lines if line.startswith("PORT")).split()[:2] == ["PORT", "8081"]
+
+
+def test_a_value_that_cannot_be_used_is_named_and_the_table_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL_SIZE", "many")
+    result = CliRunner().invoke(settings, env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "POOL_SIZE" in result.stderr
+    assert "CONTAINER_MAX_AGE_HOURS" in result.stdout
+
+
+def test_a_name_in_the_env_file_that_is_nearly_a_setting_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What has nothing to do with the service may be there as well."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("MCP_API_KEYS=x\nPORT=1234\nCOMPOSE_PROJECT_NAME=mine\npool_siez=3\n")
+    assert misspelt() == {"MCP_API_KEYS": "MCP_API_KEY", "POOL_SIEZ": "POOL_SIZE"}
+    assert "did you mean POOL_SIZE?" in CliRunner().invoke(settings).stderr

@@ -21,7 +21,7 @@ import uvloop
 from cubicle import log as logs
 from cubicle.cli.failures import exits
 from cubicle.drivers.oci.host import require_root
-from cubicle.settings import BadSettings, DriverName, Settings, load
+from cubicle.settings import BadSettings, DriverName, Settings, load, misspelt
 
 log = logging.getLogger("cubicle")
 
@@ -37,6 +37,8 @@ def serve(**flags: Any) -> None:
     """Serve until interrupted. Sandboxes go on when the service ends."""
     settings = load(**{name: value for name, value in flags.items() if value is not None})
     logs.configure(settings.log_format.value)
+    for name, meant in misspelt().items():
+        log.warning("%s in .env is not a setting and has no effect: did you mean %s?", name, meant)
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
 

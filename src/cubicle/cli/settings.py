@@ -1,4 +1,4 @@
-"""`cubicle settings`: every setting, its default and what it is for."""
+"""`cubicle settings`: every setting, its value here, its default and what it is for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from enum import Enum
 from typing import Any
 
 import click
-from pydantic import AliasChoices
-from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.table import Table
 
-from cubicle.settings import Settings
+from cubicle.settings import BadSettings, Settings, load, misspelt
 
 _PREFACE = """\
 # Settings
@@ -22,6 +20,8 @@ where the service starts; flags of `cubicle serve` override both. A value that c
 sentence that names it.
 
 """
+
+_SECRET = ("_KEY", "_TOKEN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,15 @@ class Row:
 def rows() -> list[Row]:
     """Every setting, in the order of the class."""
     return [
-        Row(
-            _variable(name, field),
-            _shown(field.get_default(call_default_factory=True)),
-            field.description or "",
-        )
+        Row(name.upper(), _shown(field.get_default(call_default_factory=True)), field.description or "")
         for name, field in Settings.model_fields.items()
     ]
+
+
+def in_force() -> dict[str, str]:
+    """What each setting is here: of a secret only whether it is set. Raises BadSettings."""
+    found = {name.upper(): _shown(value) for name, value in load()}
+    return {name: "(set)" if value and name.endswith(_SECRET) else value for name, value in found.items()}
 
 
 def markdown() -> str:
@@ -55,27 +57,27 @@ def markdown() -> str:
 @click.command()
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the page docs/settings.md.")
 def settings(as_markdown: bool) -> None:
-    """Show every setting, its default and its meaning."""
+    """Show every setting, what it is here, and its meaning. What is not at its default is marked with *."""
     if as_markdown:
         click.echo(markdown(), nl=False)
         return
+    try:
+        values = in_force()
+    except BadSettings as error:
+        click.echo(f"Only the defaults are shown, for one is set to what cannot be used: {error}\n", err=True)
+        values = {}
+    for name, meant in misspelt().items():
+        click.echo(f"{name} in .env is not a setting: did you mean {meant}?\n", err=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("setting", no_wrap=True)
-    table.add_column("default", overflow="fold", max_width=24)
+    table.add_column("value", overflow="fold", max_width=28)
     table.add_column("meaning")
     for row in rows():
-        table.add_row(row.name, row.default, row.meaning)
+        value = values.get(row.name, row.default)
+        changed = value != row.default
+        meaning = f"{row.meaning} Default: {row.default or 'empty'}." if changed else row.meaning
+        table.add_row(f"{row.name} *" if changed else row.name, value, meaning, style="bold" if changed else None)
     Console().print(table, markup=False)
-
-
-def _variable(name: str, field: FieldInfo) -> str:
-    match field.validation_alias:
-        case str() as alias:
-            return alias.upper()
-        case AliasChoices(choices=[str() as alias, *_]):
-            return alias.upper()
-        case _:
-            return name.upper()
 
 
 def _shown(value: Any) -> str:
