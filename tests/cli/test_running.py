@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import pty
 import signal
@@ -132,6 +133,37 @@ async def test_a_shell_has_the_terminal_of_its_caller(service: ServiceProcess) -
     os.close(inner)
     assert await asyncio.to_thread(process.wait, 60) == 0
     assert b"[screen-256color]" in os.read(outer, 4096)
+    os.close(outer)
+
+
+async def test_what_is_pasted_faster_than_it_is_taken_arrives_whole(service: ServiceProcess) -> None:
+    await service.bash("shell", "true")
+    pasted = os.urandom(1_500_000).hex().encode()
+    outer, inner = pty.openpty()
+    command = f"stty raw -echo; echo ready; sleep 1; head -c {len(pasted)} | sha256sum"
+    process = subprocess.Popen(
+        [*PROGRAM, "shell", "shell", "sh", "-c", command],
+        cwd=folder_of(service),
+        env=environment(folder_of(service)),
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+    )
+    os.close(inner)
+
+    def paste() -> bytes:
+        heard = b""
+        while b"ready" not in heard:
+            heard += os.read(outer, 4096)
+        rest = memoryview(pasted)
+        while rest:
+            rest = rest[os.write(outer, rest[:4096]) :]
+        while b"-" not in heard:
+            heard += os.read(outer, 4096)
+        return heard
+
+    assert hashlib.sha256(pasted).hexdigest().encode() in await asyncio.wait_for(asyncio.to_thread(paste), 100)
+    assert await asyncio.to_thread(process.wait, 60) == 0
     os.close(outer)
 
 

@@ -35,6 +35,8 @@ from cubicle.settings import BadSettings, Settings, load, terminal_type
 
 _COLOURS = {State.RUNNING: "green", State.STOPPED: "dim", State.FAILED: "red", State.STARTING: "yellow"}
 
+_MOST_WAITING = 16
+
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose chat it is.")
 
 
@@ -258,11 +260,18 @@ async def _terminal(machine: Machine, argv: list[str]) -> int:
 async def _type(process: Process) -> None:
     """Keys and size changes of this terminal, to the command."""
     loop = asyncio.get_running_loop()
-    keys: asyncio.Queue[bytes | None] = asyncio.Queue(64)
-    loop.add_reader(sys.stdin, lambda: keys.put_nowait(os.read(sys.stdin.fileno(), 4096)))
+    keys: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def read() -> None:
+        keys.put_nowait(os.read(sys.stdin.fileno(), 4096))
+        if keys.qsize() >= _MOST_WAITING:
+            loop.remove_reader(sys.stdin)  # what is pasted faster than it is taken waits in the terminal
+
     loop.add_signal_handler(signal.SIGWINCH, lambda: keys.put_nowait(None))
     try:
         while True:
+            if keys.qsize() < _MOST_WAITING:
+                loop.add_reader(sys.stdin, read)
             pressed = await keys.get()
             if pressed is None:
                 size = shutil.get_terminal_size()
