@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from cubicle.app import make_driver, running
+from cubicle.app import running
+from cubicle.drivers.choice import make_driver
 from cubicle.settings import Settings
 from tests.service import serve
 
