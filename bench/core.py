@@ -20,7 +20,7 @@ import uvloop
 
 from bench.report import Report, percentile
 from cubicle import settings as settings_module
-from cubicle.app import make_driver, make_ledger
+from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.machine import Machine

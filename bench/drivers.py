@@ -17,7 +17,7 @@ from pathlib import Path
 import uvloop
 
 from bench.report import Report, percentile
-from cubicle.app import make_driver
+from cubicle.drivers.choice import make_driver
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect, new_name

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cubicle.app import make_driver
+from cubicle.drivers.choice import make_driver
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.sandbox.driver import Unusable
 from cubicle.settings import Settings, load

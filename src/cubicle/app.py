@@ -28,11 +28,9 @@ from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
-from cubicle.drivers.docker.driver import DockerDriver
-from cubicle.drivers.docker.engine import Address
-from cubicle.drivers.memory import MemoryDriver
+from cubicle.drivers.choice import make_driver, make_ledger, make_limits
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.drivers.oci.images import ImageStore
 from cubicle.http_api.access import Access
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.archive import ArchiveRoutes
@@ -59,11 +57,10 @@ from cubicle.rules.keys import BadKeys, KeyRing
 from cubicle.rules.links import effective_secret
 from cubicle.rules.passes import signing_key
 from cubicle.sandbox import walls
-from cubicle.sandbox.driver import Driver, Limits, Unusable
+from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.proof import Warden
 from cubicle.settings import BadSettings, DriverName, Settings
 from cubicle.tools.agents.runs import SubAgents
@@ -73,46 +70,6 @@ from cubicle.web_ui.pages import Pages
 from cubicle.web_ui.policy import BadEmbedder
 
 log = logging.getLogger(__name__)
-
-
-def make_driver(settings: Settings) -> Driver:
-    """The driver that the settings name; only this module knows which there are."""
-    match settings.driver:
-        case DriverName.MEMORY:
-            return MemoryDriver(settings.data_dir, own_network=True)
-        case DriverName.DOCKER:
-            return DockerDriver(
-                settings.data_dir,
-                ImageStore(settings.image_dir),
-                settings.sandbox_image,
-                limits=make_limits(settings),
-                runtime=settings.docker_runtime,
-                address=Address(settings.docker_host, settings.docker_cert_path),
-                agents=settings.image_dir / "agents",
-                read_only=settings.docker_read_only,
-            )
-        case DriverName.OCI:
-            return OciDriver(
-                settings.data_dir,
-                ImageStore(settings.image_dir),
-                settings.sandbox_image,
-                SUBUID_START,
-                limits=make_limits(settings),
-                runtime=settings.oci_runtime,
-                captive=settings.egress_captive,
-                agents=settings.image_dir / "agents",
-            )
-        case _:
-            raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or docker.")
-
-
-def make_limits(settings: Settings) -> Limits:
-    return Limits(
-        settings.sandbox_memory_mb * 1024**2,
-        settings.sandbox_cpus,
-        settings.sandbox_pids,
-        settings.sandbox_disk_mb * 1024**2,
-    )
 
 
 def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) -> Warden:
@@ -149,10 +106,6 @@ def make_sub_agents(settings: Settings, workplace: Workplace, servers: McpServer
 
 def has_sub_agent(settings: Settings) -> bool:
     return chosen(settings.sub_agent_cli).api in apis(settings)
-
-
-def make_ledger(settings: Settings) -> Ledger:
-    return Ledger(settings.data_dir / "chats")
 
 
 def key_ring(settings: Settings) -> KeyRing:

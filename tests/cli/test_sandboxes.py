@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.app import make_driver, make_ledger
+from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import load

@@ -15,7 +15,12 @@ from cubicle.sandbox.pool import connect, new_name
 from tests.drivers.makers import MAKERS, Maker
 from tests.emptying import leave
 
-_CLEAN = "kill -KILL -1; chmod -Rf u+rwX ~/*; rm -rf ~/* /tmp/* /mnt/user-data/outputs/*"
+# Whoever is killed may take its time to die, and would be seen by the next test.
+_CLEAN = """
+others() { for each in /proc/[0-9]*; do [ -O $each ] && [ $each != /proc/$$ ] && return; done; return 1; }
+kill -KILL -1; while others && [ $SECONDS -lt 30 ]; do :; done
+chmod -Rf u+rwX ~/*; rm -rf ~/* /tmp/* /mnt/user-data/outputs/*
+"""
 
 
 @pytest.fixture(params=MAKERS)
@@ -50,7 +55,7 @@ class House:
     async def clean(self) -> None:
         """Leave nothing to the next test: no process, no file. What cannot be cleaned is thrown away."""
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 machine = await connect(self.driver, self._name)
                 await machine.output(_CLEAN)
                 machine.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import time
 from pathlib import Path
 
 from cubicle.sandbox.driver import Driver
@@ -27,6 +29,14 @@ def host_processes(word: str) -> list[int]:
         if word.encode() in words:
             found.append(int(pid))
     return found
+
+
+async def seen_on_host(word: str, seconds: float = 60) -> bool:
+    """Whether a process of the host has this word before the time is over: what was asked for may not have begun yet."""
+    deadline = time.monotonic() + seconds
+    while not (found := host_processes(word)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    return bool(found)
 
 
 async def guest_sign(driver: Driver, name: str) -> str:

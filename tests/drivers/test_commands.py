@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cubicle.sandbox.machine import Machine, MachineError
+from cubicle.sandbox.machine import Exit, Machine, MachineError
 from cubicle.sandbox.pool import connect
 from tests.drivers.conftest import House
 from tests.drivers.sight import in_gvisor
@@ -17,9 +17,31 @@ MB = 1_000_000
 
 
 async def alive(machine: Machine, word: str) -> bool:
-    """Whether a process of this name runs in the sandbox."""
-    exit, _ = await machine.output(["pgrep", "-x", word], timeout=20)
+    """Whether a process of this name runs in the sandbox; one that only waits to be fetched does not."""
+    exit, _ = await machine.output(f"ps -C {word} -o stat= | grep -qv ^Z", timeout=60)
     return exit.code == 0
+
+
+async def until(machine: Machine, command: str) -> None:
+    """Wait until a command succeeds."""
+    async with asyncio.timeout(60):
+        while (await machine.output(command, timeout=60))[0].code != 0:
+            await asyncio.sleep(0.05)
+
+
+async def out_of_time(machine: Machine, command: str, limit: float) -> tuple[Exit, float]:
+    """The end of a command that its time limit ended after it had said `on`, and the limit.
+
+    What a busy machine does not even get to do in a short limit, it does in a longer one.
+    """
+    for seconds in (limit, 10 * limit, 60.0):
+        exit, output = await machine.output(command, timeout=seconds)
+        assert exit.timed_out
+        assert seconds <= exit.seconds < seconds + 30
+        if output:
+            break
+    assert output == b"on\n"
+    return exit, seconds
 
 
 async def test_commands_run_as_the_assistant_without_capabilities(machine: Machine) -> None:
@@ -51,7 +73,7 @@ async def test_streams_can_be_kept_apart(machine: Machine) -> None:
 
 async def test_output_comes_while_the_command_runs(machine: Machine) -> None:
     async with machine.run("echo first; sleep 60") as process:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             assert (await anext(process.output))[1] == b"first\n"
 
 
@@ -74,25 +96,21 @@ async def test_a_missing_program_is_said(machine: Machine) -> None:
 
 
 async def test_a_time_limit_ends_the_command_and_keeps_what_it_printed(machine: Machine) -> None:
-    exit, output = await machine.output("echo before; sleep 60; echo after", timeout=0.3)
-    assert exit.timed_out
-    assert output == b"before\n"
-    assert exit.seconds < 30
+    await out_of_time(machine, "echo on; sleep 600; echo after", 0.3)
     assert not await alive(machine, "sleep")
 
 
 async def test_a_command_that_ignores_term_is_killed_after_two_seconds(machine: Machine) -> None:
-    exit, _ = await machine.output("trap '' TERM; while :; do sleep 0.1; done", timeout=1.0)
-    assert exit.timed_out
-    assert 2.7 < exit.seconds < 30
+    exit, limit = await out_of_time(machine, "trap '' TERM; echo on; while :; do sleep 0.1; done", 1.0)
+    assert exit.seconds > limit + 1.7
     assert not await alive(machine, "sleep")
 
 
 async def test_the_time_limit_reaches_daemons_of_any_kind(machine: Machine) -> None:
     """A new session, a double fork, an empty environment and closed pipes do not save a process from the limit."""
     daemon = "(setsid env -i sleep 600 <&- >&- 2>&- &); (setsid nohup sleep 601 >/dev/null 2>&1 &)"
-    exit, _ = await machine.output(f"{daemon}; sleep 60", timeout=0.5)
-    assert exit.timed_out
+    started = "until (($(pgrep -cx sleep) == 2)); do :; done"
+    await out_of_time(machine, f"{daemon}; {started}; echo on; sleep 600", 0.5)
     assert not await alive(machine, "sleep")
 
 
@@ -120,21 +138,22 @@ async def test_a_background_process_does_not_hold_the_answer_and_lives_on(machin
     began = time.monotonic()
     exit, output = await machine.output("(while :; do echo noise; sleep 0.05; done) & echo done")
     assert exit.code == 0
-    assert output.startswith((b"done\n", b"noise\ndone\n"))
-    assert 0.4 < time.monotonic() - began < 30  # the noise has no end
+    assert output.splitlines().count(b"done") == 1  # whichever of the two came first
+    assert 0.4 < time.monotonic() - began < 60  # the noise has no end
     await asyncio.sleep(0.3)
-    assert await alive(machine, "sleep") or await alive(machine, "bash")
     _, count = await machine.output("ps -eo args | grep -c '[w]hile :'")
     assert int(count) >= 1  # two while it forks
 
 
 async def test_a_silent_background_process_costs_no_wait(machine: Machine) -> None:
-    quickest = 100.0
+    quickest = {"true": 100.0, "sleep 100 >/dev/null 2>&1 &": 100.0}
     for _ in range(5):
-        began = time.monotonic()
-        await machine.output("sleep 100 >/dev/null 2>&1 &")
-        quickest = min(quickest, time.monotonic() - began)
-    assert quickest < 0.4  # what keeps the pipe open costs 0.5
+        for command in quickest:
+            began = time.monotonic()
+            await machine.output(command)
+            quickest[command] = min(quickest[command], time.monotonic() - began)
+    nothing, silent = quickest.values()
+    assert silent < nothing + 0.4  # what keeps the pipe open costs 0.5
 
 
 async def test_a_command_that_closes_its_pipes_and_goes_on_is_waited_for(machine: Machine) -> None:
@@ -177,7 +196,7 @@ async def test_input_to_a_command_that_ended_is_dropped(machine: Machine) -> Non
 
 
 async def test_a_terminal_has_a_size_and_follows_a_resize(machine: Machine) -> None:
-    async with machine.run(["bash", "-c", "stty size; read x; stty size; tty"], pty=(80, 24), timeout=20) as process:
+    async with machine.run(["bash", "-c", "stty size; read x; stty size; tty"], pty=(80, 24), timeout=60) as process:
         heard = b""
         async for _, chunk in process.output:
             heard += chunk
@@ -236,9 +255,9 @@ async def test_many_commands_run_side_by_side(machine: Machine) -> None:
 
 
 async def test_zombies_are_reaped(machine: Machine) -> None:
-    await machine.output("for i in $(seq 20); do (setsid true &) ; done; sleep 0.2")
-    _, output = await machine.output("ps -eo stat | grep -c ^Z")
-    assert output.strip() == b"0"
+    orphans = "for i in $(seq 20); do (setsid touch ~/was-$i &); done"
+    await machine.output(f"{orphans}; until (($(ls ~ | grep -c was-) == 20)); do :; done", timeout=60)
+    await until(machine, "! ps -eo stat | grep -q ^Z")
 
 
 async def test_a_command_outlives_its_connection_and_is_heard_again(house: House, machine: Machine) -> None:
@@ -274,8 +293,7 @@ async def test_only_the_last_part_is_kept_for_a_late_listener(house: House, mach
 async def test_a_detached_command_goes_on_when_the_block_ends(machine: Machine) -> None:
     async with machine.run("sleep 0.4; echo x > ~/went-on", id="on") as process:
         process.detach()
-    await asyncio.sleep(0.8)
-    assert (await machine.output("cat ~/went-on"))[1] == b"x\n"
+    await until(machine, "grep -qx x ~/went-on")
 
 
 async def test_an_unknown_command_cannot_be_attached_to(machine: Machine) -> None:
@@ -302,7 +320,7 @@ async def test_the_guest_is_out_of_the_commands_reach(machine: Machine) -> None:
         # gVisor shows everybody the environment and the descriptors' names of every process; the guest's hold nothing.
         tries = [attempt for attempt in tries if attempt not in ("cat /proc/1/environ", "ls /proc/1/fd")]
     for attempt in tries:
-        exit, output = await machine.output(attempt, timeout=20)
+        exit, output = await machine.output(attempt, timeout=60)
         assert exit.code != 0 or attempt.startswith("kill"), (attempt, output)
     await machine.ping()
 

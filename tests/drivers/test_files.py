@@ -157,14 +157,19 @@ async def test_relative_and_nul_paths_are_refused(machine: Machine) -> None:
 
 
 async def test_a_big_file_passes_in_both_directions_while_others_work(machine: Machine) -> None:
+    served = asyncio.Event()
+
     async def content() -> AsyncIterator[bytes]:
-        for _ in range(400):
+        for part in range(400):
+            if part == 300:  # the file is not whole before the others had their turn
+                await served.wait()
             yield b"z" * 250_000
 
     async def others() -> None:
-        for _ in range(20):
-            async with asyncio.timeout(2):
+        async with asyncio.timeout(150):
+            for _ in range(20):
                 await machine.output("true")
+        served.set()
 
     written, _ = await asyncio.gather(machine.write(f"{HOME}/huge", content()), others())
     assert written.size == 100_000_000

@@ -118,5 +118,5 @@ def behind(sandboxes: Sandboxes) -> Behind:
 async def shell(machine: Machine, command: str, **options: Any) -> str:
     """What a command prints, its errors included."""
     door = machine.environment["HTTP_PROXY"].removeprefix("http://")
-    _, output = await machine.output(command, timeout=30, env={"DOOR": door}, **options)
+    _, output = await machine.output(command, timeout=120, env={"DOOR": door}, **options)
     return output.decode(errors="replace")

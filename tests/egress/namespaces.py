@@ -28,7 +28,7 @@ class Namespace:
 
     def __init__(self) -> None:
         self._holder = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", "echo up; exec sleep 600"], stdout=subprocess.PIPE
+            ["unshare", "--net", "sh", "-c", "echo up; exec sleep 3000"], stdout=subprocess.PIPE
         )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == b"up\n"
@@ -39,7 +39,7 @@ class Namespace:
     def ip(self, *lines: str) -> None:
         """Commands of `ip`, by one program."""
         command = ["nsenter", "-t", str(self.pid), "-n", _IP, "-batch", "-"]
-        subprocess.run(command, input="\n".join(lines).encode(), check=True, timeout=10)
+        subprocess.run(command, input="\n".join(lines).encode(), check=True, timeout=60)
 
     def within(self, work: Callable[[], T]) -> T:
         """Do something there, in a thread of its own."""

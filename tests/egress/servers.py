@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 FORGE_TOKEN = "Basic dG9rZW46aHVudGVyMg=="
@@ -22,10 +23,6 @@ class Handler(SimpleHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-
-    def handle_one_request(self) -> None:
-        self.server.requests += 1  # type: ignore[attr-defined]
-        super().handle_one_request()
 
     def do_GET(self) -> None:
         if self.path.startswith("/git/"):
@@ -155,7 +152,12 @@ class Handler(SimpleHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
-    requests = 0
+    callers = 0
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Counted before it is served: whoever has heard the answer sees the count."""
+        self.callers += 1
+        super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
         pass  # callers that go away are part of the tests

@@ -48,11 +48,11 @@ async def test_a_program_without_a_proxy_gets_through_by_name(
     behind: Behind, driver: OciDriver, server: Server, audit: Audit
 ) -> None:
     async with behind(driver=driver, captive=lambda: driver.captive) as machine:
-        answer = await shell(machine, f"{BARE} curl -sS --max-time 10 http://web.test:{server.port}/echo")
+        answer = await shell(machine, f"{BARE} curl -sS --max-time 60 http://web.test:{server.port}/echo")
         look_up = 'import socket; print(*map(socket.gethostbyname, ("web.test", "other.test")), sep="\\n")'
         found = await shell(machine, f"python3 -c '{look_up}'")
         again = await shell(
-            machine, f"{BARE} curl -sS --max-time 10 http://web.test:{server.port}/big?n=3000000 | wc -c"
+            machine, f"{BARE} curl -sS --max-time 60 http://web.test:{server.port}/big?n=3000000 | wc -c"
         )
     assert json.loads(answer)["headers"]["host"] == f"web.test:{server.port}"
     assert len({address for line in found.splitlines() if (address := IPv4Address(line)) in RANGE}) == 2
@@ -66,10 +66,10 @@ async def test_a_program_without_a_proxy_is_denied_as_any_other(
     behind: Behind, driver: OciDriver, server: Server, audit: Audit
 ) -> None:
     async with behind(Policy(Mode.OPEN), driver=driver, captive=lambda: driver.captive) as machine:
-        told = await shell(machine, f"{BARE} curl -sS --max-time 10 http://web.test/")
-        cut = await shell(machine, f"{BARE} curl -sS --max-time 10 http://web.test:{server.port}/; echo $?")
-        by_address = await shell(machine, f"{BARE} curl -sS --max-time 10 http://169.254.169.254/latest")
-        unknown = await shell(machine, f"{BARE} curl -sS --max-time 10 http://198.18.77.77:{server.port}/; echo $?")
+        told = await shell(machine, f"{BARE} curl -sS --max-time 60 http://web.test/")
+        cut = await shell(machine, f"{BARE} curl -sS --max-time 60 http://web.test:{server.port}/; echo $?")
+        by_address = await shell(machine, f"{BARE} curl -sS --max-time 60 http://169.254.169.254/latest")
+        unknown = await shell(machine, f"{BARE} curl -sS --max-time 60 http://198.18.77.77:{server.port}/; echo $?")
         own = await shell(machine, "python3 -m http.server 8000 --bind 0.0.0.0 >/dev/null 2>&1 &"
                           f" {BARE} curl -s --retry 20 --retry-delay 1 --retry-connrefused -o /dev/null -w '%{{http_code}}' http://127.0.0.1:8000/; kill %1")  # fmt: skip
     assert "closed addresses" in told
@@ -77,7 +77,7 @@ async def test_a_program_without_a_proxy_is_denied_as_any_other(
     assert cut.splitlines()[-1] == "52"
     assert unknown.splitlines()[-1] == "52"
     assert own.startswith("200"), "the sandbox's own servers stay its own"
-    assert server.requests == 0
+    assert server.callers == 0
     assert {line["door"] for line in audit.lines} == {"captive"}
 
 
@@ -91,7 +91,7 @@ async def test_the_sandbox_cannot_undo_it(behind: Behind, driver: OciDriver) -> 
             " echo nameserver 8.8.8.8 > /etc/resolv.conf",
         )
         assert "ermission denied" in output
-        _, uptime = await machine.output(["python3", "-c", UDP], timeout=10)
+        _, uptime = await machine.output(["python3", "-c", UDP], timeout=100)
     assert uptime == b"refused\n"
 
 
@@ -100,7 +100,7 @@ import socket, struct, sys
 question = struct.pack("!6H", 7, 0x0100, 1, 0, 0, 0) + b"\\x03web\\x04test\\x00" + struct.pack("!2H", 1, 1)
 for server in ("127.0.0.1", "8.8.8.8", "192.0.2.53"):
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.settimeout(10)
+    sock.settimeout(60)
     sock.connect((server, 53))
     sock.send(question)
     print(socket.inet_ntoa(sock.recv(512)[-4:]))
@@ -123,8 +123,8 @@ async def test_names_are_answered_over_udp_whichever_server_is_asked(behind: Beh
 @walls
 async def test_ipv6_is_refused_at_once(behind: Behind, driver: OciDriver) -> None:
     async with behind(OPEN, driver=driver, captive=lambda: driver.captive) as machine:
-        by_address = await shell(machine, f"{BARE} timeout 5 curl -sS 'http://[2001:db8::1]/' 2>&1; echo $?")
-        by_name = await shell(machine, f"{BARE} timeout 5 curl -6 -sS http://web.test/ 2>&1; echo $?")
+        by_address = await shell(machine, f"{BARE} timeout 60 curl -sS 'http://[2001:db8::1]/' 2>&1; echo $?")
+        by_name = await shell(machine, f"{BARE} timeout 60 curl -6 -sS http://web.test/ 2>&1; echo $?")
     assert by_address.splitlines()[-1] == "7", by_address
     assert by_name.splitlines()[-1] == "6", by_name
 
@@ -132,7 +132,7 @@ async def test_ipv6_is_refused_at_once(behind: Behind, driver: OciDriver) -> Non
 UDP = """
 import socket
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-sock.settimeout(5)
+sock.settimeout(60)
 sock.connect(("8.8.8.8", 443))
 try:
     sock.send(b"hello"); sock.recv(10)

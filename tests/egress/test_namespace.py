@@ -42,7 +42,7 @@ class World:
 
     @property
     def asked(self) -> set[str]:
-        return {address for address, server in self.servers.items() if server.requests}
+        return {address for address, server in self.servers.items() if server.callers}
 
 
 async def resolve(host: str) -> Sequence[Address]:
@@ -71,7 +71,7 @@ def world(whole_world: World) -> Iterator[World]:
     """The world before anybody was asked anything; this thread is in it."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     for server in whole_world.servers.values():
-        server.requests = 0
+        server.callers = 0
     enter(whole_world.here.handle)
     try:
         yield whole_world
@@ -150,7 +150,7 @@ async def test_the_policy_holds_on_the_wire(
     ways = ("", "-p", "-x socks5h://127.0.0.1:1080")
     async with behind(Policy(mode, rules), resolve=resolve) as machine:
         assert machine.environment["HTTP_PROXY"] == "http://127.0.0.1:3128"
-        answers = [await shell(machine, f"curl -sS --max-time 10 {way} {url}") for way in ways]
+        answers = [await shell(machine, f"curl -sS --max-time 60 {way} {url}") for way in ways]
     assert world.asked == heard
     assert len(audit.of("allowed")) == (3 if heard else 0)
     assert len(audit.of("denied")) == (0 if heard else 3)

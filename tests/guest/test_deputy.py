@@ -23,7 +23,7 @@ def start(*argv):
     return deputy.start(Program(list(argv), {}, "/", marks.next(), True), (nothing,) * 3)
 
 def end_of(pid):
-    loop.later(20, lambda: os._exit(9))
+    loop.later(50, lambda: os._exit(9))
     while pid not in ended:
         loop.turn()
     return ended[pid]

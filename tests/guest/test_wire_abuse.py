@@ -39,7 +39,7 @@ async def speak(driver: MemoryDriver, data: bytes, enough: Callable[[bytes], boo
     heard = b""
     with await driver.connect("one") as sock:
         try:
-            async with asyncio.timeout(10 if enough else 0.2):
+            async with asyncio.timeout(60 if enough else 0.2):
                 await loop.sock_sendall(sock, data)
                 while not (enough and enough(heard)) and (chunk := await loop.sock_recv(sock, 1 << 20)):
                     heard += chunk
@@ -69,7 +69,9 @@ def whole(heard: bytes) -> bool:
 async def test_a_broken_link_harms_no_other(driver: MemoryDriver, machine: Machine, data: bytes) -> None:
     await machine.output("mkdir -p /tmp/broken")
     await speak(driver, data)
-    assert (await machine.output("echo fine; ls -A /tmp/broken"))[1] == b"fine\n"
+    # The guest may still have to notice that its link is gone.
+    settled = 'for i in $(seq 600); do [ -z "$(ls -A /tmp/broken)" ] && break; sleep 0.1; done'
+    assert (await machine.output(f"{settled}; echo fine; ls -A /tmp/broken"))[1] == b"fine\n"
 
 
 @pytest.mark.parametrize(
@@ -130,5 +132,5 @@ async def test_random_frames_never_end_the_guest(driver: MemoryDriver, machine: 
         loop = asyncio.get_running_loop()
         with await driver.connect("one") as sock:
             await loop.sock_sendall(sock, data)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await machine.output("echo fine"))[1] == b"fine\n"

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from cubicle.app import make_driver, running
+from cubicle.app import running
+from cubicle.drivers.choice import make_driver
 from cubicle.settings import Settings
 from tests.service import serve
 
@@ -40,7 +41,7 @@ async def url(settings: Settings) -> AsyncIterator[str]:
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[httpx.AsyncClient]:
     """A browser that nobody has used: without cookies."""
-    async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
         yield client
 
 
@@ -152,7 +153,7 @@ async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient
     call = {"name": "bash_tool", "arguments": {"command": "echo seen", "description": "Say it"}}
     await client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, headers=headers)
     heard = []
-    async with asyncio.timeout(5), client.stream("GET", "/api/chats/one/events", headers=KEY) as stream:
+    async with asyncio.timeout(60), client.stream("GET", "/api/chats/one/events", headers=KEY) as stream:
         async for line in stream.aiter_lines():
             if line.startswith("data: "):
                 heard.append(json.loads(line[6:]))
@@ -164,11 +165,11 @@ async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient
 
 async def test_a_foreign_page_can_change_nothing(client: httpx.AsyncClient) -> None:
     for origin in ("https://evil.example", "null"):
-        answer = await client.post("/api/uploads/one/a.txt", content=b"x", headers={"Origin": origin, **KEY})
+        answer = await client.post("/api/uploads/foreign/a.txt", content=b"x", headers={"Origin": origin, **KEY})
         assert answer.status_code == 403
         answer = await client.post("/login", data={"key": "a-good-key"}, headers={"Origin": origin})
         assert answer.status_code == 403
-    assert (await client.get("/api/uploads/one", headers=KEY)).json() == {"files": []}
+    assert (await client.get("/api/uploads/foreign", headers=KEY)).json() == {"files": []}
 
 
 async def test_the_instructions_are_rendered_fresh_for_each_initialize(client: httpx.AsyncClient) -> None:

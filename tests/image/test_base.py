@@ -73,11 +73,11 @@ def run(folder: Path, base: Base, command: str, env: dict[str, str]) -> str:
     name = f"cubicle-test-{uuid.uuid4().hex[:12]}"
     try:
         done = subprocess.run(
-            ["runc", "run", name], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90
+            ["runc", "run", name], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200
         )
     finally:
         with suppress(subprocess.TimeoutExpired):
-            subprocess.run(["runc", "delete", "--force", name], capture_output=True, timeout=30)
+            subprocess.run(["runc", "delete", "--force", name], capture_output=True, timeout=60)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout.strip()
 
@@ -274,8 +274,8 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Page)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 address = subprocess.run(["cubicle-browser"], capture_output=True, text=True, check=True).stdout.strip()
 ask = urllib.request.Request(address + "/json/new?http://127.0.0.1:8000/", method="PUT")
-urllib.request.urlopen(ask, timeout=10).read()
-end = time.monotonic() + 20
+urllib.request.urlopen(ask, timeout=60).read()
+end = time.monotonic() + 60
 while not os.path.exists("/mnt/user-data/outputs/report.bin") and time.monotonic() < end:
     time.sleep(0.05)
 print(open("/mnt/user-data/outputs/report.bin").read())

@@ -103,14 +103,14 @@ def test_a_failed_build_says_where_the_log_is_and_keeps_its_last_lines(
 
 @needs_root
 def test_a_build_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "bin", "mmdebstrap", "sleep 60")
+    program(tmp_path / "bin", "mmdebstrap", "sleep 600")
     program(tmp_path / "bin", "apt-get", "")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(builder, "BUILD_SECONDS", 1)
     begin = time.monotonic()
     with pytest.raises(BuildFailed, match="took more than 1 s"):
         builder.build(ImageStore(tmp_path / "images"), Variant.SLIM)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 100
 
 
 @needs_root
@@ -135,7 +135,7 @@ def test_a_build_dies_with_the_process_that_asked_for_it(tmp_path: Path) -> None
         until(at_work)
     finally:
         asker.kill()
-        asker.wait(10)
+        asker.wait(60)
     until(lambda: not at_work())
 
 
@@ -148,7 +148,7 @@ def command_lines() -> set[bytes]:
 
 
 def until(done) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while not done():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -87,7 +87,7 @@ def test_variants_and_architectures_have_hashes_of_their_own(recipe: Recipe) -> 
 def test_the_script_for_docker_gives_the_same_lists(recipe: Recipe, variant: Variant) -> None:
     def lines(kind: str) -> list[str]:
         argv = ["sh", str(recipe.folder / "lists.sh"), kind, variant]
-        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=10).stdout.split()
+        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.split()
 
     assert lines("packages") == recipe.packages(variant)
     assert lines("wheels") == recipe.wheels(variant)
@@ -197,7 +197,7 @@ def test_two_builds_at_once_make_one(store: ImageStore) -> None:
     def slow(folder: Path) -> Manifest:
         fills.append(folder)
         entered.set()
-        assert release.wait(10)
+        assert release.wait(60)
         return fill(folder)
 
     def second() -> None:
@@ -206,9 +206,9 @@ def test_two_builds_at_once_make_one(store: ImageStore) -> None:
 
     first = threading.Thread(target=store.make, args=(Variant.SLIM, slow))
     first.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     base = store.make(Variant.SLIM, slow, on_wait=second)
-    first.join(10)
+    first.join(60)
     assert waited.is_set()
     assert len(fills) == 1
     assert store.built() == [base]

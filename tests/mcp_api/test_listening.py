@@ -17,7 +17,8 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, ResourcesListChanged, ResourceUpdated
 
-from cubicle.app import make_driver, running
+from cubicle.app import running
+from cubicle.drivers.choice import make_driver
 from cubicle.mcp_api import listening
 from cubicle.settings import Settings
 from tests.service import ACCEPT, MODERN, messages, modern_meta, serve

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from cubicle import settings as configuration
-from cubicle.app import make_driver, make_relay, make_sub_agents
+from cubicle.app import make_relay, make_sub_agents
 from cubicle.chat.mcp_servers import read_servers
 from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.workplace import Workplace
+from cubicle.drivers.choice import make_driver
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.rules.passes import signing_key
 from cubicle.sandbox.egress.door import EgressDoor

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.app import make_driver
+from cubicle.drivers.choice import make_driver
 from cubicle.drivers.oci.images import ImageStore
 from tests.drivers.makers import some_base
 from tests.emptying import empty

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cubicle.app import make_driver
+from cubicle.drivers.choice import make_driver
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 from cubicle.settings import Settings
 from tests import remains

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cubicle.cli.failures import exits
+from cubicle.drivers.choice import make_driver, make_limits
 from cubicle.drivers.oci import checks
 from cubicle.drivers.oci.checks import Check, Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
@@ -52,8 +53,6 @@ def _prove(settings: Settings, console: Console) -> None:
     """Try every wall, show what held, and keep it for the service; exit code 1 when one does not."""
     if settings.driver is DriverName.MEMORY:
         raise Unusable("DRIVER=memory has no walls: there is nothing to prove.")
-    from cubicle.app import make_driver, make_limits  # takes a second to import, and the other checks do without
-
     with console.status("trying to get out of a sandbox"):
         report = asyncio.run(proved(make_driver(settings), make_limits(settings)))
         proof.keep(proof.file_of(settings), Proof(report, time.time()))

@@ -24,8 +24,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from cubicle.app import make_driver, make_ledger
 from cubicle.cli.failures import exits
+from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
 from cubicle.sandbox.ledger import Record

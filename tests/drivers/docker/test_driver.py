@@ -16,6 +16,7 @@ from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.sandbox.driver import Limits, State, Unusable
+from cubicle.sandbox.line import Gone
 from cubicle.sandbox.pool import connect
 from cubicle.settings import load
 from tests.drivers.makers import some_base
@@ -120,8 +121,9 @@ async def test_what_is_over_its_disk_limit_is_stopped_and_says_why(
             pytest.skip("the engine's storage limits disks itself")
         await driver.start("one", None)
         machine = await connect(driver, "one")
-        await machine.output("echo kept > ~/note; head -c 60000000 /dev/urandom > /tmp/filler & sleep 0.1")
-        async with asyncio.timeout(30):
+        with pytest.raises(Gone):
+            await machine.output("head -c 60000000 /dev/urandom > /tmp/filler; sleep 200")
+        async with asyncio.timeout(60):
             while (seen := (await driver.running())[0]).state is not State.FAILED:
                 await asyncio.sleep(0.1)
         assert "more than its 32 MiB of disk" in seen.reason
@@ -199,8 +201,9 @@ async def test_a_disk_limit_that_the_storage_does_not_take_is_left_to_the_watchd
     """An engine on XFS does not say whether its quota is switched on: a container that is never started shows it."""
     monkeypatch.setattr(docker_driver.engine, "_has_quota", lambda info: True)
     async with make_driver() as driver:
-        listed = await driver._client.containers.list(all=1)
-        assert not [c for c in listed if c._container["Command"] == "true"]
+        async with asyncio.timeout(60):  # a test beside this one may be trying the same
+            while [c for c in await driver._client.containers.list(all=1) if c._container["Command"] == "true"]:
+                await asyncio.sleep(0.2)
         await driver.start("one", None)
         machine = await connect(driver, "one")
         total = (await machine.stats())["disk_total"]
@@ -234,7 +237,8 @@ async def test_a_read_only_root_keeps_home_and_outputs_and_nothing_else(
         machine = await connect(driver, "one")
         _, kept = await machine.output("ls ~/note /tmp/note /var/tmp/note /mnt/user-data/*/* 2>/dev/null")
         assert kept.split() == [b"/home/assistant/note", b"/mnt/user-data/outputs/note", b"/mnt/user-data/uploads/up"]
-        await machine.output("head -c 60000000 /dev/urandom > ~/filler & sleep 0.1")
+        with pytest.raises(Gone):
+            await machine.output("head -c 60000000 /dev/urandom > ~/filler; sleep 200")
         async with asyncio.timeout(60):
             while (seen := (await driver.running())[0]).state is not State.FAILED:
                 await asyncio.sleep(0.1)

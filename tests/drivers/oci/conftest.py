@@ -115,7 +115,7 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def eventually(question: Callable[[], Any], seconds: float = 10.0) -> Any:
+async def eventually(question: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait for the kernel to finish tearing namespaces down; what is still there when the time is over."""
     deadline = time.monotonic() + seconds
     while (answer := question()) and time.monotonic() < deadline:

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 from cubicle.sandbox.driver import State
+from tests import remains
 from tests.drivers.oci.conftest import cgroups, eventually, machine_of, mounted, said
 
 pytestmark = [pytest.mark.anyio, pytest.mark.oci]
@@ -28,7 +30,8 @@ async def main(data, images, image):
     for number in range(5):
         await driver.start(f"up{number}", f"owner{number}")
         machine = await connect(driver, f"up{number}")
-        await machine.output(f"echo {number} > ~/note; nohup sleep 300 > /dev/null 2>&1 &")
+        started = "until pgrep -x sleep > /dev/null; do :; done"
+        await machine.output(f"echo {number} > ~/note; nohup sleep 300 > /dev/null 2>&1 & {started}")
     print("up", flush=True)
     await asyncio.gather(*(driver.start(f"half{number}", None) for number in range(8)))
     await asyncio.sleep(60)
@@ -52,8 +55,12 @@ async def test_killed_in_the_middle_of_starts(make_driver, tmp_path, store, base
     await asyncio.sleep(0.06)
     service.send_signal(signal.SIGKILL)
     await service.wait()
-    # A runtime that was at work ends by itself; a service takes longer than this to come back.
-    await asyncio.sleep(1)
+    # A runtime that was at work ends by itself, and a service takes longer to come back.
+    at_work = f"{RUN_DIR / instance_of(tmp_path / 'data')}/"
+    assert (
+        await eventually(lambda: [line for line in remains.processes(at_work) if line.split()[1].endswith("runc")])
+        == []
+    )
     async with make_driver() as driver:
         seen = {s.name: s for s in await driver.running()}
         for number in range(5):

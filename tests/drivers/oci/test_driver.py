@@ -32,7 +32,7 @@ from tests.remains import children, loop_devices
 pytestmark = [pytest.mark.anyio, pytest.mark.oci]
 ROUNDS = 1000 if os.environ.get("CUBICLE_LONG") else 30
 # Who is init on a host may take its time to fetch the dead that fell to it.
-FETCHED_SECONDS = 30
+FETCHED_SECONDS = 60
 
 
 async def test_files_outlive_a_stop(driver):
@@ -69,7 +69,7 @@ async def test_a_stop_waits_for_no_sender_and_leaves_nothing_of_the_disk_open(dr
     assert owner == "root 755\nroot 644\nwhole.bin"
     await driver.stop("one")
     assert mounted(driver) == []
-    assert loop_devices(tmp_path) == []
+    assert await eventually(lambda: loop_devices(tmp_path)) == []
     with pytest.raises(OSError, match="no longer up"):
         draft.write([b"more"])
     with pytest.raises(OSError, match="no longer up"):
@@ -168,7 +168,7 @@ async def test_rounds_of_start_and_stop_leak_nothing(driver, tmp_path):
     assert await eventually(lambda: loop_devices(tmp_path)) == []
     assert await eventually(lambda: cgroups(driver)) == []
     assert await eventually(lambda: processes(driver), FETCHED_SECONDS) == []
-    assert children() == own
+    assert not await eventually(lambda: children() != own)
     assert open_files() == files
     assert sorted(driver._place.stage.rglob("*")) == stage
     for folder in (driver._records.sandboxes, driver._records.owners):
@@ -180,9 +180,8 @@ async def test_whatever_of_a_sandbox_is_still_there_is_counted(driver, tmp_path)
     assert processes(driver) == []
     await driver.start("one", None)
     await said(driver, "one", "setsid sleep 100 >/dev/null 2>&1 </dev/null &")
-    seen = " ".join(processes(driver))
-    assert "sleep 100" in seen
-    assert "guest.pyz" in seen
+    assert not await eventually(lambda: not [line for line in processes(driver) if line.endswith(": sleep 100")])
+    assert "guest.pyz" in " ".join(processes(driver))
     trees = {path.split("/")[4] for path in cgroups(driver)}
     assert {"memory", "pids"} < trees or trees == {"cubicle"}
     assert len(mounted(driver)) == 2
@@ -237,6 +236,7 @@ async def test_a_cancelled_start_leaves_nothing(driver):
         if task.done():
             await task  # quicker than the cancellation: it is there, and whole
             await driver.delete("one")
+            whole *= part  # the first one met a busy machine
         else:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

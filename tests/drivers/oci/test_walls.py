@@ -46,10 +46,10 @@ async def test_where_nothing_else_limits_disks_a_watchdog_does(make_driver, monk
         process = await first_process(driver, "one")
         await said(driver, "one", "echo kept > ~/note")
         with pytest.raises(Gone):
-            await said(driver, "one", "dd if=/dev/zero of=/tmp/filler bs=1M count=100; sleep 30")
+            await said(driver, "one", "dd if=/dev/zero of=/tmp/filler bs=1M count=100; sleep 100")
         await eventually(lambda: (driver._records.home("one").path / "run.json").exists())
         assert not await asyncio.to_thread(lambda: process.alive)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (seen := await state_of(driver, "one")).state is not State.FAILED:
                 await asyncio.sleep(0.02)
         assert "more than its 64 MiB of disk" in seen.reason
@@ -63,7 +63,7 @@ async def test_freed_space_goes_back_to_the_host(driver):
     await said(driver, "one", "dd if=/dev/urandom of=/tmp/filler bs=1M count=40; sync")
     full = image.stat().st_blocks
     await said(driver, "one", "rm /tmp/filler; sync")
-    await eventually(lambda: image.stat().st_blocks > full - 20 * 2048)
+    assert not await eventually(lambda: image.stat().st_blocks > full - 20 * 2048)
 
 
 async def test_a_memory_hog_dies_and_the_sandbox_lives(driver):
@@ -174,7 +174,8 @@ async def test_sandboxes_take_none_of_the_few_keys_that_a_user_may_have(driver):
         ("git init -q /tmp/r && cd /tmp/r && git status --short --branch", "No commits yet"),
         ("python3 -c 'import multiprocessing as m; print(sum(m.Pool(2).map(abs, [-1, -2])))'", "3"),
         (
-            "(ttyd -p 7681 bash & sleep 2; curl -s -w '%{http_code}' -o /dev/null 127.0.0.1:7681; kill %1) 2>/dev/null",
+            "(ttyd -p 7681 bash & curl -s --retry 60 --retry-delay 1 --retry-connrefused -w '%{http_code}' -o /dev/null "
+            "127.0.0.1:7681; kill %1) 2>/dev/null",
             "200",
         ),
     ],
@@ -185,7 +186,7 @@ async def test_the_tools_of_the_standard_image_work_behind_the_walls(tmp_path, s
     await driver.open()
     try:
         await driver.start("one", None)
-        assert answer in await said(driver, "one", command, timeout=60)
+        assert answer in await said(driver, "one", command, timeout=200)
     finally:
         await driver.delete("one")
         await driver.close()

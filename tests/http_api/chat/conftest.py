@@ -53,7 +53,7 @@ class Site:
         host, _, port = self.url.removeprefix("http://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request)
-        answer = await asyncio.wait_for(reader.read(), 20)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return int(answer.split(b" ", 2)[1]), answer
 

@@ -45,7 +45,7 @@ async def trapped(site):
     return site
 
 
-async def limited(awaitable, seconds=20):
+async def limited(awaitable, seconds=60):
     async with asyncio.timeout(seconds):
         return await awaitable
 
@@ -83,7 +83,7 @@ async def test_a_huge_sparse_file_is_a_stream_that_can_be_left(trapped):
         async for chunk in answer.aiter_raw():
             assert set(chunk) == {0}
             break
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while trapped.fleet.state(CHAT).leases:
             await asyncio.sleep(0.05)
     part = await trapped.client.get("/files/hostile/sparse.bin", headers={"Range": "bytes=999999999-1000000008"})
@@ -91,7 +91,7 @@ async def test_a_huge_sparse_file_is_a_stream_that_can_be_left(trapped):
 
 
 async def test_the_archive_holds_what_is_good_and_says_what_is_not(trapped):
-    answer = await limited(trapped.client.get("/files/hostile/archive"), 60)
+    answer = await limited(trapped.client.get("/files/hostile/archive"), 100)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/zip"
     archive = zipfile.ZipFile(io.BytesIO(answer.content))
@@ -132,7 +132,7 @@ async def test_an_archive_that_nobody_waits_for_is_given_up(site):
     async with site.client.stream("GET", "/files/left/archive") as answer:
         async for _ in answer.aiter_raw():
             break
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while site.fleet.state(chat).leases:
             await asyncio.sleep(0.05)
     assert len((await site.client.get("/files/left/archive")).content) > 20_000_000
