@@ -8,6 +8,7 @@ import fcntl
 import gc
 import logging
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -37,6 +38,8 @@ def serve(**flags: Any) -> None:
     """Serve until interrupted. Sandboxes go on when the service ends."""
     settings = load(**{name: value for name, value in flags.items() if value is not None})
     logs.configure(settings.log_format.value)
+    # The first process of a container ignores it otherwise; as an interrupt, it also closes what is open.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
 
