@@ -29,13 +29,14 @@ def test_only_the_service_holds_the_engines_socket(compose: dict[str, Any]) -> N
 def test_the_service_starts_with_a_key_and_for_this_machine_alone(compose: dict[str, Any]) -> None:
     service = compose["services"]["service"]
     assert service["environment"]["MCP_API_KEY"].startswith("${MCP_API_KEY:?")
-    assert service["ports"] == ["${BIND:-127.0.0.1}:8081:8081"]
+    assert service["ports"] == ["${BIND:-127.0.0.1}:${PORT:-8081}:${PORT:-8081}"]
     assert service["cap_drop"] == ["ALL"]
 
 
 def test_the_data_lies_at_one_path_inside_and_outside(compose: dict[str, Any]) -> None:
     service = compose["services"]["service"]
-    (outside, inside) = next(v for v in service["volumes"] if "cubicle" in v).split(":")
+    mount = next(v for v in service["volumes"] if "cubicle" in v)
+    outside, inside = mount[: len(mount) // 2], mount[len(mount) // 2 + 1 :]
     assert outside == inside
     assert service["environment"]["DATA_DIR"].startswith(f"{inside}/")
 

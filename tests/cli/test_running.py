@@ -100,15 +100,38 @@ async def test_an_upload_without_a_name_says_what_is_missing(service: ServicePro
     assert "/api/uploads/<chat>/<filename>" in answer.json()["detail"]
 
 
-async def test_an_interrupt_is_a_clean_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_is_a_clean_end(tmp_path: Path, number: signal.Signals) -> None:
     service = ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="0")
     await service.start()
     process = service._process
     assert process is not None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert await asyncio.to_thread(process.wait, 30) == 0
     assert "Traceback" not in service.log()
     await service.client.aclose()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a process that is the first of its kind")
+def test_the_first_process_of_a_container_ends_when_told_while_it_starts(tmp_path: Path) -> None:
+    """The kernel keeps from such a process each signal that it has not asked for."""
+    process = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", *PROGRAM, "serve"],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"HOST": "0.0.0.0", "MCP_API_KEY": "k" * 20},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert "PUBLIC_BASE_URL" in process.stderr.readline()
+        inner = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(inner[0]), signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.stderr.close()
 
 
 async def test_a_command_after_two_dashes_runs_in_the_sandbox(service: ServiceProcess) -> None:

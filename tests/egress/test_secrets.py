@@ -30,7 +30,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    (tmp_path / "www").mkdir()
+    (tmp_path / "www").mkdir(exist_ok=True)
     authority = Authority(tmp_path / "public-authority")
     authority.open()
     trust = ssl.create_default_context(cadata=authority.pem.decode())

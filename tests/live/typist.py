@@ -17,8 +17,15 @@ class Typist:
         self.seen = bytearray()
 
     @classmethod
-    async def at(cls, address: str, columns: int = 100, rows: int = 30) -> Self:
-        socket = await connect(address, subprotocols=["tty"], compression=None, max_size=None, open_timeout=20)  # type: ignore[list-item]
+    async def at(cls, address: str, columns: int = 100, rows: int = 30, headers: dict[str, str] | None = None) -> Self:
+        socket = await connect(
+            address,
+            subprotocols=["tty"],  # type: ignore[list-item]
+            compression=None,
+            max_size=None,
+            open_timeout=20,
+            additional_headers=headers,
+        )
         await socket.send(json.dumps({"AuthToken": "", "columns": columns, "rows": rows}).encode())
         return cls(socket)
 

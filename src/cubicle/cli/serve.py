@@ -8,6 +8,7 @@ import fcntl
 import gc
 import logging
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -39,6 +40,8 @@ def serve(**flags: Any) -> None:
     logs.configure(settings.log_format.value)
     for name, meant in misspelt().items():
         log.warning("%s in .env is not a setting and has no effect: did you mean %s?", name, meant)
+    # The first process of a container ignores it otherwise; as an interrupt, it also closes what is open.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
 

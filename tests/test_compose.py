@@ -1,0 +1,268 @@
+"""`docker compose up` for a whole service: built, started, used, restarted and taken down, for real.
+
+What the registries' base images would bring is taken from our own image, so that no registry is asked for one. The
+image of the sandboxes is that one, too: building it anew from deploy/Dockerfile takes minutes, and is done by
+`CUBICLE_LONG=1`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cubicle.drivers.docker.engine import Address, ensure_image
+from cubicle.drivers.oci import builder
+from cubicle.drivers.oci.images import ImageStore
+from cubicle.settings import load
+from tests.conftest import absent
+from tests.drivers.makers import some_base
+from tests.live.typist import Typist
+from tests.service import ACCEPT, messages, text
+
+pytestmark = [pytest.mark.docker, pytest.mark.real]
+
+ROOT = Path(__file__).parents[1]
+KEY = "a-key-of-the-test"
+VARIANT = "compose-test"
+PYTHON_IMAGE, DEBIAN_IMAGE, SERVICE_IMAGE = (f"cubicle{name}:compose-test" for name in ("-python", "-debian", ""))
+LONG = bool(os.environ.get("CUBICLE_LONG"))
+INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
+
+
+def program() -> list[str]:
+    """Compose: a part of the docker command, or the older program of its own."""
+    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False)
+    if asked.returncode == 0:
+        return ["docker", "compose"]
+    if shutil.which("docker-compose") is None:
+        absent("needs docker compose: scripts/packages test")
+    return ["docker-compose"]
+
+
+def done(argv: list[str], limit: float = 300, **options: Any) -> str:
+    """What a program prints; it must end well."""
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=limit, check=False, **options)
+    assert result.returncode == 0, f"{' '.join(argv)}: {result.stdout[-3000:]}{result.stderr[-3000:]}"
+    return result.stdout
+
+
+@dataclass
+class Stack:
+    """The service of deploy/compose.yml, and a client of it."""
+
+    folder: Path
+    port: int
+    argv: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # The engine of a test has no network that reaches an index; and the service's image is the test's own.
+        build = {"network": "host"}
+        changed = {"service": {"image": SERVICE_IMAGE, "build": build}, "sandbox-image": {"build": build}}
+        override = self.folder / "override.yml"
+        override.write_text(json.dumps({"services": changed}))
+        files = ["-f", str(ROOT / "deploy/compose.yml"), "-f", str(override)]
+        self.argv = [*program(), "-p", f"cubicle-test-{self.port}", *files]
+
+    def compose(self, *arguments: str, limit: float = 300, **more: str) -> str:
+        environment = {
+            "MCP_API_KEY": KEY,
+            "PORT": str(self.port),
+            "STATE_DIR": str(self.folder / "state"),
+            "DOCKER_SOCKET": load().docker_host.removeprefix("unix://"),
+            "VARIANT": VARIANT,
+            "PYTHON_IMAGE": PYTHON_IMAGE,
+            "DEBIAN_IMAGE": DEBIAN_IMAGE,
+        }
+        return done([*self.argv, *arguments], limit, env=os.environ | environment | more)
+
+    @property
+    def client(self) -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {KEY}"}
+        return httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=60, trust_env=False)
+
+    async def healthy(self, limit: float = 120) -> None:
+        deadline = time.monotonic() + limit
+        async with self.client as client:
+            while time.monotonic() < deadline:
+                try:
+                    if (await client.get("/health")).status_code == 200:
+                        return
+                except httpx.TransportError:
+                    pass
+                await asyncio.sleep(0.2)
+        logs = await asyncio.to_thread(self.compose, "logs", "service")
+        raise AssertionError(f"the service does not answer: {logs[-3000:]}")
+
+    async def bash(self, command: str, chat: str = "composed") -> str:
+        params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        async with self.client as client:
+            answer = await client.post("/mcp", json=body, headers={"Accept": ACCEPT, "X-Chat-Id": chat})
+        result = messages(answer)[-1]["result"]
+        assert not result["isError"], result
+        return text(result)
+
+    def sandboxes(self) -> list[str]:
+        """The containers of the service's sandboxes that run."""
+        instance = hashlib.sha256(os.fsencode(self.folder / "state/data")).hexdigest()[:12]
+        return done(["docker", "ps", "-q", "--filter", f"label=cubicle.instance={instance}"], 60).split()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("up")
+
+
+@pytest.fixture(scope="module")
+async def images(folder: Path) -> None:
+    """The image of the sandboxes, and a stand-in for the registry's Python, made of it."""
+    store = ImageStore(load().image_dir)
+    client = Address(load().docker_host).client()
+    try:
+        base = await asyncio.to_thread(some_base, store)
+        image = await ensure_image(client, store, base.digest)
+    finally:
+        await client.close()
+        await client.connector.close()
+    await asyncio.to_thread(_stand_in, folder / "python", image.reference, PYTHON_IMAGE)
+    await asyncio.to_thread(done, ["docker", "tag", image.reference, f"cubicle-sandbox:{VARIANT}"], 60)
+
+
+def _stand_in(context: Path, reference: str, name: str) -> None:
+    """How this machine reaches its index of packages goes with it: certificates, and the index that variables name."""
+    context.mkdir()
+    trusted = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
+    shutil.copy(trusted or "/etc/ssl/certs/ca-certificates.crt", context / "ca.crt")
+    variables = {"SSL_CERT_FILE": "/opt/ca.crt", "PIP_CERT": "/opt/ca.crt"}
+    variables |= {name: os.environ[name] for name in INDEX_VARIABLES if name in os.environ}
+    lines = [f"FROM {reference}", "USER root", "COPY ca.crt /opt/ca.crt"]
+    lines += [f"ENV {name}={json.dumps(value)}" for name, value in variables.items()]
+    (context / "Dockerfile").write_text("\n".join(lines) + "\n")
+    done(["docker", "build", "-t", name, str(context)], 120)
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path, images: None) -> Iterator[Stack]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    stack = Stack(folder, port)
+    (folder / "state").mkdir()
+    try:
+        stack.compose("build", "service", limit=600)
+        stack.compose("up", "-d", "--no-build")
+        yield stack
+    finally:
+        try:
+            stack.compose("run", "--rm", "--no-deps", "service", "rm", "--all")
+        finally:
+            stack.compose("down", "--timeout", "20")
+
+
+@pytest.fixture
+async def up(stack: Stack) -> Stack:
+    await stack.healthy()
+    return stack
+
+
+async def test_a_command_runs_in_a_container_beside_the_service(up: Stack) -> None:
+    assert await up.bash("id -un && hostname") == "assistant\ncubicle\n"
+    assert await asyncio.to_thread(up.sandboxes)
+
+
+async def test_files_go_in_and_come_out(up: Stack) -> None:
+    async with up.client as client:
+        sent = await client.post("/api/uploads/composed/letter.txt", content=b"from outside")
+        assert sent.status_code == 201, sent.text
+        assert await up.bash("tr a-z A-Z < /mnt/user-data/uploads/letter.txt | tee /mnt/user-data/outputs/loud.txt")
+        fetched = await client.get("/files/composed/loud.txt")
+    assert fetched.text == "FROM OUTSIDE"
+
+
+async def test_a_person_types_into_the_terminal(up: Stack) -> None:
+    async with up.client as client:
+        started = await client.post("/terminal/composed/start-ttyd")
+        assert started.json()["running"], started.text
+    headers = {"Authorization": f"Bearer {KEY}"}
+    typist = await Typist.at(f"ws://127.0.0.1:{up.port}/terminal/composed/ws", headers=headers)
+    await typist.type("echo $((6 * 7))-typed\n")
+    await typist.until("42-typed", 60)
+    await typist.leave()
+
+
+async def test_the_walls_are_proved_from_inside_the_service(up: Stack) -> None:
+    said = await asyncio.to_thread(up.compose, "exec", "-T", "service", "cubicle", "doctor", "--prove")
+    assert "none is open" in said, said
+    async with up.client as client:
+        told = (await client.get("/health/walls")).json()
+    assert told["holds"]
+    assert told["attempts"] > 60
+
+
+async def test_no_sandbox_holds_the_engines_socket(up: Stack) -> None:
+    await up.bash("true")
+    for container in await asyncio.to_thread(up.sandboxes):
+        (shown,) = json.loads(await asyncio.to_thread(done, ["docker", "inspect", container], 60))
+        assert not [mount for mount in shown["Mounts"] if mount["Source"].endswith(".sock")]
+        assert shown["HostConfig"]["NetworkMode"] == "none"
+
+
+async def test_a_restarted_service_goes_on_with_the_sandboxes_that_run(up: Stack) -> None:
+    await up.bash("echo kept > ~/note; setsid sleep 3600 </dev/null >/dev/null 2>&1 &")
+    before = await up.bash("pgrep -x sleep")
+    await asyncio.to_thread(up.compose, "restart", "--timeout", "20", "service")
+    await up.healthy()
+    assert await up.bash("pgrep -x sleep; cat ~/note") == f"{before}kept\n"
+
+
+async def test_a_service_that_was_taken_down_finds_its_chats_again(up: Stack) -> None:
+    await up.bash("echo still > ~/there")
+    await asyncio.to_thread(up.compose, "down", "--timeout", "20")
+    assert await asyncio.to_thread(up.sandboxes), "sandboxes outlive the service"
+    await asyncio.to_thread(up.compose, "up", "-d", "--no-build")
+    await up.healthy()
+    assert await up.bash("cat ~/there") == "still\n"
+
+
+async def test_the_engine_hears_that_the_service_is_well(up: Stack) -> None:
+    """By the health check that the image carries, asked now and not in half a minute."""
+    container = (await asyncio.to_thread(up.compose, "ps", "-q", "service")).strip()
+    shown = await asyncio.to_thread(done, ["docker", "inspect", container], 60)
+    check = json.loads(shown)[0]["Config"]["Healthcheck"]["Test"]
+    assert check[0] == "CMD"
+    await asyncio.to_thread(done, ["docker", "exec", container, *check[1:]], 60)
+
+
+@pytest.mark.skipif(not LONG, reason="takes minutes; CUBICLE_LONG=1 does it")
+def test_the_image_of_the_sandboxes_is_built_from_a_bare_debian(up: Stack) -> None:
+    bare, tree = "cubicle-bare:compose-test", up.folder / "bare.tar"
+    done(["mmdebstrap", "--variant=minbase", builder.RELEASE, str(tree), *builder._sources()], 600)
+    done(["docker", "import", str(tree), bare])
+    _stand_in(up.folder / "debian", bare, DEBIAN_IMAGE)
+    up.compose("build", "sandbox-image", limit=1200, VARIANT="slim")
+    said = [
+        "docker",
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "cubicle-sandbox:slim",
+        "bash",
+        "-c",
+        "id -un; command -v ttyd",
+    ]
+    assert done(said, 60) == "assistant\n/usr/bin/ttyd\n"
