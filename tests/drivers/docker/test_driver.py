@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from cubicle.drivers.docker import driver as docker_driver
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.sandbox.driver import Limits, State, Unusable
+from cubicle.sandbox.driver import Limits, SandboxError, State, Unusable
 from cubicle.sandbox.line import Gone
 from cubicle.sandbox.pool import connect
 from cubicle.settings import load
@@ -110,6 +110,26 @@ async def test_an_engine_of_another_machine_is_spoken_to_over_exec_streams(make_
         machine = await connect(driver, "one")
         assert (await machine.output("wc -c < /mnt/user-data/uploads/up"))[1].strip() == b"3000000"
         machine.close()
+
+
+async def test_an_engine_that_went_away_is_said_in_words_by_every_verb(make_driver: Make) -> None:
+    async with make_driver() as near, AsyncExitStack() as wire:
+        await near.start("one", None)
+        url = await wire.enter_async_context(over_tcp(load().docker_host.removeprefix("unix://")))
+        async with make_driver(keep=True, address=Address(url)) as far:
+            container = await far.container_id("one")
+            await wire.aclose()
+            for verb in (
+                far.running(),
+                far.start("two", None),
+                far.stop("one"),
+                far.delete("one"),
+                far._stop("one", container, ""),
+                far._delete("one", container),
+            ):
+                with pytest.raises(SandboxError, match=r"^The "):
+                    await verb
+        assert [seen.state for seen in await near.running()] == [State.RUNNING]
 
 
 async def test_what_is_over_its_disk_limit_is_stopped_and_says_why(

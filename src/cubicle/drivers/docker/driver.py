@@ -254,11 +254,11 @@ class DockerDriver:
                 await container.kill(signal="SIGKILL")
             async with asyncio.timeout(_STOP_SECONDS):
                 await container.wait(condition="not-running")
-        except DockerError as error:
-            if error.status != 404:
-                raise SandboxError(f"The sandbox could not be stopped: {plain(error)}.") from error
         except TimeoutError:
             raise SandboxError("The sandbox's processes could not be ended.") from None
+        except ENGINE_ERRORS as error:
+            if not isinstance(error, DockerError) or error.status != 404:
+                raise SandboxError(f"The sandbox could not be stopped: {plain(error)}.") from error
 
     async def _delete(self, name: str, container_id: str | None) -> None:
         try:
@@ -268,7 +268,7 @@ class DockerDriver:
             for volume in config.volumes(self._instance, name).values():
                 with unless(404):
                     await self._client._query_json(f"volumes/{volume}", method="DELETE", params={"force": True})
-        except DockerError as error:
+        except ENGINE_ERRORS as error:
             raise SandboxError(f"The sandbox could not be removed: {plain(error)}.") from error
         self._ids.pop(name, None)
         await in_thread(self._records.home(name).remove)
