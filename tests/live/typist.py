@@ -18,7 +18,7 @@ class Typist:
 
     @classmethod
     async def at(cls, address: str, columns: int = 100, rows: int = 30) -> Self:
-        socket = await connect(address, subprotocols=["tty"], compression=None, max_size=None, open_timeout=20)  # type: ignore[list-item]
+        socket = await connect(address, subprotocols=["tty"], compression=None, max_size=None, open_timeout=60)  # type: ignore[list-item]
         await socket.send(json.dumps({"AuthToken": "", "columns": columns, "rows": rows}).encode())
         return cls(socket)
 
@@ -28,7 +28,7 @@ class Typist:
     async def resize(self, columns: int, rows: int) -> None:
         await self.socket.send(b"1" + json.dumps({"columns": columns, "rows": rows}).encode())
 
-    async def until(self, text: str, limit: float = 15.0) -> str:
+    async def until(self, text: str, limit: float = 60.0) -> str:
         """What was shown since the last time, up to and with this text."""
         wanted = text.encode()
         async with asyncio.timeout(limit):
