@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -17,8 +18,9 @@ from blockbuster import BlockBuster
 from tests import remains
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples have to do.
-hypothesis.settings.register_profile("all", deadline=None)
-hypothesis.settings.register_profile("fast", deadline=None, max_examples=15)
+_BUSY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("all", **_BUSY)
+hypothesis.settings.register_profile("fast", max_examples=15, **_BUSY)
 hypothesis.settings.load_profile("fast" if os.environ.get("CUBICLE_FAST") else "all")
 
 LEFT = pytest.StashKey[list[str]]()
@@ -124,11 +126,12 @@ def _no_oci() -> str:
     return ""
 
 
+@functools.cache
 def _no_docker() -> str:
     if not shutil.which("docker", path=_path()):
         return "needs the docker command: scripts/packages test"
     try:
-        answer = subprocess.run(["docker", "version"], capture_output=True, timeout=10, check=False)
+        answer = subprocess.run(["docker", "version"], capture_output=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return "needs a Docker engine, and the one here does not answer"
     return "" if answer.returncode == 0 else "needs a Docker engine: scripts/with-dockerd pytest …"

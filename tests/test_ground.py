@@ -54,17 +54,17 @@ def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path: Path) -
     (tmp_path / "test_leak.py").write_text(
         "import subprocess\n"
         "def test_that_leaves_a_process():\n"
-        "    subprocess.run(['setsid', '--fork', 'sleep', '100'], check=True, stdout=-3, stderr=-3)\n"
+        "    subprocess.run(['setsid', '--fork', 'sleep', '1000'], check=True, stdout=-3, stderr=-3)\n"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUBICLE_"))}
     environment |= {"CUBICLE_SETTLED_SECONDS": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
     command += ["--rootdir", str(tmp_path), "-n", "1", str(tmp_path)]
     root = Path(__file__).parent.parent
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=250, check=False)
     assert "1 passed" in done.stdout
     (line,) = [line for line in done.stdout.splitlines() if "LEFT BEHIND" in line]
-    found = re.fullmatch(r"LEFT BEHIND process (\d+): sleep 100", line)
+    found = re.fullmatch(r"LEFT BEHIND process (\d+): sleep 1000", line)
     assert found
     os.kill(int(found[1]), signal.SIGKILL)
     assert done.returncode == LEFT_BEHIND

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,9 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "scripts").mkdir()
     shutil.copy(SCRIPT, tmp_path / "scripts")
     yield tmp_path
+    deadline = time.monotonic() + 60  # who was killed may take its time to die
+    while remains.processes(str(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert remains.processes(str(tmp_path)) == []
     assert remains.mounts(tmp_path) == []
 
@@ -51,7 +55,7 @@ def test_the_command_has_an_engine_and_its_exit_status_is_handed_on(checkout: Pa
     with start(
         checkout, "sh", "-c", "docker info --format 'root={{.DockerRootDir}}'; echo $DOCKER_HOST; exit 7"
     ) as process:
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=250)
     assert process.returncode == 7
     assert f"root={checkout}/.state/docker/data" in output
     socket = Path(output.split("unix://")[1].strip())
@@ -65,7 +69,7 @@ def test_a_signal_stops_the_command_and_the_engine(checkout: Path, number: signa
         assert process.stdout
         pid = next(match[1] for line in process.stdout if (match := re.match(r"pid=(\d+)", line)))
         process.send_signal(number)
-        assert process.wait(timeout=60) == 128 + number
+        assert process.wait(timeout=200) == 128 + number
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -78,7 +82,7 @@ def test_what_a_killed_engine_left_mounted_is_unmounted(checkout: Path) -> None:
         os.kill(engine, signal.SIGKILL)
         subprocess.run(["mount", "--bind", data, data], check=True)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 143
+        assert process.wait(timeout=200) == 143
 
 
 def test_an_engine_that_cannot_start_is_said_to(checkout: Path) -> None:
@@ -86,7 +90,7 @@ def test_an_engine_that_cannot_start_is_said_to(checkout: Path) -> None:
     data.parent.mkdir(parents=True)
     data.write_text("a file where a folder must be")
     with start(checkout, "touch", str(checkout / "ran"), stderr=subprocess.PIPE) as process:
-        _, said = process.communicate(timeout=100)
+        _, said = process.communicate(timeout=250)
     assert process.returncode == 1
     assert "The Docker engine did not start" in said
     assert not (checkout / "ran").exists()

@@ -33,7 +33,7 @@ async def call(tmp_path: Path) -> AsyncIterator[Call]:
         environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         program = [sys.executable, "-c", "from cubicle.cli import main; main()", *arguments]
         done = subprocess.run(
-            program, env=environment, input=input, capture_output=True, text=True, timeout=60, check=False
+            program, env=environment, input=input, capture_output=True, text=True, timeout=200, check=False
         )
         return done.returncode, done.stdout, done.stderr
 

@@ -24,7 +24,7 @@ async def test_the_python_sdk(service: Service, mode: Any, version: str) -> None
     async def progress(_progress: float, _total: float | None, message: str | None) -> None:
         seen.append(message)
 
-    async with httpx2.AsyncClient(headers={"X-Chat-Id": f"python-{mode}"}, trust_env=False) as http:
+    async with httpx2.AsyncClient(headers={"X-Chat-Id": f"python-{mode}"}, timeout=60, trust_env=False) as http:
         transport = streamable_http_client(f"{service.url}/mcp", http_client=http)
         async with Client(transport, mode=mode) as client:
             assert client.protocol_version == version
@@ -39,7 +39,7 @@ async def test_the_python_sdk(service: Service, mode: Any, version: str) -> None
 
 @pytest.mark.real
 async def test_the_typescript_sdk(service: Service, node: Node) -> None:
-    code, output = await node("typescript.mjs", URL=f"{service.url}/mcp", limit=60)
+    code, output = await node("typescript.mjs", URL=f"{service.url}/mcp", limit=150)
     assert code == 0, output
     seen = json.loads(output.strip().splitlines()[-1])
     assert len(seen["session"]) == 36
@@ -57,10 +57,10 @@ async def test_the_typescript_sdk(service: Service, node: Node) -> None:
 @pytest.mark.real
 async def test_the_inspector(service: Service, node: Node) -> None:
     address = ["--cli", f"{service.url}/mcp", "--transport", "http", "--header", "X-Chat-Id: inspector"]
-    code, output = await node("node_modules/.bin/mcp-inspector", *address, "--method", "tools/list", limit=60)
+    code, output = await node("node_modules/.bin/mcp-inspector", *address, "--method", "tools/list", limit=150)
     assert code == 0, output
     assert [tool["name"] for tool in json.loads(output)["tools"]] == TOOLS
     call = ["--method", "tools/call", "--tool-name", "bash_tool", "--tool-arg", "command=echo hi", "description=test"]
-    code, output = await node("node_modules/.bin/mcp-inspector", *address, *call, limit=60)
+    code, output = await node("node_modules/.bin/mcp-inspector", *address, *call, limit=150)
     assert code == 0, output
     assert json.loads(output)["content"][0]["text"] == "hi\n"

@@ -53,7 +53,7 @@ def some_base(store: ImageStore) -> Base:
 def engine_runtimes() -> str:
     """What the engine says of the runtimes that it has."""
     asked = ["docker", "info", "--format", "{{json .Runtimes}}"]
-    return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False).stdout
+    return subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
 def docker(runtime: str) -> Callable[[Path], Maker]:

@@ -30,7 +30,7 @@ async def until(machine: Machine, command: str) -> None:
 
 
 async def out_of_time(machine: Machine, command: str, limit: float) -> tuple[Exit, float]:
-    """The end of a command that its time limit ended after it had said `on`, and the limit.
+    """The end of a command that its time limit ended after it had said `on`, with all its sleeps; and the limit.
 
     What a busy machine does not even get to do in a short limit, it does in a longer one.
     """
@@ -41,6 +41,9 @@ async def out_of_time(machine: Machine, command: str, limit: float) -> tuple[Exi
         if output:
             break
     assert output == b"on\n"
+    async with asyncio.timeout(60):  # who was killed may take its time to die
+        while await alive(machine, "sleep"):
+            await asyncio.sleep(0.05)
     return exit, seconds
 
 
@@ -97,13 +100,11 @@ async def test_a_missing_program_is_said(machine: Machine) -> None:
 
 async def test_a_time_limit_ends_the_command_and_keeps_what_it_printed(machine: Machine) -> None:
     await out_of_time(machine, "echo on; sleep 600; echo after", 0.3)
-    assert not await alive(machine, "sleep")
 
 
 async def test_a_command_that_ignores_term_is_killed_after_two_seconds(machine: Machine) -> None:
     exit, limit = await out_of_time(machine, "trap '' TERM; echo on; while :; do sleep 0.1; done", 1.0)
     assert exit.seconds > limit + 1.7
-    assert not await alive(machine, "sleep")
 
 
 async def test_the_time_limit_reaches_daemons_of_any_kind(machine: Machine) -> None:
@@ -111,7 +112,6 @@ async def test_the_time_limit_reaches_daemons_of_any_kind(machine: Machine) -> N
     daemon = "(setsid env -i sleep 600 <&- >&- 2>&- &); (setsid nohup sleep 601 >/dev/null 2>&1 &)"
     started = "until (($(pgrep -cx sleep) == 2)); do :; done"
     await out_of_time(machine, f"{daemon}; {started}; echo on; sleep 600", 0.5)
-    assert not await alive(machine, "sleep")
 
 
 async def test_leaving_early_kills_everything_within_a_second(machine: Machine) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -40,6 +41,14 @@ class Namespace:
         """Commands of `ip`, by one program."""
         command = ["nsenter", "-t", str(self.pid), "-n", _IP, "-batch", "-"]
         subprocess.run(command, input="\n".join(lines).encode(), check=True, timeout=60)
+
+    def settle(self) -> None:
+        """Wait until no address is tentative: without one of its link, a host cannot ask who its neighbours are."""
+        deadline = time.monotonic() + 60
+        command = ["nsenter", "-t", str(self.pid), "-n", _IP, "-6", "addr", "show", "tentative"]
+        while subprocess.run(command, capture_output=True, check=True, timeout=60).stdout:
+            assert time.monotonic() < deadline, "an address is still tentative"
+            time.sleep(0.05)
 
     def within(self, work: Callable[[], T]) -> T:
         """Do something there, in a thread of its own."""
@@ -76,6 +85,8 @@ def cable(addresses: list[str]) -> Iterator[tuple[Namespace, Namespace]]:
             )
         there.ip(*(f"addr add {a}/128 dev lo nodad" if ":" in a else f"addr add {a}/32 dev lo" for a in addresses))
         here.ip("route add default via 11.0.0.2", "route add default via 2600::2")
+        here.settle()
+        there.settle()
         yield here, there
     finally:
         here.close()

@@ -43,6 +43,25 @@ assert end_of(start("/bin/true")) == 0
 os.kill(deputy.pid, signal.SIGSTOP)
 assert end_of(start("/bin/true")) == 0
 """,
+    "what one had started when it was killed, and not told of, is taken over and not started again": """
+import ctypes, tempfile
+from cubicle.guest.deputy import _Desk
+ctypes.CDLL(None).prctl(36, 1)  # as process 1 of a sandbox, this one gets the orphans
+say = _Desk._say
+def say_and_die(desk, kind, *words, **more):
+    if kind == "started": os.kill(os.getpid(), signal.SIGKILL)
+    say(desk, kind, *words, **more)
+for seconds in ("0", "1"):  # it may be over by then, or not
+    _Desk._say = say_and_die
+    os.kill(deputy.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, deputy.pid, os.WEXITED | os.WNOWAIT)
+    with tempfile.NamedTemporaryFile() as file:
+        pid = start("/bin/sh", "-c", 'echo once >> "$0"; sleep "$1"; exit 3', file.name, seconds)
+        _Desk._say = say
+        assert os.waitpid(pid, 0)[1] == 3 << 8
+        assert open(file.name).read() == "once\\n"
+    start("/bin/true")
+""",
     "a program that is not there is refused": """
 from cubicle.guest.link import Refused
 try: start("/nowhere")

@@ -10,7 +10,6 @@ import httpx
 import pytest
 from playwright.async_api import Browser, BrowserContext, async_playwright
 
-from cubicle.http_api.bridge import Limits
 from tests.conftest import absent
 from tests.emptying import empty
 from tests.live import ground
@@ -30,11 +29,10 @@ async def service(
 
 
 @pytest.fixture
-async def strict(tmp_path: Path) -> AsyncIterator[ground.Service]:
-    """A service that pings often and soon loses patience."""
-    limits = Limits(most=64 * 1024, idle=3.0, silence=0.4)
-    often = {"ws_ping_interval": 0.5, "ws_ping_timeout": 0.5}
-    async with ground.serving(ground.memory_driver(tmp_path), tmp_path, limits=limits, **often) as running:
+async def strict(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ground.Service]:
+    """A service that takes less than usual; of what, the test says."""
+    limits, options = request.param
+    async with ground.serving(ground.memory_driver(tmp_path), tmp_path, limits=limits, **options) as running:
         yield running
 
 
@@ -68,7 +66,7 @@ async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Whole
         service.kill()
         await service.http.aclose()
         await empty(await asyncio.to_thread(oci_driver, folder))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while service.left():
             await asyncio.sleep(0.2)
 
@@ -86,6 +84,7 @@ async def chrome() -> AsyncIterator[Browser]:
 async def person(whole: Whole, chrome: Browser) -> AsyncIterator[BrowserContext]:
     """Somebody who signed in."""
     context = await chrome.new_context(viewport={"width": 1200, "height": 800})
+    context.set_default_timeout(90_000)
     page = await context.new_page()
     await page.goto(f"{whole.base}/login")
     await page.get_by_label("key").fill(KEY)

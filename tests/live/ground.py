@@ -154,7 +154,7 @@ def browser_program() -> Path | None:
 
 async def provide(machine: Machine) -> None:
     """Where the sandbox is no image of ours, put the image's programs in place."""
-    ended, _ = await machine.output("command -v ttyd && command -v cubicle-browser", timeout=20)
+    ended, _ = await machine.output("command -v ttyd && command -v cubicle-browser", timeout=60)
     if ended.status == 0:
         return
     command, browser = ttyd_command(), browser_program()

@@ -45,7 +45,7 @@ async def put(machine: Machine, name: str, content: str) -> str:
 
 async def painted(machine: Machine) -> None:
     """Wait until the first page is on the screen: what is pressed before that, Chromium throws away."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await evaluate(machine, "performance.getEntriesByType('paint').length"):
             await asyncio.sleep(0.05)
 

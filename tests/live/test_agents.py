@@ -93,7 +93,7 @@ async def test_hostile_session_files_harm_nobody(service: Service, http: httpx.A
             f"cd {FOLDER} && ln -s /etc/passwd evil.jsonl && mkdir dir.jsonl && mkfifo pipe.jsonl && "
             "head -c 9000000 /dev/zero | tr '\\0' 'a' > big.jsonl && printf '\\n{\"type\":\"user\","
             '"message":{"content":"after"},"timestamp":"2026-01-02T00:00:00Z"}\\n\' >> big.jsonl',
-            timeout=30,
+            timeout=60,
         )
         listed = (await http.get("/terminal/hostile/sessions")).json()["sessions"]
         names = {session["session_id"]: session for session in listed}
@@ -140,7 +140,7 @@ db.execute("INSERT INTO message VALUES ('m', 'ses_1', 'x', '{'), ('k', 'ses_1', 
 db.commit()
 """
         await machine.write("/home/assistant/make.py", script.encode())
-        await machine.output("python3 make.py", timeout=20)
+        await machine.output("python3 make.py", timeout=60)
         listed = {
             one["session_id"]: one for one in (await http.get("/terminal/hostile-too/sessions")).json()["sessions"]
         }
@@ -154,7 +154,7 @@ db.commit()
         for name, said in ((names[0], "hello"), ("session-1", "hi")):
             page = (await http.get(f"/terminal/hostile-too/sessions/{name}")).json()
             assert said in [part["text"] for entry in page["entries"] for part in entry["parts"]]
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(100):
             page = (await http.get("/terminal/hostile-too/sessions/ses_1")).json()
         assert page["entries"] == []
 
@@ -166,10 +166,10 @@ async def test_only_coding_agents_are_listed_and_killed(service: Service, http: 
         )
         await machine.write("/home/assistant/bin/claude", agent.encode(), mode=0o755)
         await machine.output(
-            "cp /bin/sleep bin/codex; setsid bin/codex 600 & setsid bin/claude & sleep 600 &", timeout=5
+            "cp /bin/sleep bin/codex; setsid bin/codex 600 & setsid bin/claude & sleep 600 &", timeout=60
         )
         found: list[dict[str, Any]] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(found) < 3:
                 found = (await http.get("/terminal/busy/processes")).json()["processes"]
         assert {frozenset(process) for process in found} == {
@@ -177,12 +177,14 @@ async def test_only_coding_agents_are_listed_and_killed(service: Service, http: 
         }
         commands = {process["command"]: process["pid"] for process in found}
         assert any(command.startswith("bin/codex 600") for command in commands)
-        _, output = await machine.output("pgrep -x sleep | head -1", timeout=5)
+        _, output = await machine.output("until pgrep -x sleep; do :; done | head -1", timeout=60)
         assert (await http.post(f"/terminal/busy/processes/{int(output)}/kill")).status_code == 404
         assert (await http.post("/terminal/busy/processes/1/kill")).status_code == 404
         stubborn = min(process["pid"] for process in found if "claude" in process["command"])
         answer = await http.post(f"/terminal/busy/processes/{stubborn}/kill")
         assert answer.json() == {"killed": True, "pid": stubborn}
-        left = (await http.get("/terminal/busy/processes")).json()["processes"]
+        async with asyncio.timeout(60):  # what it started goes with it, and may take its time to die
+            while len(left := (await http.get("/terminal/busy/processes")).json()["processes"]) > 1:
+                await asyncio.sleep(0.05)
         assert ["codex" in process["command"] for process in left] == [True]
         assert (await http.post(f"/terminal/busy/processes/{stubborn}/kill")).status_code == 404

@@ -66,7 +66,7 @@ async def test_tabs_over_http(service: Service, http: httpx.AsyncClient, machine
     assert (await http.get(f"/browser/b/json/activate/{made['id']}")).text == "Target activated"
     assert (await http.get(f"/browser/b/json/close/{made['id']}")).text == "Target is closing"
     assert (await http.get("/browser/b/json/close/..%2f..%2fversion")).status_code == 404
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while made["id"] in (await http.get("/browser/b/json/list")).text:
             await asyncio.sleep(0.05)
 
@@ -78,7 +78,7 @@ async def test_both_sockets_and_the_bare_one(service: Service, http: httpx.Async
         async with connect(address, compression=None) as socket:
             assert "Sec-WebSocket-Extensions" not in socket.response.headers  # type: ignore[union-attr]
             await socket.send(json.dumps({"id": 1, "method": "Browser.getVersion"}))
-            assert "Chrome" in json.loads(await asyncio.wait_for(socket.recv(), 10))["result"]["product"]
+            assert "Chrome" in json.loads(await asyncio.wait_for(socket.recv(), 60))["result"]["product"]
 
 
 async def test_no_page_no_browser_no_chat(service: Service, http: httpx.AsyncClient, machine: Machine) -> None:
@@ -91,7 +91,7 @@ async def test_no_page_no_browser_no_chat(service: Service, http: httpx.AsyncCli
         ):
             async with connect(service.ws + address) as socket:
                 with pytest.raises(ConnectionClosed) as closed:
-                    await asyncio.wait_for(socket.recv(), 10)
+                    await asyncio.wait_for(socket.recv(), 60)
             assert closed.value.rcvd is not None
             assert (address, closed.value.rcvd.code) == (address, code)
     assert (await http.get("/browser/none/status")).json() == {"running": False, "pages": []}
@@ -103,8 +103,9 @@ async def test_playwright_connects_over_cdp(service: Service, machine: Machine) 
     url = await pages.put(machine, "button", pages.BUTTON)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.connect_over_cdp(
-            f"{service.base}/browser/b", headers={"Authorization": "Bearer secret"}
+            f"{service.base}/browser/b", headers={"Authorization": "Bearer secret"}, timeout=90_000
         )
+        browser.contexts[0].set_default_timeout(90_000)
         page = await browser.contexts[0].new_page()
         await page.goto(url)
         await page.get_by_role("button", name="press").click()
@@ -135,7 +136,7 @@ for (const how of [{{browserWSEndpoint: {json.dumps(service.ws + "/browser/b")}}
     process = await asyncio.create_subprocess_exec(
         str(node), str(script), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=dict(os.environ)
     )
-    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    output, _ = await asyncio.wait_for(process.communicate(), 200)
     assert output.decode().strip() == "clicked 1 true"
 
 

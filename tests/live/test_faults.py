@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 
 import pytest
@@ -56,7 +57,7 @@ async def test_the_terminal_page_says_what_was_killed_and_comes_back(
     chat = f"t-{part}"
     page = await terminal(person, whole, chat)
     await page.keyboard.type("mine=$((40+1)); for n in $(seq 100); do echo tick-$n-; sleep 0.1; done &\n")
-    await shows(page, "tick-9-")
+    await shows(page, re.compile(r"tick-\d+-"))
     await page.evaluate("said.clear()")
     await kill(whole, chat, part)
     await told(page, reason)

@@ -42,12 +42,12 @@ async def test_a_browser_that_talks_nonsense_harms_nobody(
     faults = [record for record in caplog.records if record.levelno >= logging.ERROR and "cubicle" in record.name]
     assert not faults, faults[0].exc_text
     async with service.machine("neighbour") as machine:
-        ended, said = await machine.output("echo on", timeout=20)
+        ended, said = await machine.output("echo on", timeout=60)
         assert (ended.status, said) == (0, b"on\n")
 
 
 async def _runs(service: ground.Service, chat: str) -> bool:
-    async with httpx.AsyncClient(base_url=service.base, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=service.base, timeout=60, trust_env=False) as http:
         return bool((await http.get(f"/browser/{chat}/status")).json()["running"])
 
 

@@ -119,7 +119,7 @@ async def test_the_mouse_has_the_shape_that_the_page_gives_it(driver: Watcher, m
     await show(driver, machine, "shapes", shapes)
     for x, y, shape in ((30, 30, "pointer"), (30, 230, "text"), (400, 100, "grab"), (400, 400, "default")):
         await driver.say("mouse", event="move", x=x, y=y)
-        assert (await driver.until("cursor"))["cursor"] == shape
+        await driver.until("cursor", cursor=shape)
 
 
 async def test_what_is_typed_arrives_in_every_script(driver: Watcher, machine: Machine) -> None:
@@ -130,7 +130,7 @@ async def test_what_is_typed_arrives_in_every_script(driver: Watcher, machine: M
     await driver.say("key", event="down", key="Backspace", code="Backspace")
     await driver.say("key", event="up", key="Backspace", code="Backspace")
     await driver.say("paste", text=" pasted")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await pages.evaluate(machine, "field.value") != "höhe é 日本 pasted":
             await asyncio.sleep(0.05)
     assert "Backspace" in await pages.evaluate(machine, "keys")
@@ -145,7 +145,9 @@ async def test_select_all_copy_and_cut(driver: Watcher, machine: Machine) -> Non
     assert (await driver.until("copied"))["text"] == "take this"
     await driver.say("copy", cut=True)
     assert (await driver.until("copied"))["text"] == "take this"
-    assert await pages.evaluate(machine, "field.value") == ""
+    async with asyncio.timeout(60):
+        while await pages.evaluate(machine, "field.value") != "":
+            await asyncio.sleep(0.05)
 
 
 async def test_a_list_is_shown_beside_the_picture(driver: Watcher, machine: Machine) -> None:
@@ -225,7 +227,7 @@ async def test_tabs_open_come_to_the_front_and_close(driver: Watcher, machine: M
     await title(driver, "Moving")
     second = active(driver)
     assert second != first
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await driver.picture()).tab != second:
             pass
     await driver.say("tab", action="activate", id=first)
@@ -252,7 +254,7 @@ async def test_a_viewer_gets_the_latest_frame_and_one_at_a_time(
     await driver.open(await pages.put(machine, "moving", pages.MOVING))
     slow = await watch(acknowledges=False)  # type: ignore[call-arg]
     first = await slow.picture()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while driver.pictures[-1].seq < first.seq + 15:
             await driver.picture()
     await slow.say("ack", seq=first.seq)
@@ -266,16 +268,17 @@ async def test_frames_are_as_wide_as_the_viewer_needs_and_none_while_nobody_look
 ) -> None:
     await driver.open(await pages.put(machine, "moving", pages.MOVING))
     await driver.say("view", width=600, visible=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await driver.picture()).pixels[0] != 640:
             pass
     await driver.say("view", width=600, visible=False)
-    await driver.until("heartbeat")
+    for _ in range(2):  # the first may have been on its way before that was heard
+        await driver.until("heartbeat")
     before = driver.frames
     await driver.until("heartbeat")
     assert driver.frames == before
     await driver.say("view", width=1200, visible=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await driver.picture()).pixels[0] != 1280:
             pass
 
@@ -310,7 +313,7 @@ async def test_a_killed_browser_is_said_and_started_again(service: Service, http
         assert (await http.post("/browser/dies/start")).status_code == 200
         watcher = await Watcher.at(f"{service.ws}/browser/dies/live")
         await watcher.picture()
-        await machine.output("pkill -KILL -f [r]emote-debugging-port", timeout=10)
+        await machine.output("pkill -KILL -f [r]emote-debugging-port", timeout=60)
         assert (await watcher.until("state", browser="closed"))["reason"] == "The browser ended."
         with pytest.raises(ConnectionClosed) as closed:
             await watcher.until("never")

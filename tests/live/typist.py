@@ -23,7 +23,7 @@ class Typist:
             subprotocols=["tty"],  # type: ignore[list-item]
             compression=None,
             max_size=None,
-            open_timeout=20,
+            open_timeout=60,
             additional_headers=headers,
         )
         await socket.send(json.dumps({"AuthToken": "", "columns": columns, "rows": rows}).encode())
@@ -35,7 +35,7 @@ class Typist:
     async def resize(self, columns: int, rows: int) -> None:
         await self.socket.send(b"1" + json.dumps({"columns": columns, "rows": rows}).encode())
 
-    async def until(self, text: str, limit: float = 15.0) -> str:
+    async def until(self, text: str, limit: float = 60.0) -> str:
         """What was shown since the last time, up to and with this text."""
         wanted = text.encode()
         async with asyncio.timeout(limit):

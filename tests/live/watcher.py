@@ -42,7 +42,7 @@ class Watcher:
 
     @classmethod
     async def at(cls, address: str, **options: Any) -> Self:
-        return cls(await connect(address, compression=None, max_size=None, open_timeout=20), **options)
+        return cls(await connect(address, compression=None, max_size=None, open_timeout=60), **options)
 
     async def say(self, type: str, **fields: Any) -> None:
         await self.socket.send(json.dumps({"type": type, **fields}))
@@ -63,13 +63,13 @@ class Watcher:
             await self.say("ack", seq=picture.seq)
         return picture
 
-    async def until(self, type: str, limit: float = 40.0, **fields: Any) -> dict[str, Any]:
+    async def until(self, type: str, limit: float = 90.0, **fields: Any) -> dict[str, Any]:
         """The next message of this type with these fields."""
         return await self.that(
             lambda told: told["type"] == type and all(told.get(k) == v for k, v in fields.items()), limit
         )
 
-    async def that(self, wanted: Callable[[dict[str, Any]], bool], limit: float = 40.0) -> dict[str, Any]:
+    async def that(self, wanted: Callable[[dict[str, Any]], bool], limit: float = 90.0) -> dict[str, Any]:
         try:
             async with asyncio.timeout(limit):
                 while True:
@@ -92,7 +92,7 @@ class Watcher:
     def latest(self, type: str) -> dict[str, Any] | None:
         return next((told for told in reversed(self.heard) if told["type"] == type), None)
 
-    async def picture(self, limit: float = 40.0) -> Picture:
+    async def picture(self, limit: float = 90.0) -> Picture:
         async with asyncio.timeout(limit):
             while True:
                 told = await self.hear()

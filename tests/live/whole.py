@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import httpx
 from playwright.async_api import BrowserContext, Page, expect
 
 from tests.live.ground import ROOT
+from tests.survival.process import free_port
 
 expect.set_options(timeout=60_000)
 
@@ -29,8 +29,7 @@ class Whole:
     """`cubicle serve` in a process of its own; it can be killed and started again."""
 
     def __init__(self, folder: Path, image: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            self.port = server.getsockname()[1]
+        self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}"
         self._log = folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -56,7 +55,7 @@ class Whole:
             self._process = subprocess.Popen(
                 command, env=self._environment, stdout=log, stderr=log, cwd=self._log.parent
             )
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while time.monotonic() < end:
             try:
                 if (await self.http.get("/health")).status_code == 200:
@@ -124,7 +123,7 @@ async def terminal(person: BrowserContext, whole: Whole, chat: str) -> Page:
     return page
 
 
-async def shows(page: Page, text: str) -> None:
+async def shows(page: Page, text: str | re.Pattern[str]) -> None:
     await expect(page.locator(TERMINAL)).to_contain_text(text, timeout=60_000)
 
 

@@ -180,7 +180,7 @@ async def test_a_declared_body_over_the_limit_is_refused_unread(service: Service
     reader, writer = await asyncio.open_connection(host, int(port))
     head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: {ACCEPT}\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}X-Chat-Id: a\r\nContent-Length: {64 * 1024**2 + 1}\r\n\r\n".encode())
-    assert b" 413 " in await asyncio.wait_for(reader.readline(), 5)
+    assert b" 413 " in await asyncio.wait_for(reader.readline(), 60)
     writer.close()
 
 
@@ -291,6 +291,9 @@ async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Servi
             },
             chat="logged",
         )
+        async with asyncio.timeout(60):  # the last line is written once the answer is sent
+            while '"request"' not in stream.getvalue().rpartition('"event"')[2]:
+                await asyncio.sleep(0.01)
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)

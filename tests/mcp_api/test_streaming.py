@@ -54,7 +54,7 @@ async def gone(service: Service, pattern: str) -> None:
 
 async def there(service: Service, pattern: str) -> None:
     async with service.fleet.lease(chat_of("stream")) as machine:
-        for _ in range(200):
+        for _ in range(1000):
             if (await machine.output(["pgrep", "-f", pattern]))[1]:
                 return
             await asyncio.sleep(0.02)
@@ -67,19 +67,30 @@ def chat_of(name: str) -> Any:
     return Chat(name)
 
 
+GATE = "rm -f go; echo a; until [ -e go ]; do sleep 0.02; done; echo b >&2"
+
+
+async def through_the_gate(service: Service, token: str | None = None) -> list[dict[str, Any]]:
+    """What comes of a command that goes on only when its first words were heard: they cannot have come with the end."""
+    seen = []
+    async for _, message in events(service, call(GATE, token=token)):
+        seen.append(message)
+        if len(seen) == 1:
+            await service.bash("touch go", chat="stream")
+    return seen
+
+
 async def test_output_comes_as_progress_while_the_command_runs(service: Service) -> None:
-    await service.bash("true", chat="stream")
-    seen = [item async for item in events(service, call("echo a; sleep 1; echo b >&2", token="t1"))]
-    notes = [(at, m["params"]) for at, m in seen if m.get("method") == "notifications/progress"]
-    assert notes[0][0] < seen[-1][0] - 0.5, "it came with the end"
-    assert [p["message"] for _, p in notes] == ["a\n", "b\n"]
-    assert {p["progressToken"] for _, p in notes} == {"t1"}
-    assert notes[0][1]["progress"] < notes[1][1]["progress"]
-    assert seen[-1][1]["result"]["content"][0]["text"] == "a\nb\n"
+    *notes, last = await through_the_gate(service, token="t1")
+    assert {m["method"] for m in notes} == {"notifications/progress"}
+    assert [m["params"]["message"] for m in notes] == ["a\n", "b\n"]
+    assert {m["params"]["progressToken"] for m in notes} == {"t1"}
+    assert notes[0]["params"]["progress"] < notes[1]["params"]["progress"]
+    assert last["result"]["content"][0]["text"] == "a\nb\n"
 
 
 async def test_without_a_token_output_comes_as_log_messages(service: Service) -> None:
-    seen = [m async for _, m in events(service, call("echo a; sleep 0.5; echo b"))]
+    seen = await through_the_gate(service)
     assert [m["params"]["data"] for m in seen[:-1]] == ["a\n", "b\n"]
     assert {m["method"] for m in seen[:-1]} == {"notifications/message"}
 
@@ -136,10 +147,12 @@ async def test_a_sign_of_life_sent_as_the_tool_ends_is_the_last(monkeypatch: pyt
 
 
 @pytest.mark.serial
-@pytest.mark.timeout(90)
 async def test_the_heartbeat_comes_at_15_and_30_seconds(service: Service) -> None:
+    await service.bash("true", chat="stream")
     seen = [item async for item in events(service, call("sleep 40", token="t"))]
-    assert [round(at) for at, m in seen if isinstance(m, str)] == [15, 30]
+    first, second = [at for at, m in seen if isinstance(m, str)]
+    assert 14.9 < first < 18
+    assert 29.9 < second < 33
 
 
 async def test_a_cancelled_command_is_gone_within_a_second(service: Service) -> None:
@@ -200,7 +213,7 @@ async def test_a_sub_agent_goes_on_when_the_client_hangs_up(service: Service) ->
         await asyncio.sleep(0.1)
         assert not agent.ended.is_set()
         agent.finish.set()
-        await asyncio.wait_for(agent.ended.wait(), 5)
+        await asyncio.wait_for(agent.ended.wait(), 60)
         assert agent.outcome == "done"
 
 
@@ -211,7 +224,7 @@ async def test_a_sub_agent_ends_when_it_is_cancelled(service: Service) -> None:
         await agent.started.wait()
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}}
         await other.post(cancel, chat="stream")
-        await asyncio.wait_for(agent.ended.wait(), 5)
+        await asyncio.wait_for(agent.ended.wait(), 60)
         assert agent.outcome == "cancelled"
         assert '"code":-32800' in (await running).text
 
@@ -228,5 +241,5 @@ async def test_a_sub_agent_answers_like_any_tool(service: Service) -> None:
 async def test_many_chats_wait_side_by_side(service: Service) -> None:
     await asyncio.gather(*(service.bash("true", chat=f"many{n}") for n in range(20)))
     started = time.monotonic()
-    await asyncio.gather(*(service.bash("sleep 2", chat=f"many{n}") for n in range(20)))
-    assert time.monotonic() - started < 4
+    await asyncio.gather(*(service.bash("sleep 5", chat=f"many{n}") for n in range(20)))
+    assert time.monotonic() - started < 15  # one after the other it would be 100

@@ -20,7 +20,7 @@ from tests.sub_agent.conftest import KEY, agents_service, emptied, image, progra
 from tests.sub_agent.fake_api import FakeApi, Refuse, Say, Use
 from tests.sub_agent.fake_others import FakeGemini, FakeResponses
 
-pytestmark = [pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.real]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(600), pytest.mark.real]
 
 
 @dataclass

@@ -41,7 +41,7 @@ class Ground:
     headers: str
 
     async def shell(self, command: str) -> str:
-        _, output = await self.machine.output(command, timeout=60)
+        _, output = await self.machine.output(command, timeout=150)
         return output.decode(errors="replace")
 
     async def ask(self, options: str = "") -> str:
@@ -64,7 +64,7 @@ async def ground_of(folder: Path, servers: tuple[McpServer, ...] = (), **setting
             machine = await connect(driver, "relay")
             async with relay, relay.attend(CHAT, machine):
                 names = tuple(server.name for server in servers)
-                given_pass = issue(SIGNING, CHAT, Pass("agent-0", int(time.time()) + 60, names))
+                given_pass = issue(SIGNING, CHAT, Pass("agent-0", int(time.time()) + 3600, names))
                 yield Ground(machine, api, relay._purses, f"-H 'x-api-key: {given_pass}'")
             machine.close()
     finally:
@@ -120,14 +120,15 @@ async def test_an_unreachable_api_is_told_and_may_be_tried_again(tmp_path: Path)
 
 
 async def test_a_caller_that_goes_away_takes_its_call_along(ground: Ground) -> None:
-    ground.api.script = [Wait(30), Say("late")]
-    began = time.monotonic()
-    await ground.ask("--max-time 2")
-    async with asyncio.timeout(10):
+    ground.api.script = [Wait(600), Say("late")]
+    asking = asyncio.create_task(ground.ask())
+    await asyncio.wait_for(ground.api.asked.wait(), 60)
+    await ground.shell("pkill -x curl")
+    await asking
+    async with asyncio.timeout(60):
         while not (await ground.purses.spent(CHAT)).requests:
             await asyncio.sleep(0.1)
     assert (await ground.purses.spent(CHAT)).tokens == 0
-    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ async def test_the_words_of_an_api_that_refuses_the_key_stay_outside(ground: Gro
 
 async def test_garbage_is_refused_and_takes_nobody_along(ground: Ground) -> None:
     port = ADDRESS.rpartition(":")[2]
-    talk = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'rubbish\\r\\n\\r\\n' >&3; timeout 5 cat <&3"
+    talk = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'rubbish\\r\\n\\r\\n' >&3; timeout 60 cat <&3"
     assert "400" in await ground.shell(talk)
     long = f"head -c 70000000 /dev/zero | curl -sS -o /dev/null -w '%{{http_code}}' {ground.headers} --data-binary @- "
     assert await ground.shell(f"{long} -H 'Expect:' {MESSAGES} 2>&1 | tail -c 3") in ("400", "55)", "ipe", "eer")
@@ -170,8 +171,9 @@ async def test_posts_to_an_sse_server_go_only_where_an_open_stream_said(tmp_path
                 {post} {ping} {at}; {post} {ping} {at}/guess; {post} {ping} {at}/messages/
                 curl -sSN {ground.headers} {at} > stream & until grep -qs data: stream; do sleep 0.1; done
                 place=$(sed -n 's/^data: //p' stream | head -n 1)
-                {post} {ping} {ADDRESS}$place; kill %1; wait; sleep 0.5; {post} {ping} {ADDRESS}$place
-                echo; cat stream
+                {post} {ping} {ADDRESS}$place; kill %1; wait
+                for i in $(seq 300); do said=$({post} {ping} {ADDRESS}$place); [ $said = 405 ] && break; sleep 0.1; done
+                echo $said; cat stream
             """)
     codes, stream = said.split("\n", 1)
     assert codes.split() == ["405", "405", "405", "202", "405"], said

@@ -35,7 +35,7 @@ from tests.sub_agent.search import Find, Search
 from tests.sub_agent.test_claude import bash, until
 from tests.sub_agent.vault import SECRET, registry, vault
 
-pytestmark = [pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.real]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(600), pytest.mark.real]
 
 ADA = "ada@example.org"
 CHAT = "secrets"
@@ -149,7 +149,7 @@ async def test_no_credential_is_in_the_sandbox_while_an_agent_uses_them_all(
     api.script = [Use("mcp__vault__open_vault", {"drawer": "third"}), bash(push), Hold("The end."), Say("never said")]
     sent = {"X-MCP-Servers": "vault", "X-User-Email": ADA}
     run = asyncio.create_task(service.call("sub_agent", {"prompt": "Use all."}, chat=CHAT, headers=sent))
-    await asyncio.wait_for(api.holding.wait(), 120)
+    await asyncio.wait_for(api.holding.wait(), 240)
     said = json.dumps(api.requests[-1]["messages"])
     assert "is a golden egg" in said
     assert "pushed" in forge.log(), said

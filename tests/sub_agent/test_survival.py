@@ -18,7 +18,7 @@ from tests.sub_agent.fake_api import FakeApi, Say
 from tests.sub_agent.test_claude import bash, until
 from tests.survival.process import ServiceProcess
 
-pytestmark = [pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.real]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(600), pytest.mark.real]
 
 GATE = bash("until test -e ~/go; do read -t 0.2 < <(:) || true; done; echo went on")
 
@@ -31,7 +31,7 @@ def sub_agent(**arguments: Any) -> dict[str, Any]:
 async def session_in(reader: asyncio.StreamReader) -> str:
     """The session id that the progress of a run tells first."""
     heard = b""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(150):
         while not (found := re.search(rb"agent session ([0-9a-f-]{36})\]", heard)):
             chunk = await reader.read(65536)
             assert chunk, heard
@@ -85,7 +85,7 @@ async def test_a_killed_service_finds_the_run_again(tmp_path: Path, api: FakeApi
             url = f"http://127.0.0.1:{service.port}"
             async with raw_post(url, sub_agent(prompt="Work."), "X-Chat-Id: one") as reader:
                 session = await session_in(reader)
-                await asyncio.wait_for(api.asked.wait(), 60)
+                await asyncio.wait_for(api.asked.wait(), 150)
                 service.kill()
             await service.start()
             failed, _ = await service.bash("one", "pgrep -f [o]utput-format && touch ~/go")
@@ -108,7 +108,7 @@ async def resumed_by_a_person(service: ServiceProcess, session: str) -> None:
     answer = await service.client.post(f"{base}/{session}/resume")
     assert answer.json() == {"resumed": True, "session_id": session}
     shown = "tmux capture-pane -p -t main | grep 'bypass permissions on' && tmux capture-pane -p -t main"
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(150):
         while (said := await service.bash("one", f"({shown}) || exit 3"))[0]:
             await asyncio.sleep(0.5)
     assert "Both are told." in said[1]

@@ -13,7 +13,7 @@ from tests.sub_agent.fake_api import FakeApi, Say, Use
 from tests.sub_agent.test_claude import bash
 from tests.sub_agent.vault import SECRET, registry, vault
 
-pytestmark = [pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.real]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(600), pytest.mark.real]
 
 RELAY = "http://127.0.0.1:3129"
 

@@ -14,6 +14,7 @@ from cubicle.drivers.choice import make_driver
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 from cubicle.settings import Settings
 from tests import remains
+from tests.drivers.sight import seen_on_host
 from tests.emptying import empty
 from tests.survival.process import ServiceProcess
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.oci, pytest.mark.serial]
 CHATS = [f"chat-{i}" for i in range(20)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_twenty_sandboxes_outlive_a_killed_service(
     service: ServiceProcess, tmp_path: Path, after: Settings
 ) -> None:
@@ -32,12 +33,15 @@ async def test_twenty_sandboxes_outlive_a_killed_service(
         assert await service.bash(chat, prepare) == (False, "(no output)")
     running = [asyncio.create_task(service.bash(chat, "sleep 3277; echo slept", timeout=3280)) for chat in CHATS]
     instance = instance_of(tmp_path / "data")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while sum(line.endswith(": sleep 3277") for line in remains.processes(f"/cubicle/{instance}/")) < len(CHATS):
             await asyncio.sleep(0.2)
     stage = RUN_DIR / instance
+    async with asyncio.timeout(120):  # the blank one that is made beside them
+        while len(first_processes(tmp_path)) <= len(CHATS):
+            await asyncio.sleep(0.2)
     mounts, first = remains.mounts(stage), first_processes(tmp_path)
-    assert len(first) >= len(CHATS)
+    assert len(first) == len(CHATS) + 1
     assert len(mounts) == 2 * len(first)
     service.kill()
     for result in await asyncio.gather(*running, return_exceptions=True):
@@ -46,7 +50,7 @@ async def test_twenty_sandboxes_outlive_a_killed_service(
     for chat in CHATS:
         failed, said = await service.bash(
             chat,
-            "cat ~/kept; rm ~/beat; for i in $(seq 100); do test -s ~/beat && echo beats && break; sleep 0.1; done",
+            "cat ~/kept; rm ~/beat; for i in $(seq 600); do test -s ~/beat && echo beats && break; sleep 0.1; done",
         )
         assert (failed, said.split()) == (False, ["kept-/bin/bash", "beats"])
         assert await service.bash(chat, "pgrep -cfx 'sleep 3277'") == (False, "1\n")  # its caller was lost, not it
@@ -78,14 +82,14 @@ async def test_a_killed_sandbox_is_started_anew_with_its_files(service: ServiceP
     assert await service.bash("one", "echo kept > ~/kept") == (False, "(no output)")
     failed, said = await service.bash("one", "readlink /proc/self/ns/pid")
     guests = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if namespace_of(pid) == said.strip()]
-    waiting = asyncio.create_task(service.bash("one", "sleep 60"))
-    await asyncio.sleep(0.3)
+    waiting = asyncio.create_task(service.bash("one", "sleep 3276"))
+    assert await seen_on_host("3276")
     os.kill(min(map(int, guests)), 9)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         failed, said = await waiting
     assert failed
     assert "sandbox" in said
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await service.bash("one", "cat ~/kept") == (False, "kept\n")
 
 

@@ -115,9 +115,13 @@ async def _resources(service: ServiceProcess, chat: str) -> set[str]:
 
 
 async def _seconds(service: ServiceProcess, address: str) -> float:
-    began = time.monotonic()
-    assert (await service.client.get(address)).status_code == 200
-    return time.monotonic() - began
+    """The quickest of three."""
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        assert (await service.client.get(address)).status_code == 200
+        took.append(time.monotonic() - began)
+    return min(took)
 
 
 def _peak(pid: int) -> float:

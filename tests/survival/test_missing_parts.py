@@ -46,7 +46,7 @@ def without(part: str, folder: Path, *command: str) -> subprocess.CompletedProce
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 
@@ -74,7 +74,7 @@ def test_without_root_the_service_says_so(tmp_path: Path) -> None:
     environment = os.environ | {"DATA_DIR": str(tmp_path), "DRIVER": "oci", "PORT": "0"}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     program = [*NOBODY, sys.executable, "-c", "from cubicle.cli import main; main()", "serve"]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=200, check=False)
     said = "Error: The embedded driver needs root: run `sudo cubicle …`, or set DRIVER=docker.\n"
     assert (done.returncode, done.stderr) == (1, said)
 
@@ -89,7 +89,7 @@ def test_without_root_make_serve_says_so_before_it_sets_anything_up(tmp_path: Pa
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 2

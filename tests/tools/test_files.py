@@ -138,7 +138,10 @@ async def test_a_missing_argument_is_named(service: Service, missing: str) -> No
     assert f"`{missing}`" in said
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=min(30, settings.default.max_examples),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     st.text(alphabet="ab\n é", max_size=12),
     st.text(alphabet="ab\n é", min_size=1, max_size=3),

@@ -22,6 +22,6 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[visit
 async def browser() -> AsyncIterator[Browser]:
     if shutil.which("chromium") is None:
         absent("needs chromium: scripts/packages test")
-    expect.set_options(timeout=30_000)  # a busy machine is no failure
+    expect.set_options(timeout=60_000)  # a busy machine is no failure
     async with visitor.chromium() as browser:
         yield browser

@@ -12,11 +12,12 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.conftest import absent
 from tests.live import ground
+from tests.live.whole import LISTEN, told
 from tests.web_ui.visitor import KEY, House, visit
 from tests.web_ui.visitor import house as open_house
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=60_000)
 
 OUTPUTS = "/mnt/user-data/outputs"
 HOSTILE = """# Report
@@ -67,8 +68,9 @@ async def test_a_terminal_that_was_cut_off_says_so_and_comes_back(house: House, 
     await house.furnish("cut")
     async with visit(browser, f"{house.url}/terminal/cut/") as seen:
         await expect(seen.page.get_by_text("Connected")).to_be_visible()
+        await seen.page.evaluate(LISTEN)
         await house.bash("cut", "pkill -KILL -f 'usr/bin/[t]tyd'")
-        await expect(seen.page.get_by_text("Reconnecting").first).to_be_visible()
+        await told(seen.page, "Reconnecting")
         await expect(seen.page.get_by_text("Connected")).to_be_visible()
         await seen.page.keyboard.type("echo back-$((1 + 1))\n")
         await expect(seen.page.locator(".xterm-rows")).to_contain_text("back-2")

@@ -184,5 +184,5 @@ _FILM = """() => new Promise((done) => {
   let turn = 0;
   const drawing = setInterval(() => { pen.fillStyle = turn++ % 2 ? "red" : "blue"; pen.fillRect(0, 0, 64, 64); }, 40);
   recorder.start();
-  setTimeout(() => { clearInterval(drawing); recorder.stop(); }, 1200);
+  setTimeout(() => { clearInterval(drawing); recorder.stop(); }, 2500);
 })"""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import h11
 
+from cubicle.sandbox.line import Gone
 from cubicle.sandbox.machine import Machine, MachineError
 
 
@@ -44,5 +45,9 @@ async def fetch(machine: Machine, port: int, method: str, target: str, *, most: 
         raise MachineError("refused", f"Port {port} of the sandbox does not answer.") from None
     except (h11.RemoteProtocolError, h11.LocalProtocolError):
         raise MachineError("refused", f"What answers on port {port} of the sandbox is no HTTP server.") from None
+    except Gone:
+        if not machine.alive:
+            raise
+        raise MachineError("refused", f"What was on port {port} of the sandbox hung up.") from None
     finally:
         stream.close()

@@ -32,6 +32,10 @@ class Marks:
         """Every living process that wears this mark."""
         return [pid for pid in processes() if _mark(pid) == mark and self._counts(pid)]
 
+    def children(self, mark: int) -> list[int]:
+        """The guest's own children that wear this mark, and those of them that are dead and not fetched."""
+        return [pid for pid in processes() if _mark(pid) == mark and _parent(pid) == os.getpid()]
+
     def others(self, kept: set[int]) -> list[int]:
         """Every living process that wears none of these marks."""
         return [pid for pid in processes() if _mark(pid) not in kept and self._counts(pid)]
@@ -92,8 +96,16 @@ def _mark(pid: int) -> int:
 
 
 def _zombie(pid: int) -> bool:
-    stat = text("/proc/%d/stat" % pid)
-    return stat[stat.rfind(")") + 2 : stat.rfind(")") + 3] in ("Z", "X", "")
+    return _stat(pid)[:1] in (["Z"], ["X"], [])
+
+
+def _parent(pid: int) -> int:
+    return int((_stat(pid)[1:2] or ["0"])[0])
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and so on: what comes after the name, which may hold anything."""
+    return text("/proc/%d/stat" % pid).rpartition(")")[2].split()
 
 
 class MemoryKills:

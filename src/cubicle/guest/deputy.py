@@ -54,9 +54,12 @@ class Deputy:
                     self._appoint()
                 return self._ask(program, streams)
             except OSError:
+                before = self.pid
                 self._dismiss()
-                # It may have been started and not told: it would run twice.
-                self._marks.strike(program.mark, signal.SIGKILL)
+                pid = self._untold(program.mark, before)
+                if pid:
+                    self._children.add(pid)
+                    return pid
         raise Refused("no-processes", "what runs in the sandbox keeps it from starting another program")
 
     def reaped(self, pid: int) -> None:
@@ -102,6 +105,15 @@ class Deputy:
             if not os.path.exists("/proc/%d" % pid):
                 self._children.discard(pid)
                 self._ended(pid, signal.SIGKILL)
+
+    def _untold(self, mark: int, deputy: int) -> int:
+        """What a deputy had started when it was killed, before it could tell: it is the guest's own child now, and must
+        not run twice. 0 if there is no such process."""
+        try:
+            os.waitid(os.P_PID, deputy, os.WEXITED | os.WNOWAIT)
+        except OSError:
+            pass
+        return min((pid for pid in self._marks.children(mark) if pid != deputy), default=0)
 
     def _ask(self, program: Program, streams: tuple[int, int, int]) -> int:
         desk = self._socket
