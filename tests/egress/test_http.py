@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,22 @@ async def test_rules_hold_as_soon_as_they_are_written(
         assert "no posts" in await curl(machine, f"-v -p {url} 2>&1")
     assert [line["event"] for line in audit.lines if line["event"] != "closed"] == [
         *("denied", "allowed", "allowed", "denied", "denied")
+    ]
+
+
+async def test_method_and_path_decide_about_plain_requests(behind: Behind, server: Server, audit: Audit) -> None:
+    what = {"hosts": ("web.test",), "methods": frozenset({"GET"}), "paths": ("/echo", "/public/*")}
+    reading = replace(OPEN.rules[0], name="reading", **what)
+    base = f"http://web.test:{server.port}"
+    async with behind(Policy(Mode.ALLOWLIST, (reading,))) as machine:
+        assert json.loads(await curl(machine, f"{base}/echo?a=b"))["path"] == "/echo?a=b"
+        assert "Rule: mode allowlist" in await curl(machine, f"-d x {base}/echo")
+        assert "Rule: mode allowlist" in await curl(machine, f"{base}/private")
+        assert "Rule: mode allowlist" in await curl(machine, f"--path-as-is {base}/public/../private")
+        assert "403 Denied" in await curl(machine, f"-v -p {base}/echo 2>&1")
+    assert server.requests == 1
+    assert [(line["event"], line.get("method")) for line in audit.lines if line["event"] != "closed"] == [
+        *(("allowed", "GET"), ("denied", "POST"), ("denied", "GET"), ("denied", "GET"), ("denied", None))
     ]
 
 

@@ -11,16 +11,24 @@ import pytest
 
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.egress.authority import Authority
-from tests.drivers.makers import oci
+from tests.drivers.makers import docker, oci
 from tests.egress.conftest import Audit, Behind, shell
 from tests.egress.servers import http_server
 
-pytestmark = [pytest.mark.anyio, pytest.mark.oci]
+pytestmark = pytest.mark.anyio
+
+WALLED = [
+    pytest.param(oci("runc"), id="oci-runc", marks=pytest.mark.oci),
+    pytest.param(oci("runsc"), id="oci-runsc", marks=pytest.mark.oci),
+    pytest.param(docker(""), id="docker-runc", marks=pytest.mark.docker),
+    pytest.param(docker("runsc"), id="docker-runsc", marks=pytest.mark.docker),
+]
 
 
-@pytest.fixture
-def driver(tmp_path: Path) -> Driver:
-    return oci("runc")(tmp_path)()
+@pytest.fixture(params=WALLED)
+def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Driver:
+    made: Driver = request.param(tmp_path)()
+    return made
 
 
 @pytest.fixture

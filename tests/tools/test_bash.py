@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules import exits
+from cubicle.rules.chats import Chat
+from cubicle.rules.egress import Mode, Policy
+from cubicle.sandbox.egress.door import EgressDoor
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.ledger import Ledger
 from tests.service import Options, Service, service_of, text
 
 
@@ -135,3 +142,24 @@ async def test_nul_in_a_command_is_refused_in_words(service: Service) -> None:
     said, failed = await run(service, "echo a\0b")
     assert failed
     assert "NUL" in said
+
+
+async def test_a_command_that_the_network_door_refused_is_told_why(tmp_path: Path) -> None:
+    """However silent the program is: curl says no more of a refused HTTPS request than its status, and with -s nothing."""
+    door = EgressDoor(Policy(Mode.ALLOWLIST, contact="it@example.com"), folder=tmp_path / "egress")
+    fleet = Fleet(MemoryDriver(tmp_path), Ledger(tmp_path / "chats"), pool_size=0, attendants=[door.attend])
+    command = "for try in 1 2; do curl -s https://api.example/; done; curl -s http://127.0.0.1:3128/ >/dev/null; true"
+    async with door, fleet, service_of(fleet) as service:
+        try:
+            refused = await service.call("bash_tool", {"command": command, "description": "test"})
+            quiet = await service.call("bash_tool", {"command": "echo hi", "description": "test"})
+        finally:
+            await fleet.remove(Chat("test"))
+    assert [block["text"] for block in refused["content"]] == [
+        "(no output)",
+        "Note: The sandbox's network door denied api.example:443 (rule 'mode allowlist': no rule of this service "
+        "allows api.example:443). "
+        "If the task needs it, tell the user to ask it@example.com for a rule that allows it.",
+    ]
+    assert not refused["isError"]
+    assert [block["text"] for block in quiet["content"]] == ["hi\n"]

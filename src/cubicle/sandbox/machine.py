@@ -15,6 +15,7 @@ from cubicle.sandbox.files import Edited, Entry, FileReader, Stat, Written
 from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
 from cubicle.sandbox.process import Exit, Process
+from cubicle.sandbox.refusals import Refusals
 from cubicle.sandbox.stream import Stream
 
 __all__ = ["Edited", "Entry", "Exit", "FileReader", "Gone", "Machine", "MachineError", "Process", "Stat", "Written"]
@@ -41,6 +42,7 @@ class Machine:
         """Its uploads folder, where the driver has it on this host."""
         self.environment: dict[str, str] = {}
         """Variables of every command, besides those that it is given; attendants add to them."""
+        self.refusals = Refusals()
 
     @property
     def alive(self) -> bool:

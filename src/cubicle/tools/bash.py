@@ -60,17 +60,17 @@ class BashTool:
             return fail("The argument `command` must not hold NUL characters. Write the bytes with printf instead.")
         output = Cap()
         try:
-            async with (
-                self._workplace.lease(call.caller) as machine,
-                machine.run(command, cwd=cwd, timeout=timeout) as process,
-            ):
-                exit = await _follow(process, output, call)
+            async with self._workplace.lease(call.caller) as machine:
+                with machine.refusals.heard() as refused:
+                    async with machine.run(command, cwd=cwd, timeout=timeout) as process:
+                        exit = await _follow(process, output, call)
         except MachineError as error:
             return fail(_refused(error, cwd or HOME))
         verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
         blocks = [Text(_compose(output.text(), verdict))]
         if exit.made_room:
             blocks.append(Text(_ROOM.format(exit.made_room)))
+        blocks += [Text(f"Note: {sentence}") for sentence in refused]
         return Answer(tuple(blocks), error=verdict.error)
 
     def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> Verdict:

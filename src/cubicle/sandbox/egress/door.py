@@ -81,6 +81,7 @@ class EgressDoor:
         """Listen in this sandbox for as long as it is up, and tell its commands where."""
         gate = Gate(
             *(chat, self._rulebook, self._dialler, self._allowance(chat), self._limits, self._interception),
+            machine.refusals.add,
         )
         async with AsyncExitStack() as stack:
             port = await _listen(stack, machine, HTTP_PORT, gate.serve)

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import BadTarget, Policy, Request, Scheme, Target, Verdict, terminates
 from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.egress import socks
+from cubicle.sandbox.egress import socks, words
 from cubicle.sandbox.egress.audit import Event, Trail
 from cubicle.sandbox.egress.dialler import Denied, Dialler, Refused
 from cubicle.sandbox.egress.http import HttpSide
@@ -65,8 +65,10 @@ class Gate:
         allowance: Allowance,
         limits: Limits,
         interception: Interception | None,
+        told: Callable[[str], None],
     ) -> None:
         self.chat = chat
+        self._told = told
         self.limits = limits
         self.interception = interception
         self._rulebook = rulebook
@@ -163,7 +165,7 @@ class Gate:
             choices = await self._dialler.choose(policy, request)
             sock, address = await self._dialler.dial(request.target, choices)
         except Denied as no:
-            trail.record(Event.DENIED, rule=no.verdict.rule, reason=no.verdict.reason, address=no.address)
+            self._deny(policy, trail, no)
             raise
         except Refused as no:
             trail.record(Event.FAILED, reason=str(no))
@@ -202,8 +204,13 @@ class Gate:
         elif self._allowance.spent(policy.most_bytes):
             reason = f"the chat used up its {policy.most_bytes >> 20} MiB for the day"
         if reason:
-            trail.record(Event.DENIED, rule="limits", reason=reason)
-            raise Denied(Verdict(False, "limits", reason))
+            no = Denied(Verdict(False, "limits", reason))
+            self._deny(policy, trail, no)
+            raise no
+
+    def _deny(self, policy: Policy, trail: Trail, no: Denied) -> None:
+        trail.record(Event.DENIED, rule=no.verdict.rule, reason=no.verdict.reason, address=no.address)
+        self._told(words.note(policy, trail.request, no.verdict.rule, no.verdict.reason))
 
 
 async def _nothing() -> None:

@@ -34,6 +34,14 @@ def short_denial(policy: Policy, rule: str) -> str:
     return re.sub(r"[^ -~]", "?", text)[:200]
 
 
+def note(policy: Policy, request: Request, rule: str, reason: str) -> str:
+    """For whoever started the program that was denied: it may have shown nothing of it."""
+    return (
+        f"The sandbox's network door denied {request.target} (rule '{rule}': {reason}). "
+        f"If the task needs it, tell the user to ask {policy.contact} for a rule that allows it."
+    )
+
+
 def overview(policy: Policy) -> str:
     """The answer to somebody who opens the door itself: what holds in this sandbox."""
     default = {

@@ -1,0 +1,129 @@
+"""What the egress door promises, clause by clause, row by row as in requirements.py."""
+
+from __future__ import annotations
+
+from tests.spec.requirements import Row
+
+H, L, S, K = "egress/http::", "egress/limits::", "egress/secrets::", "egress/packages::"
+C, W, N, B = "egress/captive::", "egress/walls::", "egress/namespace::", "sandbox/egress_rulebook::"
+R, P = "rules/egress::", "egress/clients::"
+ON_THE_WIRE = N + "the_policy_holds_on_the_wire"
+
+DOOR: list[Row] = [
+    (
+        "door",
+        "HTTP CONNECT, plain HTTP and SOCKS5 on 127.0.0.1:3128",
+        (ON_THE_WIRE, W + "the_door_is_the_only_way_out"),
+    ),
+    ("door", "SOCKS5 on a port of its own", (ON_THE_WIRE, "sandbox/egress_parts::the_handshake")),
+    ("door", "On every driver the only way out", (W + "the_door_is_the_only_way_out",)),
+    ("programs", "curl", (H + "a_plain_request_arrives_as_the_server_expects_it", H + "a_large_file_comes_down_whole")),
+    ("programs", "pip", (K + "pip_installs_from_an_index", P + "pip_downloads")),
+    ("programs", "npm", (K + "npm_installs_from_a_registry", P + "npm_installs")),
+    ("programs", "git", (P + "git_clones", S + "git_pushes_with_a_token_that_the_sandbox_never_sees")),
+    ("programs", "apt", (K + "apt_fetches_from_an_archive",)),
+    ("programs", "Node 24", (P + "node_24_fetches",)),
+    ("programs", "Python", (P + "python_fetches", S + "programs_trust_the_door")),
+    ("programs", "Chromium", (K + "chromium_shows_a_page",)),
+    ("modes", "none", (H + "without_a_network_the_door_still_says_why", R + "the_policy", ON_THE_WIRE)),
+    ("modes", "allowlist", (R + "the_policy", ON_THE_WIRE)),
+    ("modes", "open", (R + "the_policy", ON_THE_WIRE)),
+    (
+        "modes",
+        "Per tenant",
+        (
+            "egress/fleet::each_chat_has_its_door_and_its_policy",
+            B + "a_tenant_has_its_own_rules_and_limits_before_those_for_all",
+        ),
+    ),
+    (
+        "modes",
+        "Per chat",
+        (
+            "egress/fleet::each_chat_has_its_door_and_its_policy",
+            B + "a_chat_has_its_own_mode",
+            B + "a_chat_of_a_tenant_comes_before_its_tenant",
+        ),
+    ),
+    (
+        "modes",
+        "Reloaded without a restart, and a bad change leaves what was",
+        (
+            H + "rules_hold_as_soon_as_they_are_written",
+            B + "a_changed_file_is_read_again",
+            B + "a_change_that_cannot_be_used_leaves_the_rules_from_before",
+        ),
+    ),
+    ("rules", "By domain, with wildcards", (R + "the_policy", ON_THE_WIRE)),
+    ("rules", "Over-broad ones are refused", (R + "a_host_that_cannot_be_meant_is_refused",)),
+    ("rules", "By CIDR and by port", (R + "the_policy", ON_THE_WIRE)),
+    (
+        "rules",
+        "By method and path for plain HTTP",
+        (
+            R + "the_policy",
+            H + "method_and_path_decide_about_plain_requests",
+            "egress/fuzz::no_bytes_get_around_a_rule",
+        ),
+    ),
+    (
+        "names",
+        "Resolved by the service, each address checked, and the one that was checked is dialled",
+        (
+            L + "a_name_is_looked_up_once_and_what_was_judged_is_dialled",
+            L + "a_name_that_nothing_allows_is_never_looked_up",
+            ON_THE_WIRE,
+        ),
+    ),
+    (
+        "names",
+        "Private, loopback, link-local and metadata addresses are denied unless they are allowed",
+        (
+            R + "a_closed_address_is_denied_in_every_mode",
+            R + "no_address_is_open_without_being_global",
+            H + "the_host_and_its_networks_stay_closed",
+            H + "an_address_in_disguise_is_refused",
+            ON_THE_WIRE,
+        ),
+    ),
+    ("limits", "Connections of a chat", (L + "a_chat_has_so_many_connections_at_once",)),
+    ("limits", "Bytes of a chat", (L + "a_chat_has_so_many_bytes_a_day",)),
+    (
+        "audit",
+        "Every decision is in the log",
+        (ON_THE_WIRE, H + "a_denied_request_says_which_rule_and_whom_to_ask", L + "a_chat_has_so_many_bytes_a_day"),
+    ),
+    (
+        "model",
+        "A denied request tells which rule and whom to ask",
+        (
+            H + "a_denied_request_says_which_rule_and_whom_to_ask",
+            P + "a_denied_program_shows_the_model_why",
+            "tools/bash::a_command_that_the_network_door_refused_is_told_why",
+        ),
+    ),
+    (
+        "secrets",
+        "Injected by rule for git push, unseen by the sandbox",
+        (S + "git_pushes_with_a_token_that_the_sandbox_never_sees",),
+    ),
+    (
+        "secrets",
+        "Injected by rule for an API call, and for nobody else",
+        (
+            S + "a_token_is_added_inside_tls",
+            S + "every_other_host_is_passed_through_untouched",
+            S + "a_server_that_cannot_prove_itself_gets_no_token",
+            W + "a_secret_is_added_and_the_bundle_cannot_be_changed",
+        ),
+    ),
+    (
+        "captive",
+        "Programs that ignore proxy variables obey the same policy",
+        (
+            C + "a_program_without_a_proxy_gets_through_by_name",
+            C + "a_program_without_a_proxy_is_denied_as_any_other",
+            C + "the_sandbox_cannot_undo_it",
+        ),
+    ),
+]
