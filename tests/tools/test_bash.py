@@ -148,7 +148,7 @@ async def test_a_command_that_the_network_door_refused_is_told_why(tmp_path: Pat
     """However silent the program is: curl says no more of a refused HTTPS request than its status, and with -s nothing."""
     door = EgressDoor(Policy(Mode.ALLOWLIST, contact="it@example.com"), folder=tmp_path / "egress")
     fleet = Fleet(MemoryDriver(tmp_path), Ledger(tmp_path / "chats"), pool_size=0, attendants=[door.attend])
-    command = "for try in 1 2; do curl -s https://api.example/; done; curl -s http://127.0.0.1:3128/ >/dev/null; true"
+    command = "for try in 1 2; do curl -s https://api.example/; done; true"
     async with door, fleet, service_of(fleet) as service:
         try:
             refused = await service.call("bash_tool", {"command": command, "description": "test"})

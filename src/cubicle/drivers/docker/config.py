@@ -44,6 +44,8 @@ class Facts:
     """Whether root of a container is another user than root of the host."""
     disk_quota: bool = False
     """Whether the engine's storage refuses writes past a limit."""
+    counted_bytes: int = 0
+    """What such a limit counts besides what a sandbox writes: on btrfs, the image."""
     private_cgroups: bool = True
     podman: bool = False
     seccomp_file: Path | None = None
@@ -139,7 +141,7 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     if wanted.read_only:
         config |= {"ReadonlyRootfs": True, "Tmpfs": _IN_MEMORY}
     elif facts.disk_quota:
-        config["StorageOpt"] = {"size": str(limits.disk_bytes)}
+        config["StorageOpt"] = {"size": str(limits.disk_bytes + facts.counted_bytes)}
     return config
 
 

@@ -89,8 +89,8 @@ class DockerDriver:
             self.by_socket = sockets_work and self._address.local
             self._image = await engine.ensure_image(self._client, self._store, self._wanted_image)
             if self.facts.disk_quota:
-                holds = await engine.limits_disks(self._client, self._image.reference)
-                self.facts = replace(self.facts, disk_quota=holds)
+                holds, counted = await engine.limits_disks(self._client, self._image.reference)
+                self.facts = replace(self.facts, disk_quota=holds, counted_bytes=counted)
             await in_thread(self._records.open)
             if self.facts.podman and self._address.local:
                 profile = json.dumps(seccomp.profile(self.facts.machine))

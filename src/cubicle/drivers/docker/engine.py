@@ -30,6 +30,7 @@ REPOSITORY = "cubicle-sandbox"
 _CALL_SECONDS = 60.0
 _IMPORT_SECONDS = 1800.0
 _CHUNK = 1024 * 1024
+_TRIAL_BYTES = 64 * 1024**2
 _ORDINARY = ("", "runc", "crun", "youki", "io.containerd.runc.v2")
 """Runtimes whose containers are processes of the engine's own kernel."""
 
@@ -147,16 +148,22 @@ async def volume_bytes(client: Docker, instance: str) -> dict[str, int]:
     return found
 
 
-async def limits_disks(client: Docker, reference: str) -> bool:
-    """Whether the engine takes a disk limit: a container that is never started shows it."""
-    body: dict[str, Any] = {"Image": reference, "Cmd": ["true"], "HostConfig": {"StorageOpt": {"size": "64M"}}}
+async def limits_disks(client: Docker, reference: str) -> tuple[bool, int]:
+    """Whether the engine takes a disk limit, which a container that is never started shows; and how many bytes of the
+    image the limit counts."""
+    counted = 0
+    if (await client.system.info()).get("Driver") == "btrfs":
+        counted = int((await client.images.inspect(reference))["Size"])
+    size = {"size": str(_TRIAL_BYTES + counted)}
     try:
-        trial = await client.containers.create(body)
+        trial = await client.containers.create(
+            {"Image": reference, "Cmd": ["true"], "HostConfig": {"StorageOpt": size}}
+        )
     except DockerError as error:
         log.info("the engine's storage limits no disk, so a watchdog does: %s", error.message)
-        return False
+        return False, 0
     await trial.delete(force=True)
-    return True
+    return True, counted
 
 
 async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:

@@ -1,0 +1,161 @@
+"""Engines that are set up as the documents advise, each a private one of the test: another user for the root of
+containers, and a storage that refuses what is over a limit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cubicle.drivers.docker.driver import DockerDriver
+from cubicle.drivers.docker.engine import Address
+from cubicle.drivers.oci.images import ImageStore
+from cubicle.sandbox import walls
+from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.pool import connect
+from cubicle.sandbox.walls import Verdict
+from cubicle.settings import load
+from tests.conftest import absent
+from tests.drivers.makers import some_base
+
+pytestmark = [pytest.mark.docker, pytest.mark.real]
+
+LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
+FORMATS = {"btrfs": (["mkfs.btrfs", "-q"], "loop"), "xfs": (["mkfs.xfs", "-q"], "loop,pquota")}
+STORAGE = {"btrfs": "btrfs", "xfs": "overlay2"}
+
+
+@contextmanager
+def disk(folder: Path, kind: str) -> Iterator[Path]:
+    """A file system with quotas, in a file; what it takes is what is written."""
+    make, options = FORMATS[kind]
+    if os.geteuid() != 0:
+        absent("needs root: it mounts a file system")
+    if shutil.which(make[0], path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None:
+        absent(f"needs {make[0]}: scripts/packages test")
+    image, mounted = folder / f"{kind}.img", folder / kind
+    mounted.mkdir()
+    with image.open("wb") as file:
+        file.truncate(4 * 1024**3)
+    subprocess.run([*make, str(image)], check=True, timeout=60)
+    done = subprocess.run(["mount", "-t", kind, "-o", options, image, mounted], capture_output=True, timeout=60)
+    if done.returncode != 0:
+        image.unlink()
+        pytest.skip(f"this kernel has no {kind} with quotas: {done.stderr.decode().strip()[:200]}")
+    try:
+        yield mounted
+    finally:
+        subprocess.run(["umount", "--recursive", mounted], check=True, timeout=120)
+        image.unlink()
+
+
+@contextmanager
+def engine(folder: Path, data: Path, storage: str) -> Iterator[str]:
+    """A private engine with user namespaces; where it listens."""
+    if shutil.which("dockerd") is None:
+        absent("needs dockerd: scripts/packages test")
+    run = folder / "run"
+    run.mkdir()
+    (folder / "daemon.json").write_text("{}")
+    argv = ["dockerd", "--config-file", folder / "daemon.json", "--host", f"unix://{run}/docker.sock"]
+    argv += ["--data-root", data, "--exec-root", run / "exec", "--pidfile", run / "pid", "--userns-remap", "default"]
+    argv += ["--storage-driver", storage, "--bridge", "none", "--iptables=false", "--ip6tables=false"]
+    with (folder / "dockerd.log").open("wb") as log:
+        process = subprocess.Popen([str(word) for word in argv], stdout=log, stderr=log, start_new_session=True)
+    address = f"unix://{run}/docker.sock"
+    try:
+        deadline = time.monotonic() + 120
+        while subprocess.run(["docker", "-H", address, "info"], capture_output=True, timeout=60).returncode != 0:
+            said = (folder / "dockerd.log").read_text(errors="replace")
+            assert process.poll() is None, f"the engine ended: {said[-2000:]}"
+            assert time.monotonic() < deadline, f"the engine does not answer: {said[-2000:]}"
+            time.sleep(0.2)
+        yield address
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(120)
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            if line.split()[1].startswith(f"{run}/"):
+                subprocess.run(["umount", "-l", line.split()[1]], check=True, timeout=60)
+
+
+@pytest.fixture(scope="module", params=["btrfs", "xfs"])
+def address(request: pytest.FixtureRequest) -> Iterator[Address]:
+    # The root user of containers has to get to the engine's data, and a test's own folder lets nobody in.
+    folder = Path(tempfile.mkdtemp(prefix="cubicle-engine-", dir="/tmp"))
+    folder.chmod(0o711)
+    try:
+        with disk(folder, request.param) as data, engine(folder, data, STORAGE[request.param]) as where:
+            yield Address(where)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def unopened(address: Address, tmp_path: Path) -> DockerDriver:
+    store = ImageStore(load().image_dir)
+    return DockerDriver(tmp_path / "data", store, some_base(store).digest, limits=LIMITS, address=address)
+
+
+@pytest.fixture
+async def driver(unopened: DockerDriver) -> AsyncIterator[DockerDriver]:
+    driver = unopened
+    await driver.open()
+    try:
+        yield driver
+    finally:
+        for seen in await driver.running():
+            await driver.delete(seen.name)
+        await driver.close()
+
+
+async def test_every_wall_holds(driver: DockerDriver) -> None:
+    report = await walls.prove(driver, LIMITS, kernel=platform.release())
+    weak = [finding for finding in report.findings if finding.verdict is not Verdict.HOLDS]
+    # A quota of btrfs does not show: the report cannot tell it from a watchdog. It is tried below.
+    assert [finding.wall for finding in weak if finding.wall != "disk"] == []
+
+
+async def test_root_of_a_sandbox_is_nobody_on_the_host(driver: DockerDriver) -> None:
+    assert driver.facts.user_namespace
+    await driver.start("one", None)
+    machine = await connect(driver, "one")
+    try:
+        inside = (await machine.output("cat /proc/1/uid_map"))[1].split()
+        assert (await machine.output("echo kept > ~/note; id -u"))[1] == b"1000\n"
+    finally:
+        machine.close()
+    assert inside[0] == b"0"
+    assert int(inside[1]) >= 65536
+    await driver.stop("one")
+    await driver.start("one", "a" * 32)
+    machine = await connect(driver, "one")
+    try:
+        assert (await machine.output("cat ~/note"))[1] == b"kept\n"
+    finally:
+        machine.close()
+
+
+async def test_the_storage_refuses_what_is_over_the_limit_of_one_sandbox(driver: DockerDriver) -> None:
+    assert driver.facts.disk_quota
+    for name in ("one", "two"):
+        await driver.start(name, None)
+    one, two = await connect(driver, "one"), await connect(driver, "two")
+    try:
+        fill = "head -c 200000000 /dev/urandom > /tmp/filler; sync /tmp/filler; stat -c %s /tmp/filler"
+        _, said = await one.output(fill, timeout=240)
+        assert "quota" in said.decode().lower() or "no space" in said.decode().lower(), said
+        _, said = await two.output("head -c 20000000 /dev/urandom > /tmp/some && stat -c %s /tmp/some", timeout=240)
+        assert said == b"20000000\n"
+    finally:
+        one.close()
+        two.close()
