@@ -182,7 +182,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
         door = McpDoor(registry, uploads, instructions, settings, ring)
-        pages = await asyncio.to_thread(make_pages, settings, links)
+        pages = await asyncio.to_thread(make_pages, settings, links, fleet)
         address, mode = base_url(settings), settings.single_user_mode
         async with door.running(), agents or nullcontext():
             app = Starlette(
@@ -232,11 +232,11 @@ async def collect_images(settings: Settings, driver: Driver) -> None:
             log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
 
 
-def make_pages(settings: Settings, links: Links) -> Pages:
+def make_pages(settings: Settings, links: Links, fleet: Fleet) -> Pages:
     def raw_base(request: Request, chat_id: str) -> str:
         return f"raw/{links.capability(Chat(chat_id, request.state.tenant))}/"
 
     try:
-        return Pages(embedders=settings.embedders, raw_base=raw_base)
+        return Pages(embedders=settings.embedders, raw_base=raw_base, is_there=FileRoutes(fleet, links).has)
     except BadEmbedder as error:
         raise BadSettings(f"EMBEDDERS: {error}") from None

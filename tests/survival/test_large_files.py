@@ -37,7 +37,10 @@ def options() -> dict[str, str]:
     return {"SANDBOX_DISK_MB": "8000", "MAX_UPLOAD_MB": "3000", "POOL_SIZE": "0"}
 
 
-async def test_a_large_upload_arrives_whole_and_costs_no_memory(service: ServiceProcess) -> None:
+@pytest.mark.parametrize("length", [{}, {"Content-Length": str(UPLOAD)}], ids=["unknown length", "known length"])
+async def test_a_large_upload_arrives_whole_and_costs_no_memory(
+    service: ServiceProcess, length: dict[str, str]
+) -> None:
     piece = os.urandom(MB)
     digest = hashlib.sha256()
 
@@ -48,7 +51,7 @@ async def test_a_large_upload_arrives_whole_and_costs_no_memory(service: Service
 
     await service.client.post("/api/uploads/large/first", content=piece)
     before, inside = _peak(service.pid), await _guest_peak(service)
-    answer = await service.client.post("/api/uploads/large/large.bin", content=body(), timeout=900)
+    answer = await service.client.post("/api/uploads/large/large.bin", content=body(), headers=length, timeout=900)
     assert answer.status_code == 201, answer.text
     assert (answer.json()["size"], answer.json()["sha256"]) == (UPLOAD, digest.hexdigest())
     assert _peak(service.pid) - before < FLAT

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.testclient import TestClient
@@ -200,3 +201,19 @@ def test_the_build_holds_no_source_maps_and_no_addresses_of_registries() -> None
 def test_pages_that_were_not_built_say_how_to_build_them(tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(AssetsMissing, match=r"web/build\.sh"):
         Pages(static=tmp_path_factory.mktemp("empty"))
+
+
+def test_the_preview_of_a_file_that_is_not_there_is_the_same_page_with_404() -> None:
+    async def nothing(request: Request) -> bool:
+        return False
+
+    with TestClient(Starlette(routes=Pages(is_there=nothing).routes())) as client:
+        missing = client.get("/preview/c1/to-come.txt")
+        assert missing.status_code == 404
+        assert facts(missing.text)["path"] == "to-come.txt"
+        assert client.get("/preview/c1/").status_code == 200  # a chat without files is a page too
+
+
+@pytest.mark.parametrize("page", ["preview", "browser", "terminal"])
+def test_what_is_no_chat_is_not_sent_on_to_its_page(client: TestClient, page: str) -> None:
+    assert client.get(f"/{page}/.hidden", follow_redirects=False).status_code == 400

@@ -15,8 +15,9 @@ from cubicle.rules.chats import Chat
 from cubicle.rules.media import is_text, media_type
 from cubicle.rules.resources import NoSuchResource
 from cubicle.sandbox.fleet import Fleet, NoSandbox
-from cubicle.sandbox.host_folder import HostFolder
+from cubicle.sandbox.host_folder import HostDraft, HostFolder
 from cubicle.sandbox.machine import Gone, Machine, MachineError
+from cubicle.sandbox.pour import Pourable
 
 FOLDER = "/mnt/user-data/uploads"
 LARGEST_READ = 64 * 1024**2
@@ -100,7 +101,7 @@ class Uploads:
         """Put the file in place, whole or not at all; its record and SHA-256. Makes the sandbox if there is none."""
         async with self._fleet.lease(chat) as machine:
             if machine.uploads is not None:
-                upload, digest = await _saved_here(machine.uploads, path, _bounded(content, limit))
+                upload, digest = await _saved_here(machine.uploads, path, content, limit)
             else:
                 upload, digest = await _saved_there(machine, path, _bounded(content, limit))
         self._remember(chat, upload, digest)
@@ -182,22 +183,31 @@ async def _saved_there(machine: Machine, path: str, content: AsyncIterator[bytes
     return Upload(path, found.size, found.mtime), await checksum.finish()
 
 
-async def _saved_here(folder: HostFolder, path: str, content: AsyncIterator[bytes]) -> tuple[Upload, str]:
+async def _saved_here(folder: HostFolder, path: str, content: AsyncIterable[bytes], limit: int) -> tuple[Upload, str]:
     """Straight to the disk: half the work of the way by the guest."""
     try:
         draft = await asyncio.to_thread(folder.draft, path)
-        checksum = Checksum(draft.write)
         try:
-            async for chunk in content:
-                await checksum.add(chunk)
-            digest = await checksum.finish()
+            if isinstance(content, Pourable):  # its length is known, and was looked at
+                digest = await content.into(lambda piece: draft.write([piece]))
+            else:
+                digest = await _written(draft, _bounded(content, limit))
             found = await asyncio.to_thread(draft.publish)
         finally:
-            checksum.drop()
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, draft.close))
     except OSError as error:
         raise _said(error) from error
     return Upload(path, found.st_size, found.st_mtime), digest
+
+
+async def _written(draft: HostDraft, content: AsyncIterator[bytes]) -> str:
+    checksum = Checksum(draft.write)
+    try:
+        async for chunk in content:
+            await checksum.add(chunk)
+        return await checksum.finish()
+    finally:
+        checksum.drop()
 
 
 def _said(error: OSError) -> Exception:

@@ -49,6 +49,7 @@ def serve(**flags: Any) -> None:
 async def _serve(settings: Settings) -> None:
     from cubicle.app import base_url, key_ring, running
     from cubicle.http_api.bridge import SERVER_OPTIONS
+    from cubicle.http_api.intake import Connection
 
     if settings.host not in _LOCAL and not key_ring(settings):
         log.warning(
@@ -63,7 +64,7 @@ async def _serve(settings: Settings) -> None:
             server = _Server(
                 uvicorn.Config(
                     app,
-                    http="httptools",
+                    http=Connection,
                     lifespan="off",
                     log_config=None,
                     access_log=False,

@@ -27,7 +27,20 @@ class _Anything(Convertor[str]):
         return value
 
 
+class _Token(Convertor[str]):
+    """`{page:token}` in a route: an id that another program made, and nothing that could be a path."""
+
+    regex = "[A-Za-z0-9][A-Za-z0-9_-]{0,127}"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
 register_url_convertor("anything", _Anything())
+register_url_convertor("token", _Token())
 
 
 def route_path(scope: MutableMapping[str, Any]) -> str:
@@ -42,12 +55,22 @@ def tail(connection: HTTPConnection, segments: int = 2) -> str:
 
     From the raw path: there an encoded slash, and bytes that are no UTF-8, are still what they were.
     """
+    parts = _own(connection).split(b"/", segments + 1)
+    return paths.decoded(parts[segments + 1]) if len(parts) > segments + 1 else ""
+
+
+def segment(connection: HTTPConnection, number: int) -> str:
+    """One segment of the path, decoded once: an encoded slash does not divide it."""
+    parts = _own(connection).split(b"/")
+    return paths.decoded(parts[number]) if len(parts) > number else ""
+
+
+def _own(connection: HTTPConnection) -> bytes:
+    """The raw path without the prefix of a proxy."""
     raw: bytes = connection.scope.get("raw_path") or connection.scope["path"].encode()
     raw = raw.partition(b"?")[0]
     prefix = str(connection.scope.get("root_path", "")).encode()
-    own = raw[len(prefix) :] if prefix and raw.startswith(prefix) else raw
-    parts = own.split(b"/", segments + 1)
-    return paths.decoded(parts[segments + 1]) if len(parts) > segments + 1 else ""
+    return raw[len(prefix) :] if prefix and raw.startswith(prefix) else raw
 
 
 def file_path(connection: HTTPConnection, segments: int = 2) -> str:

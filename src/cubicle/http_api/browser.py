@@ -35,7 +35,7 @@ class BrowserRoutes:
         base = "/browser/{chat}"
         asked = [
             Route(f"{base}/json{question}{slash}", partial(self.json, "/json" + question), methods=["GET", "PUT"])
-            for question in (*_QUESTIONS, "/activate/{page}", "/close/{page}")
+            for question in (*_QUESTIONS, "/activate/{page:token}", "/close/{page:token}")
             for slash in ("", "/")
         ]
         return [
@@ -66,7 +66,7 @@ class BrowserRoutes:
         page = request.path_params.get("page", "none")
         if not _ID.fullmatch(page):
             return Response("No such target", 404, media_type="text/plain")
-        target = question.replace("{page}", page)
+        target = question.replace("{page:token}", page)
         if target == "/json/new" and request.url.query:
             target += "?" + _without_key(request.url.query)
         async with self._fleet.lease(chat_of(request), create=False) as machine:

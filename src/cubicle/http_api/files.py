@@ -20,6 +20,7 @@ from cubicle.rules import problems, ranges, serving
 from cubicle.rules.chats import Chat
 from cubicle.rules.paths import readable
 from cubicle.rules.problems import Problem
+from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import Fleet, NoSandbox
 from cubicle.sandbox.machine import FileReader, Machine
 
@@ -67,6 +68,18 @@ class FileRoutes:
         return Held(
             lambda: self._answer(request, chat, path, lambda name: serving.raw_headers(name, base), folders=False)
         )
+
+    async def has(self, request: Request) -> bool:
+        """Whether there is what the address names behind its chat. A sandbox that does not start may have it."""
+        chat, path = chat_of(request), file_path(request)
+        try:
+            async with self._fleet.lease(chat, create=False) as machine:
+                await files.find(machine, path)
+        except (files.NoSuchFile, NoSandbox):
+            return False
+        except SandboxError:
+            return True
+        return True
 
     @asynccontextmanager
     async def _answer(

@@ -41,8 +41,8 @@ class TerminalRoutes:
             Route("/terminal/{chat}/start-ttyd", self.start, methods=["POST"]),
             WebSocketRoute("/terminal/{chat}/ws", self.socket),
             Route("/terminal/{chat}/sessions", self.sessions),
-            Route("/terminal/{chat}/sessions/{session}", self.transcript),
-            Route("/terminal/{chat}/sessions/{session}/resume", self.resume, methods=["POST"]),
+            Route("/terminal/{chat}/sessions/{session:token}", self.transcript),
+            Route("/terminal/{chat}/sessions/{session:token}/resume", self.resume, methods=["POST"]),
             Route("/terminal/{chat}/processes", self.processes),
             Route("/terminal/{chat}/processes/{pid:int}/kill", self.kill, methods=["POST"]),
         ]

@@ -9,12 +9,14 @@ from starlette.routing import Route
 from cubicle.chat.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
 from cubicle.http_api.addresses import tail
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.intake import body_of
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.rules import problems
 from cubicle.rules.chats import Chat
 from cubicle.rules.paths import BadPath, readable, upload_name
 from cubicle.rules.resources import UploadUri
+from cubicle.sandbox.pour import BrokeOff
 
 _FORM_ROOM = 64 * 1024
 """What a form may be larger than the file in it."""
@@ -44,7 +46,7 @@ class UploadRoutes:
         content_type = request.headers.get("Content-Type", "")
         form = is_multipart(content_type)
         self._check_length(request, self._limit + (_FORM_ROOM if form else 0))
-        content = file_of(content_type, request.stream()) if form else request.stream()
+        content = file_of(content_type, request.stream()) if form else body_of(request)
         try:
             upload, digest = await self._uploads.save(chat, path, content, limit=self._limit)
         except TooLarge:
@@ -55,7 +57,7 @@ class UploadRoutes:
             raise refuse(409, "There is a folder of that name, or a file where the path has a folder.") from None
         except BadForm as error:
             raise refuse(400, str(error)) from None
-        except ClientDisconnect:
+        except (ClientDisconnect, BrokeOff):
             raise refuse(400, "The upload broke off.") from None
         return JSONResponse(_record(chat, upload, digest), 201)
 

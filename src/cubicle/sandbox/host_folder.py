@@ -80,7 +80,7 @@ class HostDraft:
             os.close(folder)
             raise
 
-    def write(self, chunks: Sequence[bytes]) -> None:
+    def write(self, chunks: Sequence[bytes | memoryview]) -> None:
         with self._lock:
             for start in range(0, len(chunks), _MOST_AT_ONCE):
                 self._write(list(chunks[start : start + _MOST_AT_ONCE]))
@@ -109,7 +109,7 @@ class HostDraft:
                 self._fd = -1
         self._forget(self)
 
-    def _write(self, chunks: list[bytes]) -> None:
+    def _write(self, chunks: list[bytes | memoryview]) -> None:
         self._check()
         sent = os.writev(self._fd, chunks)
         if sent < sum(map(len, chunks)):  # rare: the disk is nearly full, or a signal came

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
@@ -22,6 +22,8 @@ from cubicle.web_ui.policy import page_policy, viewer_policy
 RawBase = Callable[[Request, str], str]
 """From a request and a chat id: the way from the root of the service to that chat's untrusted bytes, such as
 `raw/<capability>/`; empty when there is none."""
+IsThere = Callable[[Request], Awaitable[bool]]
+"""Whether the chat has the file or folder that a preview's address names."""
 
 _SHELL = """<!doctype html>
 <html lang="en">
@@ -67,6 +69,10 @@ def _no_raw(request: Request, chat: str) -> str:
     return ""
 
 
+async def _always(request: Request) -> bool:
+    return True
+
+
 def root_of(request: Request) -> str:
     """The relative way from the address that the browser shows to the root of the service.
 
@@ -82,9 +88,17 @@ def root_of(request: Request) -> str:
 class Pages:
     """All pages of the service. `embedders` are the origins that may frame them."""
 
-    def __init__(self, *, embedders: Sequence[str] = (), raw_base: RawBase = _no_raw, static: Path = STATIC) -> None:
+    def __init__(
+        self,
+        *,
+        embedders: Sequence[str] = (),
+        raw_base: RawBase = _no_raw,
+        is_there: IsThere = _always,
+        static: Path = STATIC,
+    ) -> None:
         self._assets = Assets(static)
         self._raw_base = raw_base
+        self._is_there = is_there
         self._page_policy = page_policy(embedders)
         self._viewer_policy = viewer_policy(embedders)
 
@@ -111,7 +125,10 @@ class Pages:
 
     async def with_slash(self, request: Request) -> Response:
         """Ways in a page are relative: without the last slash they would all point one folder too high."""
-        last = quote(request.path_params["chat"], safe="")
+        try:
+            last = quote(Chat(request.path_params["chat"]).id, safe="")
+        except BadChatId as error:
+            return self._no_chat(error)
         query = request.url.query
         return RedirectResponse(f"./{last}/{'?' + query if query else ''}", status_code=308)
 
@@ -129,7 +146,10 @@ class Pages:
         except paths.BadPath as error:
             return self._answer(_REFUSAL.format(title="Not a file", detail=escape(str(error))), 400)
         name = path.rstrip("/").rsplit("/", 1)[-1]
-        return self._of_chat(request, "workspace", name or "Workspace", path=path)
+        response = self._of_chat(request, "workspace", name or "Workspace", path=path)
+        if response.status_code == 200 and path and not await self._is_there(request):
+            response.status_code = 404  # the same page all the same: it waits for the file
+        return response
 
     async def admin(self, request: Request) -> Response:
         return self._page(request, "admin", "Sandboxes")
@@ -153,7 +173,7 @@ class Pages:
         try:
             chat = Chat(request.path_params["chat"])
         except BadChatId as error:
-            return self._answer(_REFUSAL.format(title="Not a chat", detail=escape(str(error))), 400)
+            return self._no_chat(error)
         facts: dict[str, str | bool] = {
             "chat": chat.id,
             "path": path,
@@ -161,6 +181,9 @@ class Pages:
             "embed": request.query_params.get("embed") == "1",
         }
         return self._page(request, page, f"{title} · {chat.id}", facts)
+
+    def _no_chat(self, error: BadChatId) -> Response:
+        return self._answer(_REFUSAL.format(title="Not a chat", detail=escape(str(error))), 400)
 
     def _page(
         self,

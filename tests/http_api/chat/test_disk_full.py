@@ -23,16 +23,19 @@ def driver(tmp_path):
     return OciDriver(tmp_path, store, some_base(store).digest, SUBUID_START, limits=Limits(disk_bytes=48 * MB))
 
 
-async def test_it_is_507_nothing_is_kept_and_the_chat_goes_on(driver, tmp_path):
+async def streamed(size):
+    for _ in range(size):
+        yield b"x" * MB
+
+
+@pytest.mark.parametrize(
+    "body", [streamed, lambda size: b"x" * size * MB], ids=["of unknown length", "of known length"]
+)
+async def test_it_is_507_nothing_is_kept_and_the_chat_goes_on(driver, tmp_path, body):
     chat = Chat("full")
     async with Fleet(driver, Ledger(tmp_path / "ledger"), pool_size=0) as fleet:
         try:
             async with site_of(fleet, limit_mb=512) as site:
-
-                async def body(size):
-                    for _ in range(size):
-                        yield b"x" * MB
-
                 small = await site.client.post("/api/uploads/full/small.bin", content=body(2))
                 assert small.status_code == 201
                 answer = await site.client.post("/api/uploads/full/large.bin", content=body(200))

@@ -106,9 +106,8 @@ async def test_files_lead_nowhere(home, door, way):
 )
 async def test_no_chat_is_called_that(home, method, path, chat):
     status, answer = await home.raw(ask(method, path % chat))
-    if chat == b"a%2fb":
-        # The path is decoded before the route is looked up: the chat is `a`, and whatever happens is its own.
-        assert status < 500, answer
+    if (method, path % chat) == (b"GET", b"/api/uploads/a%2fb"):
+        assert status == 405, answer  # to routes it is an upload's address, which has no GET
     elif chat != b"%0a" or b"?" not in path:  # a query that is blank names no chat
         assert status in (400, 404), answer
     assert b"root:" not in answer

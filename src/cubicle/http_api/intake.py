@@ -1,0 +1,82 @@
+"""A large body of known length, taken from the socket itself once uvicorn has read the head of the request.
+
+uvicorn copies a body four times and wakes the loop for every 64 KB of it, which costs more than to hash it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import httptools
+from starlette.requests import ClientDisconnect, Request
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from cubicle.sandbox.pour import Pour, Take
+
+_SCOPE = "cubicle.connection"
+_WORTH = 1024**2
+"""Smaller bodies come the ordinary way."""
+_NOTHING = bytes(64 * 1024)
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's, which lends its socket to the application."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        cast(dict[str, object], self.scope)[_SCOPE] = self
+
+    @contextmanager
+    def lent(self, rest: int) -> Iterator[Pour]:
+        """Nothing else reads from the client meanwhile; then it goes on behind what was taken."""
+        self.flow.pause_reading()
+        pour = Pour(self.transport.get_extra_info("socket").fileno(), rest)
+        try:
+            yield pour
+        finally:
+            pour.close()
+            if pour.rest:
+                self._pass_over(rest - pour.rest)
+            else:
+                self.parser = httptools.HttpRequestParser(self)  # as it is behind the body of a request
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self.on_message_complete()
+
+    def _pass_over(self, taken: int) -> None:
+        """The parser has to know how much of the body is gone: the client may still be sending."""
+        while taken > 0 and self.parser is not None:
+            self.parser.feed_data(_NOTHING[:taken])
+            self.cycle.body.clear()
+            taken -= len(_NOTHING)
+
+
+class LargeBody:
+    """A body that can be had in both ways: chunk by chunk, or poured."""
+
+    def __init__(self, request: Request, connection: Connection, length: int) -> None:
+        self._request = request
+        self._connection = connection
+        self._length = length
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._request.stream()
+
+    async def into(self, take: Take) -> str:
+        message = await self._request.receive()  # what came with the head; a client that waits for leave gets it
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        first: bytes = message["body"]
+        with self._connection.lent(self._length - len(first)) as pour:
+            return await pour.into(take, first)
+
+
+def body_of(request: Request) -> AsyncIterable[bytes]:
+    """The body as the server behind the request gives it fastest."""
+    connection = request.scope.get(_SCOPE)
+    length = request.headers.get("Content-Length", "")
+    known = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+    if isinstance(connection, Connection) and connection.scheme == "http" and known >= _WORTH:
+        return LargeBody(request, connection, known)
+    return request.stream()
