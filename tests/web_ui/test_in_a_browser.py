@@ -191,7 +191,7 @@ async def test_the_terminal_and_the_live_browser_keep_nobody_out(
     fields = (
         "<title>Fields</title><body style='margin:0;background:#eef'><select style='width:90vw;height:90vh'><option>one"
     )
-    await house.put("eyes", "/home/assistant/fields.html", fields.encode())
+    await house.put("eyes", "/home/assistant/fields.html", f"{fields}{NAMED_WHEN_DRAWN}".encode())
     async with visit(browser, f"{house.url}/terminal/eyes/", width=width, scheme=scheme) as seen:
         await expect(seen.page.get_by_text("Connected")).to_be_visible()
         assert await seen.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -205,7 +205,7 @@ async def test_the_terminal_and_the_live_browser_keep_nobody_out(
         await expect(seen.page.get_by_text("You have control.")).to_be_visible()
         await seen.page.get_by_label("Address").fill("/home/assistant/fields.html")
         await seen.page.keyboard.press("Enter")
-        await expect(seen.page.get_by_role("tab", name="Fields")).to_be_visible()
+        await expect(seen.page.get_by_role("tab", name="Drawn")).to_be_visible()
         await expect(seen.page.get_by_text("Waiting for the first picture")).to_have_count(0)
         await seen.page.locator("canvas").click()
         await expect(seen.page.get_by_label("Options of the list in the page")).to_be_visible()
