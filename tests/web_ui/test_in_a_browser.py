@@ -188,9 +188,7 @@ async def test_the_terminal_and_the_live_browser_keep_nobody_out(
     if ground.ttyd_command() is None:
         absent("needs ttyd: install it, or build an image (make image)")
     await house.furnish("eyes")
-    fields = (
-        "<title>Fields</title><body style='margin:0;background:#eef'><select style='width:90vw;height:90vh'><option>one"
-    )
+    fields = "<title>Fields</title><body style='margin:0;background:#eef'><select style='width:90vw;height:90vh'><option>one</select>"
     await house.put("eyes", "/home/assistant/fields.html", f"{fields}{NAMED_WHEN_DRAWN}".encode())
     async with visit(browser, f"{house.url}/terminal/eyes/", width=width, scheme=scheme) as seen:
         await expect(seen.page.get_by_text("Connected")).to_be_visible()
