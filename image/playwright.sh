@@ -14,8 +14,6 @@ browsers=/usr/local/lib/playwright-browsers
 ln -sf /usr/local/bin/node "$driver/node"
 ln -sfn "$driver/package" "$modules/playwright-core"
 cp -R --no-preserve=ownership "$image/playwright-for-node" "$modules/playwright"
-# An import statement knows no NODE_PATH: it looks in the node_modules of every parent folder, / last.
-ln -sfn "$modules" /node_modules
 
 revision=$(node -p 'require("playwright-core/package.json") && JSON.parse(require("fs").readFileSync(
     require("path").join(require.resolve("playwright-core/package.json"), "../browsers.json"))).browsers

@@ -172,6 +172,8 @@ def test_a_tool_of_every_variant_runs(inside: Inside, command: str, answer: str)
             "function",
         ),
         ("npm prefix -g", "/home/assistant/.local"),
+        ("mkdir -p bare && cd bare && npm prefix", "/home/assistant/bare"),
+        ("node --input-type=module -e 'import \"nowhere\"' 2>&1 || true", "Cannot find package 'nowhere'"),
     ],
 )
 def test_a_tool_of_standard_runs(base: Base, inside: Inside, command: str, answer: str) -> None:

@@ -29,6 +29,7 @@ class Guest:
         identity = Identity(int(str(config.get("uid", 1000))), int(str(config.get("gid", 1000))))
         if identity.switches:
             os.setgroups([])
+            _shut(aliases)
         self.office = Office(
             self.loop,
             identity,
@@ -99,6 +100,13 @@ class Guest:
             self.office.reap()
 
         self.loop.watch(reader.fileno(), READ, woken)
+
+
+def _shut(aliases: object) -> None:
+    """Close the folder of the second, writable mounts to commands, whoever made it: not every image brings it."""
+    for folder in {os.path.dirname(path) for path in (aliases.values() if isinstance(aliases, dict) else ())}:
+        if os.stat(folder).st_mode & 0o077:
+            os.chmod(folder, 0o700)
 
 
 def _listen(config: dict[str, object]) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -34,7 +35,8 @@ def make_driver(tmp_path: Path) -> Make:
     @asynccontextmanager
     async def make(keep: bool = False, **options: Any) -> AsyncIterator[DockerDriver]:
         options = {"limits": SMALL, "address": Address(load().docker_host), **options}
-        driver = DockerDriver(tmp_path / "data", store, base.digest, **options)
+        image = options.pop("image", base.digest)
+        driver = DockerDriver(tmp_path / "data", store, image, **options)
         await driver.open()
         try:
             yield driver
@@ -264,3 +266,23 @@ async def test_a_read_only_root_keeps_home_and_outputs_and_nothing_else(
                 await asyncio.sleep(0.1)
         assert "of disk" in seen.reason
         machine.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_an_image_that_knows_nothing_of_us_opens_no_second_way_to_the_uploads(
+    make_driver: Make, read_only: bool
+) -> None:
+    async with make_driver() as driver:
+        bare = "cubicle-sandbox:bare-test"
+        recipe = f"FROM {driver._image.reference}\nUSER root\nRUN rm -rf /run/cubicle\n"
+        build = ["docker", "build", "--network", "none", "-t", bare, "-"]
+        await asyncio.to_thread(
+            subprocess.run, build, input=recipe.encode(), check=True, timeout=240, capture_output=True
+        )
+    async with make_driver(image=bare, read_only=read_only) as driver:
+        await driver.start("one", None)
+        machine = await connect(driver, "one")
+        exit, said = await machine.output("ls /run/cubicle; echo x > /run/cubicle/uploads/x")
+        machine.close()
+    assert said.count(b"Permission denied") == 2
+    assert exit.code != 0
