@@ -275,11 +275,8 @@ class Line(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # Of a large frame only the rest, and the head of the next: what is read beyond would have to be moved.
-        if self._filled >= wire.HEADER.size:
-            end = 2 * wire.HEADER.size + wire.HEADER.unpack_from(self._buffer)[0]
-            if end > _LARGE:
-                return self._view[self._filled : end]
-        return self._view[self._filled :]
+        length = wire.HEADER.unpack_from(self._buffer)[0] if self._filled >= wire.HEADER.size else 0
+        return self._view[self._filled : length + 2 * wire.HEADER.size if length > _LARGE else None]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
