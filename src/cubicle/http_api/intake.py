@@ -75,7 +75,7 @@ class LargeBody:
 def body_of(request: Request) -> AsyncIterable[bytes]:
     """The body as the server behind the request gives it fastest."""
     connection = request.scope.get(_SCOPE)
-    length = request.headers.get("Content-Length", "")
+    length = "" if "Transfer-Encoding" in request.headers else request.headers.get("Content-Length", "")
     known = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
     if isinstance(connection, Connection) and connection.scheme == "http" and known >= _WORTH:
         return LargeBody(request, connection, known)

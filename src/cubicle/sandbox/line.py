@@ -19,6 +19,7 @@ from cubicle.sandbox.driver import SandboxError
 
 _ROOM = wire.MAX_PAYLOAD + 256 * 1024
 _MOST_NOTICES = 4096
+_LARGE = 64 * 1024
 _MOST_UNREAD = 8 * 1024 * 1024
 _SILENCE = 20.0
 _PATIENCE = 15.0
@@ -273,7 +274,9 @@ class Line(asyncio.BufferedProtocol):
             channel.put(Gone("The sandbox ended, or the connection to it was lost."))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view[self._filled :]
+        # Of a large frame only the rest, and the head of the next: what is read beyond would have to be moved.
+        length = wire.HEADER.unpack_from(self._buffer)[0] if self._filled >= wire.HEADER.size else 0
+        return self._view[self._filled : length + 2 * wire.HEADER.size if length > _LARGE else None]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes

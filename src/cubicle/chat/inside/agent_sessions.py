@@ -229,7 +229,9 @@ def below(folder: str, pattern: list[str], left: int = MOST_FILES) -> Iterator[t
             if pattern[1:] and entry.is_dir(follow_symlinks=False):
                 yield from below(entry.path, pattern[1:], left)
             elif not pattern[1:] and entry.is_file(follow_symlinks=False):
-                yield entry.stat(follow_symlinks=False).st_mtime, entry.path
+                seen = entry.stat(follow_symlinks=False)
+                if seen.st_size < LONGEST_LINE or seen.st_blocks * 512 > seen.st_size // 2:  # not a terabyte of holes
+                    yield seen.st_mtime, entry.path
 
 
 def records(path: str, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -241,7 +243,7 @@ def records(path: str, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line:
                 return
             if not line.endswith(b"\n") and len(line) == LONGEST_LINE:
-                while line and not line.endswith(b"\n"):
+                while line and not line.endswith(b"\n") and file.tell() < after + LONGEST_FILE:
                     line = file.readline(LONGEST_LINE)
                 continue
             if isinstance(record := parsed(line), dict):
