@@ -267,7 +267,7 @@ async def test_method_and_path_decide_about_plain_requests(behind: Behind, serve
         assert "Rule: mode allowlist" in await curl(machine, f"{base}/private")
         assert "Rule: mode allowlist" in await curl(machine, f"--path-as-is {base}/public/../private")
         assert "403 Denied" in await curl(machine, f"-v -p {base}/echo 2>&1")
-    assert server.requests == 1
+    assert server.callers == 1
     assert [(line["event"], line.get("method")) for line in audit.lines if line["event"] != "closed"] == [
         *(("allowed", "GET"), ("denied", "POST"), ("denied", "GET"), ("denied", "GET"), ("denied", None))
     ]

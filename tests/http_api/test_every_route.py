@@ -146,7 +146,7 @@ async def test_no_address_leads_out_or_breaks(site: tuple[str, list[Attempt]]) -
     assert wrong == []
 
 
-def test_every_exception_is_of_an_address_that_there_is(site: tuple[str, list[Attempt]]) -> None:
+async def test_every_exception_is_of_an_address_that_there_is(site: tuple[str, list[Attempt]]) -> None:
     """Otherwise it would stay, and hide the next one."""
     for exception in EXCEPTIONS:
         assert any(exception.covers(a.method, a.route, a.place, a.form) for a in site[1]), exception.why

@@ -26,16 +26,16 @@ async def test_a_chat_without_a_sandbox_has_no_resources_and_gets_no_sandbox(ser
 
 
 async def test_uploads_are_listed_with_uri_name_and_type(service: Service) -> None:
-    await put(service, "a b.txt", b"hello")
-    await put(service, "deep/er/ü.png", b"\x89PNG")
+    await put(service, "a b.txt", b"hello", chat="listed")
+    await put(service, "deep/er/ü.png", b"\x89PNG", chat="listed")
     for answer in (
-        await service.ask("resources/list", chat="files"),
-        await service.ask_modern("resources/list", chat="files"),
+        await service.ask("resources/list", chat="listed"),
+        await service.ask_modern("resources/list", chat="listed"),
     ):
         listed = {r["uri"]: (r["name"], r["mimeType"]) for r in answer["result"]["resources"]}
         assert listed == {
-            "file://uploads/files/a%20b.txt": ("a b.txt", "text/plain"),
-            "file://uploads/files/deep%2Fer%2F%C3%BC.png": ("ü.png", "image/png"),
+            "file://uploads/listed/a%20b.txt": ("a b.txt", "text/plain"),
+            "file://uploads/listed/deep%2Fer%2F%C3%BC.png": ("ü.png", "image/png"),
         }
 
 
