@@ -33,7 +33,7 @@ from tests.drivers.makers import some_base
 from tests.live.typist import Typist
 from tests.service import ACCEPT, messages, text
 
-pytestmark = [pytest.mark.docker, pytest.mark.real]
+pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[1]
 KEY = "a-key-of-the-test"
@@ -247,6 +247,7 @@ async def test_the_engine_hears_that_the_service_is_well(up: Stack) -> None:
     await asyncio.to_thread(done, ["docker", "exec", container, *check[1:]], 60)
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not LONG, reason="takes minutes; CUBICLE_LONG=1 does it")
 async def test_the_image_of_the_sandboxes_is_built_from_a_bare_debian(up: Stack) -> None:
     await asyncio.to_thread(_build_from_bare_debian, up)
