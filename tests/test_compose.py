@@ -33,7 +33,7 @@ from tests.drivers.makers import some_base
 from tests.live.typist import Typist
 from tests.service import ACCEPT, messages, text
 
-pytestmark = [pytest.mark.docker, pytest.mark.real]
+pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[1]
 KEY = "a-key-of-the-test"
@@ -247,14 +247,11 @@ async def test_the_engine_hears_that_the_service_is_well(up: Stack) -> None:
     await asyncio.to_thread(done, ["docker", "exec", container, *check[1:]], 60)
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not LONG, reason="takes minutes; CUBICLE_LONG=1 does it")
-def test_the_image_of_the_sandboxes_is_built_from_a_bare_debian(up: Stack) -> None:
-    bare, tree = "cubicle-bare:compose-test", up.folder / "bare.tar"
-    done(["mmdebstrap", "--variant=minbase", builder.RELEASE, str(tree), *builder._sources()], 600)
-    done(["docker", "import", str(tree), bare])
-    _stand_in(up.folder / "debian", bare, DEBIAN_IMAGE)
-    up.compose("build", "sandbox-image", limit=1200, VARIANT="slim")
-    said = [
+async def test_the_image_of_the_sandboxes_is_built_from_a_bare_debian(up: Stack) -> None:
+    await asyncio.to_thread(_build_from_bare_debian, up)
+    look = [
         "docker",
         "run",
         "--rm",
@@ -265,4 +262,12 @@ def test_the_image_of_the_sandboxes_is_built_from_a_bare_debian(up: Stack) -> No
         "-c",
         "id -un; command -v ttyd",
     ]
-    assert done(said, 60) == "assistant\n/usr/bin/ttyd\n"
+    assert await asyncio.to_thread(done, look, 120) == "assistant\n/usr/bin/ttyd\n"
+
+
+def _build_from_bare_debian(stack: Stack) -> None:
+    bare, tree = "cubicle-bare:compose-test", stack.folder / "bare.tar"
+    done(["mmdebstrap", "--variant=minbase", builder.RELEASE, str(tree), *builder._sources()], 900)
+    done(["docker", "import", str(tree), bare])
+    _stand_in(stack.folder / "debian", bare, DEBIAN_IMAGE)
+    stack.compose("build", "sandbox-image", limit=1800, VARIANT="slim")

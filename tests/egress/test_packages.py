@@ -26,7 +26,7 @@ from tests.egress.conftest import Audit, Behind
 from tests.egress.servers import Server, http_server
 from tests.egress.test_secrets import World, world, write_rules
 
-pytestmark = [pytest.mark.anyio, pytest.mark.oci, pytest.mark.real]
+pytestmark = [pytest.mark.anyio, pytest.mark.oci, pytest.mark.real, pytest.mark.timeout(900)]
 __all__ = ["world"]
 
 

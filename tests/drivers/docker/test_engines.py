@@ -27,7 +27,7 @@ from cubicle.settings import load
 from tests.conftest import absent
 from tests.drivers.makers import some_base
 
-pytestmark = [pytest.mark.docker, pytest.mark.real]
+pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
 
 LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 FORMATS = {"btrfs": (["mkfs.btrfs", "-q"], "loop"), "xfs": (["mkfs.xfs", "-q"], "loop,pquota")}
