@@ -1,12 +1,14 @@
-"""The live terminal and browser, through the service and without it: python -m bench.live [terminal|browser]
+"""The live terminal and browser, through the service and without it: python -m bench.live [terminal|browser|trips]
 
 Real ttyd, tmux and Chromium in a sandbox of the memory driver, which shares the host's network: so the very same
-programs are reached directly as well. All of it runs in a network namespace of its own: needs root.
+programs are reached directly as well. Round trips to DevTools are measured on the embedded driver too, directly from
+within the sandbox's own network. All of it runs in a network namespace of its own: needs root.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -30,20 +32,37 @@ from tests.live.typist import Typist
 from tests.live.watcher import Watcher
 
 ROOT = Path(__file__).parents[1]
-SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+LIBC = ctypes.CDLL(None, use_errno=True)
+SIOCSIFFLAGS, IFF_UP, CLONE_NEWNET = 0x8914, 1, 0x40000000
 BIG = 100 * 1024**2
 DIRECT_TERMINAL = "ws://127.0.0.1:7681/ws"
-DIRECT_BROWSER = "http://127.0.0.1:9222"
 
 
 class Bench:
     """A running service and the sandbox behind it."""
 
-    def __init__(self, base: str, pid: int, folder: Path) -> None:
+    def __init__(self, base: str, network: str, pid: int, folder: Path) -> None:
         self.base = base
         self.ws = base.replace("http", "ws", 1)
         self.pid = pid
-        (self.place,) = (folder / "memory").iterdir()
+        self._network = network
+        self._folder = folder
+
+    @property
+    def place(self) -> Path:
+        (place,) = (self._folder / "memory").iterdir()
+        return place
+
+    def inside(self, port: int) -> socket.socket:
+        """A connection to a port, made in the network of the sandbox."""
+        networks = (f"/proc/{pid}/ns/net" for pid in os.listdir("/proc") if pid.isdecimal())
+        theirs = next(path for path in networks if _link(path) == self._network)
+        with open("/proc/self/ns/net") as home, open(theirs) as there:
+            LIBC.setns(there.fileno(), CLONE_NEWNET)
+            try:
+                return socket.create_connection(("127.0.0.1", port))
+            finally:
+                LIBC.setns(home.fileno(), CLONE_NEWNET)
 
     def memory(self) -> float:
         """MiB that the service holds."""
@@ -60,15 +79,22 @@ class Bench:
             (await http.post(path)).raise_for_status()
 
 
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""  # the process ended meanwhile
+
+
 @contextmanager
-def running(*options: str) -> Iterator[Bench]:
+def running(driver: str = "memory") -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="bench-live-") as name:
-        command = [sys.executable, "-m", "bench.live_service", name, *options]
+        command = [sys.executable, "-m", "bench.live_service", name, driver]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
             assert service.stdin
             assert service.stdout
             try:
-                yield Bench(service.stdout.readline().strip(), service.pid, Path(name))
+                yield Bench(*service.stdout.readline().split(), service.pid, Path(name))
             finally:
                 service.stdin.close()
                 service.wait(30)
@@ -164,7 +190,7 @@ async def many(bench: Bench, report: Report) -> None:
 
     async def one(n: int) -> float:
         began = time.perf_counter()
-        await typists[n].type(f"echo t{n}x$((1+1))\r")
+        await typists[n].type(f"\x15echo t{n}x$((1+1))\r")  # whoever typed last may have left in the middle of a line
         await typists[n].until(f"t{n}x2", 60)
         return (time.perf_counter() - began) * 1000
 
@@ -228,15 +254,15 @@ async def clicks(bench: Bench, watcher: Watcher, report: Report) -> None:
     report.row("click to frame", samples, percentile(samples, 0.5) < 200)
 
 
-async def trips(bench: Bench, report: Report) -> None:
+async def trips(bench: Bench, report: Report, where: str = "") -> None:
     """A thousand each of the smallest question, which Chromium answers by itself, and of one that a page answers."""
     async with httpx.AsyncClient(trust_env=False) as http:
-        targets = (await http.get(f"{DIRECT_BROWSER}/json/list")).json()
+        targets = (await http.get(f"{bench.base}/browser/bench/json/list")).json()
     page = next(target for target in targets if target["type"] == "page")
-    path = page["webSocketDebuggerUrl"].partition(":9222")[2]
+    path = page["webSocketDebuggerUrl"].partition("/browser/bench")[2]
     one = await connect(f"{bench.ws}/browser/bench{path}", compression=None, max_size=None)
-    two = await connect(f"ws://127.0.0.1:9222{path}", compression=None, max_size=None)
-    for method, params, bar in (("Runtime.evaluate", {"expression": "6 * 7"}, 2.0), ("Browser.getVersion", {}, None)):
+    two = await connect(f"ws://127.0.0.1:9222{path}", sock=bench.inside(9222), compression=None, max_size=None)
+    for method, params in (("Runtime.evaluate", {"expression": "6 * 7"}), ("Browser.getVersion", {})):
         question = json.dumps({"id": 1, "method": method, "params": params})
         through: list[float] = []
         direct: list[float] = []
@@ -244,9 +270,8 @@ async def trips(bench: Bench, report: Report) -> None:
             for link, samples in ((one, through), (two, direct)):
                 samples += [await _trip(link, question) for _ in range(50)]
         ratio = percentile(through, 0.5) / percentile(direct, 0.5)
-        report.row(f"{method}, directly", direct)
-        met = None if bar is None else ratio <= bar
-        report.row(f"{method}, through the service", through, met, f"{ratio:.2f} × direct")
+        report.row(f"{method}, directly{where}", direct)
+        report.row(f"{method}, through the service{where}", through, ratio <= 2, f"{ratio:.2f} × direct")
     await one.close()
     await two.close()
 
@@ -273,7 +298,11 @@ async def main(which: str) -> bool:
             await frames(bench, watcher, report)
             await clicks(bench, watcher, report)
             await watcher.leave()
-            await trips(bench, report)
+    if which in ("", "browser", "trips"):
+        for driver, where in (("memory", ""), ("oci", ", embedded")):
+            with running(driver) as bench:
+                await bench.post("/browser/bench/start")
+                await trips(bench, report, where)
     report.show()
     return report.good
 

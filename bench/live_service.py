@@ -1,4 +1,5 @@
-"""The service of bench/live.py, in a process of its own: prints its port, serves until its input ends."""
+"""The service of bench/live.py, in a process of its own: prints its address and its sandbox's network, serves until its
+input ends."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from tests.live import ground
 
 
 async def serve(folder: Path) -> None:
-    # Without a network of its own, so that the same ports can be measured directly.
-    options = dict(part.split("=") for part in sys.argv[2:])
-    async with ground.serving(MemoryDriver(folder), folder, **options) as service, service.machine("bench"):
-        sys.stdout.write(f"{service.base}\n")
+    # The memory driver without a network of its own, so that the same ports can be measured directly.
+    driver = ground.oci_driver(folder) if sys.argv[2] == "oci" else MemoryDriver(folder)
+    async with ground.serving(driver, folder) as service, service.machine("bench") as machine:
+        _, network = await machine.output("readlink /proc/self/ns/net")
+        sys.stdout.write(f"{service.base} {network.decode().strip()}\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import struct
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +93,8 @@ async def test_a_broken_link_harms_no_other(driver: MemoryDriver, machine: Machi
         {"op": "list", "path": "/", "depth": {}},
         {"op": "dial", "port": 70000},
         {"op": "dial", "port": True, "x": 1},
+        {"op": "dial", "port": 1, "hand": True},
+        {"op": "dial", "port": 70000, "hand": True},
         {"op": "listen", "port": -1},
         {"op": "signal", "id": "x"},
         {"op": "attach"},
@@ -106,6 +110,28 @@ async def test_a_request_that_makes_no_sense_is_refused_in_words(
     length, channel, kind, _ = wire.read_header(heard)
     assert (channel, kind) == (1, wire.FAIL), heard
     assert wire.read_message(heard[12 : 12 + length])["message"]
+    await machine.ping()
+
+
+async def test_a_host_that_does_not_take_the_socket_leaves_the_guest_with_none(
+    driver: MemoryDriver, machine: Machine
+) -> None:
+    """It is handed over or dropped, whether the host hangs up at once, takes it as plain bytes or never reads."""
+    (pid, *_) = (driver._folder / "one" / "pid").read_text().split()
+    (guest, *_) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    before = len(os.listdir(f"/proc/{guest}/fd"))
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        request = wire.message(1, wire.OPEN, op="dial", port=server.getsockname()[1], hand=True)
+        for reads in (False, True) * 10:
+            with await driver.connect("one") as sock:
+                await loop.sock_sendall(sock, request)
+                if reads:
+                    assert whole(await loop.sock_recv(sock, 4096))
+            server.accept()[0].close()
+        async with asyncio.timeout(30):
+            while len(os.listdir(f"/proc/{guest}/fd")) > before:
+                await asyncio.sleep(0.05)
     await machine.ping()
 
 

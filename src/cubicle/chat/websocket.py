@@ -8,20 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import Machine, MachineError
-from cubicle.sandbox.stream import Stream
+from cubicle.sandbox.stream import Connection, Rest
 
 _OPEN_LIMIT = 15.0
 _CLOSE_LIMIT = 2.0
@@ -29,6 +28,8 @@ _quiet = logging.getLogger("cubicle.websocket.frames")
 _quiet.setLevel(logging.WARNING)
 
 Message = str | bytes
+Deliver = Callable[[bytes, bool], bool]
+"""Takes a message's bytes, and whether they are text; False when it can take no more for now."""
 
 
 class ConnectionOver(SandboxError):
@@ -43,10 +44,11 @@ class ConnectionOver(SandboxError):
 class WebSocketClient:
     """Messages both ways, whole and bounded; sending waits for room, and pings are answered while reading."""
 
-    def __init__(self, stream: Stream, protocol: ClientProtocol) -> None:
+    def __init__(self, stream: Connection, protocol: ClientProtocol) -> None:
         self._stream = stream
         self._protocol = protocol
-        self._ready: deque[Message] = deque()
+        self._ready: deque[tuple[bytes, bool]] = deque()
+        self._unsent: list[bytes] = []
         self._parts: list[bytes | memoryview | bytearray] = []
         self._text = False
         self._writing = asyncio.Lock()
@@ -56,7 +58,7 @@ class WebSocketClient:
     @classmethod
     async def open(cls, machine: Machine, port: int, path: str, *, most: int, subprotocols: Sequence[str] = ()) -> Self:
         """Dial and shake hands. MachineError `refused` when nobody listens or it is no WebSocket server."""
-        stream = await machine.dial(port)
+        stream = await machine.dial(port, straight=True)
         try:
             async with asyncio.timeout(_OPEN_LIMIT):
                 uri = WebSocketURI(False, "127.0.0.1", port, path, "", None, None)
@@ -73,7 +75,7 @@ class WebSocketClient:
 
     async def _shake_hands(self) -> None:
         self._protocol.send_request(self._protocol.connect())
-        await self._flush()
+        await self.flush()
         while self._protocol.state is State.CONNECTING:
             await self._feed()
             if self._protocol.handshake_exc is not None:
@@ -88,27 +90,60 @@ class WebSocketClient:
     async def receive(self) -> Message:
         """The next message. ConnectionOver at the end; SandboxError when the sandbox went away."""
         while not self._ready:
-            if self._protocol.state is not State.OPEN:
-                # Not the end of the byte stream: a server that never hangs up would hold the caller.
-                close = self._protocol.close_rcvd or self._protocol.close_sent
-                raise ConnectionOver(close.code if close else None, close.reason if close else "")
+            self._check()
             await self._feed()
-        return self._ready.popleft()
+        data, text = self._ready.popleft()
+        return data.decode() if text else data
+
+    async def follow(self, deliver: Deliver, room: Rest) -> None:
+        """Deliver each message in the very call that brings it, until `receive` would raise; then raise the same."""
+        answered = True
+
+        def hear(data: bytes) -> bool:
+            nonlocal answered
+            self._hear(data)
+            going = True
+            while self._ready:
+                going = deliver(*self._ready.popleft())
+            answered = self._answer()
+            return going and answered and self._protocol.state is State.OPEN
+
+        async def rest() -> None:
+            if not answered:
+                await self.flush()
+            await room()
+            self._check()
+
+        if self._ready and not hear(b""):
+            await rest()
+        await self._stream.pump(hear, rest)
+        self._protocol.receive_eof()
+        self._check()
+
+    def _check(self) -> None:
+        if self._protocol.state is not State.OPEN:
+            # Not the end of the byte stream: a server that never hangs up would hold the caller.
+            close = self._protocol.close_rcvd or self._protocol.close_sent
+            raise ConnectionOver(close.code if close else None, close.reason if close else "")
 
     async def send(self, message: Message) -> None:
+        text = isinstance(message, str)
+        if not self.post(message.encode() if isinstance(message, str) else message, text):
+            await self.flush()
+
+    def post(self, message: bytes, text: bool) -> bool:
+        """Send a message without waiting; False when it waits for room, until `flush` returns."""
         try:
-            if isinstance(message, str):
-                self._protocol.send_text(message.encode())
-            else:
-                self._protocol.send_binary(message)
+            self._protocol.send_text(message) if text else self._protocol.send_binary(message)
         except InvalidState:
             raise ConnectionOver(None) from None
-        await self._flush()
+        return self._push()
 
-    async def ping(self) -> None:
+    def ping(self) -> None:
+        """Ask for a sign of life, without waiting: where there is no room to ask, none will come either."""
         if self._protocol.state is State.OPEN:
             self._protocol.send_ping(b"")
-            await self._flush()
+            self._push()
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         """Say goodbye, without waiting for an answer, and hang up."""
@@ -116,7 +151,7 @@ class WebSocketClient:
             if self._protocol.state is State.OPEN:
                 self._protocol.send_close(code, reason)
                 async with asyncio.timeout(_CLOSE_LIMIT):
-                    await self._flush()
+                    await self.flush()
         except (TimeoutError, SandboxError):
             pass
         finally:
@@ -129,16 +164,18 @@ class WebSocketClient:
     async def _feed(self) -> None:
         data = await self._stream.read()
         if data:
-            self._protocol.receive_data(data)
+            self._hear(data)
         else:
             self._protocol.receive_eof()
+        if not self._answer():
+            await self.flush()
+
+    def _hear(self, data: bytes) -> None:
+        self._protocol.receive_data(data)
         for event in self._protocol.events_received():
-            if isinstance(event, Response):
-                continue
             if isinstance(event, Frame):
                 self.heard += 1
                 self._take(event)
-        await self._flush()
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
@@ -151,12 +188,37 @@ class WebSocketClient:
         if frame.fin:
             whole = bytes(self._parts[0]) if len(self._parts) == 1 else b"".join(self._parts)
             self._parts = []
-            self._ready.append(whole.decode("utf-8", "replace") if self._text else whole)
+            self._ready.append((_sound(whole) if self._text else whole, self._text))
 
-    async def _flush(self) -> None:
+    def _answer(self) -> bool:
+        """Send what hearing brought about, say a pong; False when it waits for room. Messages may go on waiting."""
+        said = self._protocol.data_to_send()
+        self._unsent += said
+        return not said or self._push()
+
+    def _push(self) -> bool:
+        """Write what the protocol has to say, if there is room for all of it and nothing waits before it."""
+        self._unsent += self._protocol.data_to_send()
+        if not self._unsent:
+            return True
+        if self._writing.locked() or not self._stream.put(b"".join(self._unsent)):
+            return False
+        self._unsent.clear()
+        return True
+
+    async def flush(self) -> None:
         """Write what the protocol has to say, in its order, whoever asks."""
-        pieces = self._protocol.data_to_send()
-        if not any(pieces):
-            return
-        async with self._writing:
-            await self._stream.write(b"".join(pieces))
+        while not self._push():
+            async with self._writing:
+                waiting, self._unsent = b"".join(self._unsent), []
+                if waiting:
+                    await self._stream.write(waiting)
+
+
+def _sound(text: bytes) -> bytes:
+    """As it is if it is UTF-8; what is not becomes a mark in its place."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace").encode()
+    return text

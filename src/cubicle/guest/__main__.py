@@ -37,6 +37,7 @@ class Guest:
             dict(env) if isinstance(env, dict) else {},
             through_deputy=bool(config.get("deputy")),
         )
+        self._hands = not config.get("deputy")  # gVisor's sockets are none of the host's kernel
         shelf = Shelf(identity, dict(aliases) if isinstance(aliases, dict) else {})
         self.links: list[Link] = []
         self.operations = self._operations(shelf)
@@ -53,6 +54,7 @@ class Guest:
                     version=wire.VERSION,
                     uptime=time.monotonic() - guest.began,
                     commands=list(guest.office.commands),
+                    hands=guest._hands and self.link.outside,
                 )
 
         class Stats(Channel):

@@ -7,7 +7,9 @@ returns and is called at `ready()` when it may go on.
 
 from __future__ import annotations
 
+import array
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 
@@ -18,6 +20,7 @@ _RECEIVE = wire.WINDOW + 64 * 1024
 """A whole window at once: the fewer frames lie across two reads, the less is moved to the front of the buffer."""
 _CREDIT = wire.WINDOW // 4
 _MOST_QUEUED = 4 * 1024 * 1024
+_PEER = struct.Struct("3i")  # process, user, group
 
 
 class Refused(Exception):
@@ -128,6 +131,12 @@ class Link:
         """Something waits for the socket; whoever makes data should wait too."""
         return bool(self._out) or not self.open
 
+    @property
+    def outside(self) -> bool:
+        """Whether the other end is the host itself: no process of this sandbox, such as a relay, stands between."""
+        peer = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        return bool(_PEER.unpack(peer)[0] == 0)
+
     def adopt(self, make: Callable[[Link, int], Channel]) -> Channel:
         """A channel that the guest opens."""
         number = self._next
@@ -166,6 +175,12 @@ class Link:
                 sent = 0
         if self._out:
             self._watch()
+
+    def hand(self, frame: bytes, sock: socket.socket) -> None:
+        """Send a frame with a socket: from then on it is the host's as well. Raises OSError if it cannot be now."""
+        if self._out:
+            raise BlockingIOError(11, "the host does not read")
+        self._sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()]))])
 
     def close(self) -> None:
         """Drop the connection and tell every channel."""

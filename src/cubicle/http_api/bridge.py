@@ -1,7 +1,7 @@
 """The relay between a client's WebSocket and one in a sandbox: the same for the terminal and for DevTools.
 
-The backend is dialled before the client is accepted. Either end's close closes the other. Each direction has one
-message on its way at a time, so a slow reader on one side stops the writer on the other through TCP itself.
+The backend is dialled before the client is accepted. Either end's close closes the other. Nothing is read from one side
+while the other has no room, so a slow reader stops the writer through TCP itself.
 """
 
 from __future__ import annotations
@@ -55,21 +55,31 @@ class Ending:
 
 
 class Bridge:
-    """One client and one backend, for as long as both are there."""
+    """One client and one backend, for as long as both are there.
+
+    A message goes on in the very call that it came with. Only where it finds no room does a task wait for it, and
+    meanwhile nothing more is read from whoever sent it.
+    """
 
     def __init__(self, client: WebSocket, backend: WebSocketClient, limits: Limits) -> None:
         self._client = client
+        self._socket = ClientSocket.of(client)
         self._backend = backend
         self._limits = limits
-        self._moved = asyncio.get_running_loop().time()
+        self._time = asyncio.get_running_loop().time
+        self._moved = self._time()
         self._delivering = False
+        self._stuck = asyncio.Event()
+        self._failed: Ending | None = None
 
     async def run(self) -> None:
         """Relay until one end closes; then close the other."""
         ending = Ending(closing.BROKEN)
         try:
+            self._socket.take(self._pass_in)
             async with asyncio.TaskGroup() as group:
-                ends = [group.create_task(end) for end in (self._inward(), self._outward(), self._watch())]
+                parts = (self._leaving(), self._inward(), self._outward(), self._watch())
+                ends = [group.create_task(part) for part in parts]
                 done, rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 ending = done.pop().result()
                 for task in rest:
@@ -78,52 +88,62 @@ class Bridge:
             await self._backend.close(ending.code, ending.reason)
             await hang_up(self._client, ending.code, ending.reason)
 
+    async def _leaving(self) -> Ending:
+        """The client's own end; its messages do not come this way."""
+        while (event := await self._client.receive())["type"] != "websocket.disconnect":
+            pass
+        return Ending(closing.passed_on(event.get("code")), closing.reason(event.get("reason") or ""))
+
     async def _inward(self) -> Ending:
-        """Client to backend."""
-        loop = asyncio.get_running_loop()
+        """Client to backend: what did not find room at once."""
+        while True:
+            await self._stuck.wait()
+            if self._failed is not None:
+                return self._failed
+            try:
+                await self._backend.flush()
+            except SandboxError as error:
+                return _ended(error)
+            self._stuck.clear()
+            self._socket.go_on()
+
+    def _pass_in(self, message: bytes, text: bool) -> None:
+        if self._failed is not None:
+            return
+        self._moved = self._time()
         try:
-            while True:
-                event = await self._client.receive()
-                if event["type"] == "websocket.disconnect":
-                    return Ending(closing.passed_on(event.get("code")), closing.reason(event.get("reason") or ""))
-                data = event.get("bytes")
-                message = event["text"] if data is None else data
-                if len(message) > self._limits.most:
-                    return Ending(closing.TOO_BIG, f"A message is over {self._limits.most} bytes.")
-                self._moved = loop.time()
-                await self._backend.send(message)
-        except ConnectionOver as over:
-            return _ended(over)
-        except SandboxError:
-            return Ending(closing.BROKEN, "The sandbox went away.")
+            if len(message) > self._limits.most:
+                self._failed = Ending(closing.TOO_BIG, f"A message is over {self._limits.most} bytes.")
+            elif self._backend.post(message, text):
+                return
+        except SandboxError as error:
+            self._failed = _ended(error)
+        self._socket.hold()
+        self._stuck.set()
 
     async def _outward(self) -> Ending:
         """Backend to client."""
-        loop = asyncio.get_running_loop()
         try:
-            while True:
-                message = await self._backend.receive()
-                self._moved = loop.time()
-                self._delivering = True
-                if isinstance(message, str):
-                    await self._client.send_text(message)
-                else:
-                    await self._client.send_bytes(message)
-                self._delivering = False
-        except ConnectionOver as over:
-            return _ended(over)
-        except SandboxError:
-            return Ending(closing.BROKEN, "The sandbox went away.")
-        except WebSocketDisconnect as left:
-            return Ending(closing.passed_on(left.code))
+            await self._backend.follow(self._pass_out, self._room)
+        except SandboxError as error:
+            return _ended(error)
+        return Ending(closing.BROKEN)
+
+    def _pass_out(self, message: bytes, text: bool) -> bool:
+        self._moved = self._time()
+        return self._socket.pass_on(message, text)
+
+    async def _room(self) -> None:
+        self._delivering = True
+        await self._socket.room()
+        self._delivering = False
 
     async def _watch(self) -> Ending:
         """Find a backend that hangs, and a connection that nobody uses. The server itself pings the client."""
-        loop = asyncio.get_running_loop()
         asked_at = -1
         while True:
             await asyncio.sleep(self._limits.silence)
-            if loop.time() - self._moved > self._limits.idle:
+            if self._time() - self._moved > self._limits.idle:
                 return Ending(closing.GOING_AWAY, "Nobody used this connection for a long time.")
             if self._delivering:
                 asked_at = -1  # the client is slow; what the backend says cannot be heard meanwhile
@@ -132,15 +152,22 @@ class Bridge:
             else:
                 asked_at = self._backend.heard
                 try:
-                    await self._backend.ping()
-                except SandboxError:
-                    return Ending(closing.BROKEN, "The sandbox went away.")
+                    self._backend.ping()
+                except SandboxError as error:
+                    return _ended(error)
 
 
-def _ended(over: ConnectionOver) -> Ending:
+def _ended(error: SandboxError) -> Ending:
     """A program that hung up without a word ended, or was ended."""
-    reason = over.reason or ("" if over.code else "The program in the sandbox ended.")
-    return Ending(closing.passed_on(over.code), closing.reason(reason))
+    match error:
+        case ConnectionOver(code=None, reason=""):
+            return Ending(closing.BROKEN, "The program in the sandbox ended.")
+        case ConnectionOver():
+            return Ending(closing.passed_on(error.code), closing.reason(error.reason))
+        case MachineError():
+            return Ending(closing.BROKEN, "The program in the sandbox ended.")
+        case _:
+            return Ending(closing.BROKEN, "The sandbox went away.")
 
 
 async def hang_up(client: WebSocket, code: int, reason: str = "") -> None:

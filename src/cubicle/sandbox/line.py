@@ -125,9 +125,16 @@ class Channel:
             if self.over:
                 return
             part = view[: min(self._window, wire.MAX_PAYLOAD)]
-            self._window -= len(part)
-            self._line.write(wire.HEADER.pack(len(part), self.number, wire.DATA, stream, 0), part)
+            self.post(part, stream)
             view = view[len(part) :]
+
+    def post(self, data: bytes | memoryview, stream: int = 0) -> bool:
+        """Send one frame without waiting; False, and nothing is sent, when there is no room for it."""
+        if self.over or not self._line.writable or len(data) > min(self._window, wire.MAX_PAYLOAD):
+            return False
+        self._window -= len(data)
+        self._line.write(wire.HEADER.pack(len(data), self.number, wire.DATA, stream, 0), data)
+        return True
 
     async def _wait_for_room(self) -> None:
         self._room = asyncio.get_running_loop().create_future()
@@ -199,11 +206,8 @@ class Line(asyncio.BufferedProtocol):
         with suppress(PermissionError):  # root may go beyond what the system lets others ask for
             sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, wire.WINDOW)
         loop = asyncio.get_running_loop()
-        if sock.family == socket.AF_UNIX:
-            _, line = await loop.create_unix_connection(cls, sock=sock)
-        else:
-            _, line = await loop.create_connection(cls, sock=sock)
-        return line
+        connect = loop.create_unix_connection if sock.family == socket.AF_UNIX else loop.create_connection
+        return (await connect(cls, sock=sock))[1]
 
     def open(self, op: str, **fields: Any) -> Channel:
         """Begin an exchange."""
@@ -342,8 +346,5 @@ class Line(asyncio.BufferedProtocol):
 
 def _said(fields: dict[str, Any]) -> MachineError:
     details = fields.get("details")
-    return MachineError(
-        str(fields.get("error", "io"))[:40],
-        str(fields.get("message", ""))[:2000],
-        details if isinstance(details, dict) else {},
-    )
+    words = str(fields.get("error", "io"))[:40], str(fields.get("message", ""))[:2000]
+    return MachineError(*words, details if isinstance(details, dict) else {})

@@ -8,6 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from cubicle.sandbox.driver import Driver, SandboxError
 from cubicle.sandbox.line import Line
@@ -23,7 +24,8 @@ Furnish = Callable[[Machine], Awaitable[None]]
 
 async def connect(driver: Driver, name: str) -> Machine:
     """The machine of a sandbox that is up, checked to be one of ours."""
-    machine = Machine(name, await Line.over(await driver.connect(name)), driver.uploads(name))
+    reach = partial(driver.connect, name)
+    machine = Machine(name, await Line.over(await reach()), driver.uploads(name), reach)
     try:
         await machine.hello()
     except BaseException:

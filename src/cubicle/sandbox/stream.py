@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
 from cubicle.sandbox.line import Channel, Data, End, Eof, Event, Gone, MachineError
+
+Taker = Callable[[bytes], bool]
+"""Takes what came; False when it can take no more for now."""
+Rest = Callable[[], Awaitable[None]]
+"""Returns when the taker can take more."""
+
+
+class Connection(Protocol):
+    """What a dial gives: frames of the guest's, or a socket that it handed over."""
+
+    async def read(self, most: int = 65536) -> bytes:
+        """Some bytes, at most so many; b"" when the other side has no more. A broken connection raises."""
+
+    async def pump(self, taker: Taker, rest: Rest) -> None:
+        """Hand over all that comes as it comes, until the end. A broken connection raises."""
+
+    def put(self, data: bytes) -> bool:
+        """Send it without waiting; False, and nothing of it is sent, when it must wait for room."""
+
+    async def write(self, data: bytes) -> None:
+        """Send it; waits for room."""
+
+    def write_eof(self) -> None:
+        """Nothing more is sent."""
+
+    def close(self) -> None:
+        """Drop the connection, whatever is on its way."""
 
 
 class Stream:
@@ -44,6 +74,18 @@ class Stream:
             return chunk
         chunk, self._rest = self._rest[:most], self._rest[most:]
         return chunk
+
+    async def pump(self, taker: Taker, rest: Rest) -> None:
+        """Hand over all that comes as it comes, until the end. A broken connection raises."""
+        while chunk := await self.read():
+            if not taker(chunk):
+                await rest()
+
+    def put(self, data: bytes) -> bool:
+        """Send it without waiting; False, and nothing of it is sent, when it must wait for room."""
+        if self._channel.over:
+            raise Gone("The connection into the sandbox is closed.")
+        return self._channel.post(data)
 
     async def write(self, data: bytes | memoryview) -> None:
         if self._channel.over:

@@ -18,7 +18,9 @@ from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.sandbox.driver import Limits, SandboxError, State, Unusable
 from cubicle.sandbox.line import Gone
+from cubicle.sandbox.machine import Machine, MachineError
 from cubicle.sandbox.pool import connect
+from cubicle.sandbox.stream import Connection, Stream
 from cubicle.settings import load
 from tests.drivers.makers import some_base
 
@@ -90,6 +92,13 @@ async def over_tcp(path: str) -> AsyncIterator[str]:
         await asyncio.gather(*left, return_exceptions=True)
 
 
+async def dialled(machine: Machine, port: int) -> Connection | None:
+    try:
+        return await machine.dial(port, straight=True)
+    except MachineError:
+        return None  # it is still starting
+
+
 async def test_an_engine_of_another_machine_is_spoken_to_over_exec_streams(make_driver: Make) -> None:
     async with (
         over_tcp(load().docker_host.removeprefix("unix://")) as url,
@@ -99,6 +108,11 @@ async def test_an_engine_of_another_machine_is_spoken_to_over_exec_streams(make_
         await driver.start("one", "a" * 32)
         machine = await connect(driver, "one")
         assert (await machine.output("echo far"))[1] == b"far\n"
+        async with machine.run(["python3", "-m", "http.server", "8123"]):
+            async with asyncio.timeout(60):
+                while not isinstance(stream := await dialled(machine, 8123), Stream):  # no descriptor comes this way
+                    await asyncio.sleep(0.05)
+            stream.close()
         await machine.write("/mnt/user-data/uploads/up", b"x" * 3_000_000, as_root=True)
         assert len(await machine.read_bytes("/mnt/user-data/uploads/up", limit=10**7)) == 3_000_000
         exit, _ = await machine.output("touch /mnt/user-data/uploads/no")
