@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -32,6 +31,7 @@ from tests.conftest import absent
 from tests.drivers.makers import some_base
 from tests.live.typist import Typist
 from tests.service import ACCEPT, messages, text
+from tests.survival.process import free_port
 
 pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -45,7 +45,7 @@ INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 
 def program() -> list[str]:
     """Compose: a part of the docker command, or the older program of its own."""
-    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False)
+    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=60, check=False)
     if asked.returncode == 0:
         return ["docker", "compose"]
     if shutil.which("docker-compose") is None:
@@ -152,15 +152,12 @@ def _stand_in(context: Path, reference: str, name: str) -> None:
     lines = [f"FROM {reference}", "USER root", "COPY ca.crt /opt/ca.crt"]
     lines += [f"ENV {name}={json.dumps(value)}" for name, value in variables.items()]
     (context / "Dockerfile").write_text("\n".join(lines) + "\n")
-    done(["docker", "build", "-t", name, str(context)], 120)
+    done(["docker", "build", "-t", name, str(context)], 300)
 
 
 @pytest.fixture(scope="module")
 def stack(folder: Path, images: None) -> Iterator[Stack]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    stack = Stack(folder, port)
+    stack = Stack(folder, free_port())
     (folder / "state").mkdir()
     try:
         stack.compose("build", "service", limit=600)
@@ -222,7 +219,8 @@ async def test_no_sandbox_holds_the_engines_socket(up: Stack) -> None:
 
 
 async def test_a_restarted_service_goes_on_with_the_sandboxes_that_run(up: Stack) -> None:
-    await up.bash("echo kept > ~/note; setsid sleep 3600 </dev/null >/dev/null 2>&1 &")
+    started = "until pgrep -x sleep >/dev/null; do :; done"
+    await up.bash(f"echo kept > ~/note; setsid sleep 3600 </dev/null >/dev/null 2>&1 & {started}")
     before = await up.bash("pgrep -x sleep")
     await asyncio.to_thread(up.compose, "restart", "--timeout", "20", "service")
     await up.healthy()
