@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from . import wire
-from .loop import READ, WRITE, Loop
+from .loop import READ, WRITE, Loop, tell
 
 _RECEIVE = wire.WINDOW + 64 * 1024
 """A whole window at once: the fewer frames lie across two reads, the less is moved to the front of the buffer."""
@@ -245,6 +245,9 @@ class Link:
             self._parse()
         except wire.WireError:
             self.close()
+        except Exception:  # noqa: BLE001
+            tell()
+            self.close()  # the host finds that out at once, and comes again
 
     def _parse(self) -> None:
         start = 0
