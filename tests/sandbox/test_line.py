@@ -53,10 +53,11 @@ async def gone(line: Line) -> None:
         wire.frame(1, wire.CANCEL),
         wire.frame(1, wire.DATA, bytes(wire.MAX_PAYLOAD)) * 5,
         wire.message(1, wire.EVENT, x=1) * 5000,
+        (wire.frame(1, wire.DATA, b"", 1) + wire.frame(1, wire.DATA, b"", 2)) * 5000,
     ],
     ids=[
         *("too long", "unknown kind", "huge length", "no json", "no object", "deep json", "bad credit", "forbidden"),
-        *("over the window", "flood of events"),
+        *("over the window", "flood of events", "flood of nothing"),
     ],
 )
 async def test_a_guest_that_breaks_a_rule_loses_the_line(pair: tuple[Line, socket.socket], frames: bytes) -> None:
@@ -153,3 +154,20 @@ async def test_random_bytes_never_hang_or_crash_the_host() -> None:
             await line.lost
             with pytest.raises((Gone, MachineError)):
                 await everything(channel)
+
+
+async def test_crumbs_that_nobody_reads_yet_are_kept_as_few_and_come_in_their_order(
+    pair: tuple[Line, socket.socket],
+) -> None:
+    line, guest = pair
+    channel = line.open("run", argv=["x"])
+    crumbs = [wire.frame(1, wire.DATA, bytes([n % 251]), 1) for n in range(100_000)]
+    await send(guest, b"".join(crumbs) + wire.frame(1, wire.DATA, b"error", 2) + wire.message(1, wire.END, code=0))
+    async with asyncio.timeout(60):
+        while not channel.over:
+            await asyncio.sleep(0.01)
+    assert len(channel._items) < 100
+    heard = {1: b"", 2: b""}
+    while isinstance(item := await channel.get(), Data):
+        heard[item.stream] += item.bytes
+    assert heard == {1: bytes(n % 251 for n in range(100_000)), 2: b"error"}

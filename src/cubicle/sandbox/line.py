@@ -18,7 +18,7 @@ from cubicle.guest import wire
 from cubicle.sandbox.driver import SandboxError
 
 _ROOM = wire.MAX_PAYLOAD + 256 * 1024
-_MOST_NOTICES = 4096
+_MOST_ITEMS = 4096
 _LARGE = 64 * 1024
 _MOST_UNREAD = 8 * 1024 * 1024
 _SILENCE = 20.0
@@ -43,6 +43,9 @@ class MachineError(SandboxError):
 class Data:
     stream: int
     bytes: bytes
+
+    def takes(self, more: Data) -> bool:
+        return self.stream == more.stream and len(self.bytes) < _LARGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,7 @@ class Channel:
         self.number = number
         self._items: deque[Item | SandboxError] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._unread = 0
-        self._consumed = 0
+        self._unread = self._consumed = 0
         self._window = wire.WINDOW
         self._room: asyncio.Future[None] | None = None
         self.over = False
@@ -157,22 +159,20 @@ class Channel:
             self._line.forget(self)
             self.put(Gone("The exchange with the sandbox was cancelled."))
 
-    def abandon(self) -> None:
-        """Stop listening to what comes, without a word to the guest."""
-        self._line.forget(self)
-
     def put(self, item: Item | SandboxError) -> None:
         """Called by the line."""
-        if isinstance(item, Data):
-            self._unread += len(item.bytes)
-            if self._unread + self._consumed > wire.WINDOW:
-                raise wire.WireError("more data than there was room for")
-        elif len(self._items) > _MOST_NOTICES and not isinstance(item, SandboxError):
-            raise wire.WireError("more notices than anybody reads")
+        self._unread += len(item.bytes) if isinstance(item, Data) else 0
+        full = self._unread + self._consumed > wire.WINDOW or len(self._items) > _MOST_ITEMS
+        if full and isinstance(item, Item):
+            raise wire.WireError("more than there was room for")
+        last = self._items[-1] if self._items else None
+        if isinstance(item, Data) and isinstance(last, Data) and last.takes(item):
+            self._items[-1] = Data(item.stream, last.bytes + item.bytes)  # a crumb alone takes a hundred times its size
+        else:
+            self._items.append(item)
         if isinstance(item, End | SandboxError):
             self.over = True
             self.wake()
-        self._items.append(item)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

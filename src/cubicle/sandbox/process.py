@@ -99,5 +99,5 @@ class Process:
     def let_go(self) -> None:
         """Stop hearing the command; it goes on and can be attached to."""
         if not self._channel.over:
-            self._line.open("release", id=self.id).abandon()
-            self._channel.abandon()
+            self._line.forget(self._line.open("release", id=self.id))
+            self._line.forget(self._channel)
