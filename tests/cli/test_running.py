@@ -129,9 +129,10 @@ def test_the_first_process_of_a_container_ends_when_told_while_it_starts(tmp_pat
         assert "PUBLIC_BASE_URL" in process.stderr.readline()
         inner = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(inner[0]), signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(200) == 0
     finally:
         process.kill()
+        process.wait(60)
         process.stderr.close()
 
 

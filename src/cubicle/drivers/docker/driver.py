@@ -198,7 +198,7 @@ class DockerDriver:
         container = self._client.containers.container(container_id)
         told: dict[str, Any] = await container.show()
         root = config.PRIVATE if told["HostConfig"].get("ReadonlyRootfs") else "/"
-        await container.put_archive(root, config.guest_archive(self._image.guest, root))  # type: ignore[no-untyped-call]
+        await engine.put(container, root, config.guest_archive(self._image.guest, root))
         await in_thread(home.socket.unlink, missing_ok=True)
         await container.start()
         await in_thread(home.began, bundle.digest(self._image.guest))

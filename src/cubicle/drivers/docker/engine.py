@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 from aiodocker import Docker
+from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 from yarl import URL
 
@@ -30,6 +31,7 @@ REPOSITORY = "cubicle-sandbox"
 _CALL_SECONDS = 60.0
 _IMPORT_SECONDS = 1800.0
 _CHUNK = 1024 * 1024
+_PUT_TRIES, _PUT_PAUSE = 10, 0.3
 _TRIAL_BYTES = 64 * 1024**2
 _ORDINARY = ("", "runc", "crun", "youki", "io.containerd.runc.v2")
 """Runtimes whose containers are processes of the engine's own kernel."""
@@ -164,6 +166,18 @@ async def limits_disks(client: Docker, reference: str) -> tuple[bool, int]:
         return False, 0
     await trial.delete(force=True)
     return True, counted
+
+
+async def put(container: DockerContainer, root: str, archive: bytes) -> None:
+    """Unpack an archive in a container that is down: Podman takes its file system away a moment after it says so."""
+    for rest in reversed(range(_PUT_TRIES)):
+        try:
+            await container.put_archive(root, archive)  # type: ignore[no-untyped-call]
+            return
+        except DockerError:
+            if not rest:
+                raise
+            await asyncio.sleep(_PUT_PAUSE)
 
 
 async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:
