@@ -63,7 +63,7 @@ setup-test:
 lock: setup-dev ## compile requirements*.txt again after a change of pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock $(if $(UPGRADE),--upgrade)
 
-docs: setup-dev ## print the pages that come from the code
+docs: setup-dev ## write the pages that come from the code
 	@cubicle settings --markdown > docs/settings.md
 
 clean: ## remove what was built here; sandboxes, chats and images stay

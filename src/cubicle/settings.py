@@ -281,7 +281,7 @@ def misspelt() -> dict[str, str]:
     """Names in the .env file that no setting has, by the setting that each is probably meant for."""
     known = [name.upper() for name in Settings.model_fields]
     written = [name.upper() for name in DotEnvSettingsSource(Settings).env_vars]
-    near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0.85) for name in written if name not in known}
+    near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0.75) for name in written if name not in known}
     return {name: found[0] for name, found in near.items() if found}
 
 

@@ -41,7 +41,7 @@ async def call(tmp_path: Path) -> AsyncIterator[Call]:
     await empty(make_driver(settings))
 
 
-async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: Call) -> None:
+async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: Call, tmp_path: Path) -> None:
     code, output, _ = call("ps")
     assert code == 0
     (row,) = output.splitlines()[1:]
@@ -49,7 +49,7 @@ async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: C
     assert call("stop", CHAT) == (0, f"Stopped {CHAT}.\n", "")
     assert call("ps")[1].splitlines()[1].split()[2] == "stopped"
     assert call("rm", CHAT) == (0, f"Removed {CHAT}.\n", "")
-    assert call("ps") == (0, "No sandboxes.\n", "")
+    assert call("ps") == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n", "")
 
 
 async def test_a_command_in_a_sandbox_has_this_input_and_its_exit_code_is_handed_on(call: Call) -> None:

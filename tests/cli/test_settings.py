@@ -77,6 +77,6 @@ def test_a_name_in_the_env_file_that_is_nearly_a_setting_is_told(
 ) -> None:
     """What has nothing to do with the service may be there as well."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".env").write_text("MCP_API_KEYS=x\nPORT=1234\nCOMPOSE_PROJECT_NAME=mine\npool_siez=3\n")
-    assert misspelt() == {"MCP_API_KEYS": "MCP_API_KEY", "POOL_SIEZ": "POOL_SIZE"}
+    (tmp_path / ".env").write_text("MCP_KEY=x\nPORT=1234\nCOMPOSE_PROJECT_NAME=mine\npool_siez=3\n")
+    assert misspelt() == {"MCP_KEY": "MCP_API_KEY", "POOL_SIEZ": "POOL_SIZE"}
     assert "did you mean POOL_SIZE?" in CliRunner().invoke(settings).stderr

@@ -100,6 +100,7 @@ DOOR: list[Row] = [
             H + "a_denied_request_says_which_rule_and_whom_to_ask",
             P + "a_denied_program_shows_the_model_why",
             "tools/bash::a_command_that_the_network_door_refused_is_told_why",
+            "tools/bash::a_command_that_asked_for_a_name_without_an_address_is_told",
         ),
     ),
     (

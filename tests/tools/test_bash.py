@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,21 @@ async def test_a_command_that_the_network_door_refused_is_told_why(tmp_path: Pat
     ]
     assert not refused["isError"]
     assert [block["text"] for block in quiet["content"]] == ["hi\n"]
+
+
+async def test_a_command_that_asked_for_a_name_without_an_address_is_told(tmp_path: Path) -> None:
+    async def nobody(_name: str) -> list[IPv4Address]:
+        return []
+
+    door = EgressDoor(Policy(Mode.OPEN), folder=tmp_path / "egress", resolve=nobody)
+    fleet = Fleet(MemoryDriver(tmp_path), Ledger(tmp_path / "chats"), pool_size=0, attendants=[door.attend])
+    async with door, fleet, service_of(fleet) as service:
+        try:
+            asked = {"command": "curl -s https://nowhere.example/; true", "description": "test"}
+            refused = await service.call("bash_tool", asked)
+        finally:
+            await fleet.remove(Chat("test"))
+    assert [block["text"] for block in refused["content"]] == [
+        "(no output)",
+        "Note: The name nowhere.example has no address.",
+    ]

@@ -6,6 +6,7 @@ back to the loop for the next entry and the next bytes.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -80,7 +81,6 @@ class Archive:
         self._reading: AbstractAsyncContextManager[FileReader] | None = None
         self._chunks: AsyncIterator[bytes] | None = None
         self._left_out: list[str] = []
-        self._names: set[str] = set()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         zipped = iter(stream_zip(self._entries(), chunk_size=_CHUNK))
@@ -105,7 +105,7 @@ class Archive:
             if opened is not None:
                 size, start = opened
                 method = ZIP_AUTO(size, level=1 if _shrinks(start) else 0)
-                yield self._name(member.name), _time(member.mtime), 0o644, method, self._data(start)
+                yield _safe(member.name), _time(member.mtime), 0o644, method, self._data(start)
         if self._left_out:
             text = "\n".join(["These files are not in the archive:", *self._left_out, ""]).encode()
             yield NOTE, datetime.now(UTC), 0o644, ZIP_AUTO(len(text), level=1), [text]
@@ -114,17 +114,6 @@ class Archive:
         yield start
         while (chunk := from_thread.run(self._next_chunk)) is not None:
             yield chunk
-
-    def _name(self, path: str) -> str:
-        """The name in the archive: one that no unzip program reads as a way out, and each only once."""
-        name = "".join(c if c.isprintable() and c not in '\\:*?"<>|' else "_" for c in readable(path))
-        if name != path:
-            stem, number = name, 1
-            while name in self._names:
-                number += 1
-                name = f"{stem}~{number}"
-            self._names.add(name)
-        return name
 
     def _leave_out(self, member: Member, why: str) -> None:
         if len(self._left_out) < _LONGEST_NOTE:
@@ -163,6 +152,19 @@ class Archive:
     async def _close(self) -> None:
         await self._close_file()
         await self._members.aclose()  # type: ignore[attr-defined]
+
+
+def _safe(path: str) -> str:
+    """The name in the archive: one that no unzip program reads as a way out, and each only once. What had to be changed
+    bears a mark of what it was, for another file may have the name that it would get."""
+    name = "".join(c if c.isprintable() and c not in '\\:*?"<>|' else "_" for c in readable(path))
+    if name == path:
+        return name
+    mark = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    folder, slash, last = name.rpartition("/")
+    stem, _, suffix = last.rpartition(".")
+    marked = f"{stem}~{mark}.{suffix}" if stem else f"{last}~{mark}"
+    return f"{folder}{slash}{marked}"
 
 
 def _shrinks(start: bytes) -> bool:

@@ -79,10 +79,13 @@ def ps() -> None:
     """List the sandboxes of this host."""
 
     async def show() -> None:
-        async with _host(load()) as host:
+        settings = load()
+        async with _host(settings) as host:
             rows = [await _row(host, seen) for seen in sorted(host.seen, key=lambda seen: _order(host, seen))]
             console = _console()
-            console.print(_table(rows) if rows else "No sandboxes.")
+            console.print(
+                _table(rows) if rows else f"No sandboxes in DATA_DIR={settings.data_dir}.", soft_wrap=not rows
+            )
             for seen in host.seen:
                 if seen.reason:
                     console.print(f"{seen.name}: {seen.reason}", markup=False, soft_wrap=True)

@@ -15,7 +15,7 @@ _SENTENCES = {
     "another path.",
     "read-only": "{path} cannot be written: its folder is read-only. Use a path under /home/assistant or "
     "/mnt/user-data/outputs.",
-    "outside": "{path}{leads} is outside the allowed folders. Use a path under {roots}; to read others use bash_tool.",
+    "outside": "{path}{leads} is outside the allowed folders. Use a path under {roots}; for others use bash_tool.",
     "too-big": "{path} is too big for this tool. Use bash_tool on it (head, tail, sed, split).",
     "bad-name": "{path} is not a name that a file can have: at most 255 bytes, without NUL. Choose another name.",
     "exists": "{path} exists already. Choose another name, or remove it first.",

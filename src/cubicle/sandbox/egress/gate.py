@@ -169,6 +169,7 @@ class Gate:
             raise
         except Refused as no:
             trail.record(Event.FAILED, reason=str(no))
+            self._told(str(no))
             raise
         verdict = dict(choices)[address]
         trail.record(Event.ALLOWED, rule=verdict.rule, address=address, headers_set=len(verdict.inject))
