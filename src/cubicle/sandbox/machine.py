@@ -15,6 +15,7 @@ from cubicle.sandbox import handed
 from cubicle.sandbox.driver import NotRunning, SandboxError
 from cubicle.sandbox.files import Edited, Entry, FileReader, Stat, Written
 from cubicle.sandbox.handed import HandedStream
+from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
 from cubicle.sandbox.process import Exit, Process
@@ -253,7 +254,7 @@ class Machine:
         try:
             with await self._reach() as link:
                 return HandedStream(await handed.receive(link, port), self._line)
-        except handed.NotHanded as error:
+        except NotHanded as error:
             log.warning("no socket comes out of a sandbox", extra={"sandbox": self.name, "why": str(error)})
             self._hands = False
         except NotRunning:
