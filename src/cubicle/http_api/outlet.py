@@ -39,9 +39,9 @@ class FileAnswer(StreamingResponse):
             await connection.flow.drain()
         finally:
             transport.set_write_buffer_limits()
-        if cycle.disconnected or transport.is_closing():
-            return
         try:
+            if transport.is_closing():
+                raise BrokeOff
             cycle.expected_content_length -= await file.into(transport.get_extra_info("socket").fileno())
         except BrokeOff:
             cycle.disconnected = True

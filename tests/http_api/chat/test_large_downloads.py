@@ -64,9 +64,15 @@ def request(*headers, method="GET", path="/files/down/large"):
 
 
 @asynccontextmanager
-async def connection(site, **options):
+async def connection(site, *, slow=False):
+    """A slow one has little room for what comes, so that the service has to wait."""
     host, _, port = site.url.removeprefix("http://").rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), **options)
+    sock = socket.socket()
+    if slow:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
+    reader, writer = await asyncio.open_connection(sock=sock, limit=65536)
     try:
         async with asyncio.timeout(LIMIT):
             yield reader, writer
@@ -167,7 +173,7 @@ async def until(holds):
 @pytest.mark.parametrize("way", ["closes", "resets", "half closes"])
 async def test_a_client_that_goes_away_leaves_nothing_open(site, way):
     await until(lambda: not descriptors())
-    async with connection(site, limit=65536) as (reader, writer):
+    async with connection(site, slow=True) as (reader, writer):
         writer.write(request())
         await reader.readexactly(1000)
         assert descriptors()
@@ -183,11 +189,11 @@ async def test_a_client_that_goes_away_leaves_nothing_open(site, way):
 
 
 async def test_clients_that_do_not_read_hold_up_nobody_and_get_all_in_the_end(site):
-    async with connection(site, limit=65536) as (reader, writer):
+    async with connection(site, slow=True) as (reader, writer):
         writer.write(request())
         others = []
         for _ in range(6):  # more than there are threads
-            other = connection(site, limit=65536)
+            other = connection(site, slow=True)
             _, stalled = await other.__aenter__()
             stalled.write(request())
             others.append(other)
@@ -220,7 +226,7 @@ async def test_it_is_whole_old_or_whole_new_while_it_is_replaced(site):
 
 
 async def test_a_file_that_is_cut_short_breaks_the_connection(site):
-    async with connection(site, limit=65536) as (reader, writer):
+    async with connection(site, slow=True) as (reader, writer):
         writer.write(request())
         assert (await head(reader))[1]["content-length"] == str(len(BODY))
         await site.bash(Chat("down"), f"truncate -s 0 {OUTPUTS}/large")
@@ -229,7 +235,7 @@ async def test_a_file_that_is_cut_short_breaks_the_connection(site):
 
 async def test_a_chat_that_is_stopped_meanwhile_leaves_nothing_open(site):
     await until(lambda: not descriptors())
-    async with connection(site, limit=65536) as (reader, writer):
+    async with connection(site, slow=True) as (reader, writer):
         writer.write(request())
         assert (await head(reader))[0] == 200
         assert descriptors()
