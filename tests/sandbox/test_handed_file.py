@@ -20,7 +20,9 @@ from cubicle.sandbox import handed_file
 from cubicle.sandbox.handed_file import HandedFile
 from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.line import Gone, Line, MachineError
+from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pour import BrokeOff
+from tests.sandbox.test_handed import machine_with
 
 END = wire.message(1, wire.END, path="/told")
 LIMIT = 60.0
@@ -239,6 +241,49 @@ async def test_random_answers_leave_nothing(sandbox: Sandbox) -> None:
         with contextlib.suppress(NotHanded, MachineError):
             (await sandbox.offered(*messages)).close()
     os.close(copy)
+
+
+@pytest.mark.parametrize("answer", ["a device", "a refusal", "silence"])
+async def test_what_is_not_handed_over_comes_the_ordinary_way(
+    nothing_left: None, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """One that broke the rules is not asked again; one that said no, or was slow, is."""
+    monkeypatch.setattr("cubicle.sandbox.machine._DIAL_SECONDS", 0.2 if answer == "silence" else LIMIT)
+    ends: list[socket.socket] = []
+
+    def reach() -> socket.socket:
+        ours, guest = socket.socketpair()
+        guest.setblocking(False)
+        ends.append(guest)
+        with open("/dev/zero", "rb") as device:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [device.fileno()]))]
+            if answer == "a device":
+                guest.sendmsg([END], rights)
+            elif answer == "a refusal":
+                guest.send(wire.message(1, wire.FAIL, error="io", message="no"))
+        return ours
+
+    machine, guest = await machine_with(reach)
+    loop = asyncio.get_running_loop()
+    with guest:
+        for number in (3, 5):
+            reading = asyncio.ensure_future(whole(machine))
+            async with asyncio.timeout(LIMIT):
+                await loop.sock_recv(guest, 65536)
+                stat = {"path": "/f", "kind": "file", "size": 3, "mtime": 0, "mode": 0, "inode": 1, "blocks": 0}
+                await loop.sock_sendall(guest, wire.message(number, wire.EVENT, stat=stat, length=3))
+                await loop.sock_sendall(guest, wire.frame(number, wire.DATA, b"abc"))
+                await loop.sock_sendall(guest, wire.message(number, wire.END, size=3))
+                assert await reading == b"abc"
+        assert len(ends) == (1 if answer == "a device" else 2)
+        machine.close()
+    for end in ends:
+        end.close()
+
+
+async def whole(machine: Machine) -> bytes:
+    async with machine.read("/f", straight=True) as reader:
+        return b"".join([chunk async for chunk in reader])
 
 
 # ---- how it is read
