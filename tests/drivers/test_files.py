@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from cubicle.sandbox.handed_file import HandedFile
 from cubicle.sandbox.machine import HOME, READABLE_ROOTS, UPLOADS, WRITABLE_ROOTS, Machine, MachineError
 
 
@@ -37,6 +38,55 @@ async def test_a_part_of_a_file_can_be_read(machine: Machine) -> None:
     async with machine.read(f"{HOME}/x", offset=3, length=4) as reader:
         assert reader.stat.size == 10
         assert b"".join([chunk async for chunk in reader]) == b"3456"
+
+
+async def test_a_file_that_is_handed_over_is_the_one_that_is_sent(machine: Machine) -> None:
+    """Where the guest can: gVisor's files are none of the host's kernel, and no descriptor passes an exec stream."""
+    content = bytes(range(256)) * 10_000
+    path = f"{HOME}/großes Bild.bin"
+    await machine.write(path, content)
+    for offset, length in ((0, None), (5, 1_500_000), (len(content) - 5, 100), (len(content) + 1, None)):
+        async with (
+            machine.read(path, offset=offset, length=length, roots=READABLE_ROOTS) as sent,
+            machine.read(path, offset=offset, length=length, roots=READABLE_ROOTS, straight=True) as handed,
+        ):
+            assert isinstance(handed, HandedFile) is machine._hands
+            assert (handed.stat, handed.length) == (sent.stat, sent.length)
+            wanted = content[offset:][:length]
+            assert b"".join([chunk async for chunk in handed]) == wanted
+            assert b"".join([chunk async for chunk in sent]) == wanted
+
+
+async def test_a_handed_file_is_one_version_while_it_is_replaced(machine: Machine) -> None:
+    await machine.write(f"{HOME}/big", b"a" * 8_000_000)
+    async with machine.read(f"{HOME}/big", straight=True) as reader:
+        chunks = aiter(reader)
+        first = await anext(chunks)
+        await machine.write(f"{HOME}/big", b"b" * 8_000_000)
+        await machine.output("rm ~/big")
+        rest = b"".join([chunk async for chunk in chunks])
+    assert first + rest == b"a" * 8_000_000
+
+
+async def test_what_cannot_be_read_is_not_handed_over_either(machine: Machine) -> None:
+    await machine.output("mkfifo ~/fifo; mkdir ~/folder; ln -s /dev/zero ~/zero; ln -s /etc/passwd ~/passwd")
+    hands = machine._hands
+    for name, why in (
+        ("fifo", "not-regular"),
+        ("folder", "is-directory"),
+        ("zero", "outside"),
+        ("passwd", "outside"),
+        ("none", "not-found"),
+    ):
+        with pytest.raises(MachineError) as no:
+            async with machine.read(f"{HOME}/{name}", roots=(HOME,), straight=True):
+                pass
+        assert no.value.code == why, name
+    assert machine._hands is hands  # to say no is no breach of the rules
+    long = "/".join(["\udcff" * 255] * 15)
+    await machine.write(f"{HOME}/{long}", b"x")
+    async with machine.read(f"{HOME}/{long}", straight=True) as reader:
+        assert isinstance(reader, HandedFile) is hands
 
 
 async def test_a_write_that_breaks_off_leaves_the_old_file_and_no_rest(machine: Machine) -> None:

@@ -423,7 +423,7 @@ async def test_closing_waits_for_nobody(pair: Handed, monkeypatch: pytest.Monkey
         may.wait(LIMIT)
         close(descriptor)
 
-    monkeypatch.setattr("cubicle.sandbox.handed.os.close", slow)
+    monkeypatch.setattr("cubicle.sandbox.handover.os.close", slow)
     pair.stream.close()
     assert await asyncio.to_thread(closing.wait, LIMIT)
     monkeypatch.undo()

@@ -20,6 +20,7 @@ from stream_zip import ZIP_AUTO, MemberFile, stream_zip
 from cubicle.chat.files import ROOTS
 from cubicle.rules.paths import readable
 from cubicle.rules.shown import one_line
+from cubicle.sandbox.handed_file import WORTH
 from cubicle.sandbox.line import MachineError
 from cubicle.sandbox.machine import FileReader, Machine
 
@@ -127,7 +128,7 @@ class Archive:
     async def _open(self, member: Member) -> tuple[int, bytes] | None:
         """Open the file; how many bytes will come, and the first of them. None when it cannot be read."""
         await self._close_file()
-        reading = self._machine.read(member.path, roots=(member.root,))
+        reading = self._machine.read(member.path, roots=(member.root,), straight=member.size >= WORTH)
         try:
             reader = await reading.__aenter__()
         except MachineError as error:

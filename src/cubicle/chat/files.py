@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from cubicle.rules.ranges import Part, Version
+from cubicle.sandbox.handed_file import WORTH
 from cubicle.sandbox.line import MachineError
 from cubicle.sandbox.machine import HOME, OUTPUTS, UPLOADS, Entry, FileReader, Machine, Stat
 
@@ -106,7 +107,13 @@ async def opened(
     stat = place.stat
     for _ in range(_TRIES):
         part = choose(version(stat))
-        reading = machine.read(place.full, offset=part.start, length=part.length, roots=tuple(ROOTS.values()))
+        reading = machine.read(
+            place.full,
+            offset=part.start,
+            length=part.length,
+            roots=tuple(ROOTS.values()),
+            straight=part.length >= WORTH,
+        )
         try:
             reader = await reading.__aenter__()
         except MachineError as error:

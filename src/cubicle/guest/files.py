@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 
+from . import wire
 from .draft import TEMPORARY, Draft
 from .link import Link, Refused
 from .shelf import FileChannel, describe, open_regular, whole
@@ -15,7 +16,7 @@ _MOST_EDITED = 64 * 1024 * 1024
 
 
 class Read(FileChannel):
-    """Send a file, or a part of it."""
+    """Send a file, or a part of it; with `hand`, the open file itself is the answer."""
 
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
@@ -32,6 +33,9 @@ class Read(FileChannel):
         except Refused:
             self._close()
             raise
+        if request.get("hand") is True:
+            self._give_away(path)
+            return
         found = os.fstat(self._fd)
         offset, length = whole(request, "offset", 0), whole(request, "length", -1)
         os.lseek(self._fd, offset, os.SEEK_SET)
@@ -39,6 +43,13 @@ class Read(FileChannel):
         self._left = rest if length < 0 else min(length, rest)
         self.event(stat=describe(path, found), length=self._left)
         self.ready()
+
+    def _give_away(self, path: str) -> None:
+        try:
+            self.link.hand(wire.message(self.number, wire.END, path=path), self._fd)
+        finally:
+            self._close()
+        self.link.forget(self)
 
     def ready(self) -> None:
         while self._fd >= 0:

@@ -176,11 +176,11 @@ class Link:
         if self._out:
             self._watch()
 
-    def hand(self, frame: bytes, sock: socket.socket) -> None:
-        """Send a frame with a socket: from then on it is the host's as well. Raises OSError if it cannot be now."""
+    def hand(self, frame: bytes, descriptor: int) -> None:
+        """Send a frame with a descriptor: from then on it is the host's as well. OSError if it cannot be sent now."""
         if self._out:
             raise BlockingIOError(11, "the host does not read")
-        self._sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()]))])
+        self._sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))])
 
     def close(self) -> None:
         """Drop the connection and tell every channel."""

@@ -196,7 +196,7 @@ class Dial(Relay):
 
     def _give_away(self, sock: socket.socket) -> None:
         try:
-            self.link.hand(wire.message(self.number, wire.END), sock)
+            self.link.hand(wire.message(self.number, wire.END), sock.fileno())
         except OSError as error:
             self._broken(error)
             return

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cubicle.chat import files
@@ -15,6 +15,7 @@ from cubicle.chat.links import Links
 from cubicle.http_api.addresses import file_path, seen_base
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.held import Held
+from cubicle.http_api.outlet import FileAnswer
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.rules import problems, ranges, serving
 from cubicle.rules.chats import Chat
@@ -113,7 +114,7 @@ class FileRoutes:
         base = headers(place.path.rpartition("/")[2])
         try:
             async with files.opened(machine, place, choose) as (reader, part):
-                yield _sent(request.method, reader, part, base | _version_headers(seen[-1]))
+                yield _sent(request, reader, part, base | _version_headers(seen[-1]))
         except ranges.NotModified:
             yield Response(status_code=304, headers=_version_headers(seen[-1]) | _without_type(base))
         except ranges.Unsatisfiable:
@@ -157,9 +158,9 @@ def _without_type(headers: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name not in ("Content-Type", "Content-Disposition")}
 
 
-def _sent(method: str, reader: FileReader, part: ranges.Part, headers: dict[str, str]) -> Response:
+def _sent(request: Request, reader: FileReader, part: ranges.Part, headers: dict[str, str]) -> Response:
     headers = headers | {"Content-Length": str(part.length)}
     if part.partial:
         headers["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{reader.stat.size}"
     status = 206 if part.partial else 200
-    return Response(None, status, headers) if method == "HEAD" else StreamingResponse(reader, status, headers)
+    return Response(None, status, headers) if request.method == "HEAD" else FileAnswer(request, reader, status, headers)

@@ -72,11 +72,17 @@ class LargeBody:
             return await pour.into(take, first)
 
 
+def connection_of(request: Request) -> Connection | None:
+    """The connection behind the request, if its socket carries the plain bytes."""
+    connection = request.scope.get(_SCOPE)
+    return connection if isinstance(connection, Connection) and connection.scheme == "http" else None
+
+
 def body_of(request: Request) -> AsyncIterable[bytes]:
     """The body as the server behind the request gives it fastest."""
-    connection = request.scope.get(_SCOPE)
+    connection = connection_of(request)
     length = "" if "Transfer-Encoding" in request.headers else request.headers.get("Content-Length", "")
     known = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
-    if isinstance(connection, Connection) and connection.scheme == "http" and known >= _WORTH:
+    if connection is not None and known >= _WORTH:
         return LargeBody(request, connection, known)
     return request.stream()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -33,6 +36,12 @@ class Stat:
             return cls(str(fields["path"]), kind, numbers[0], float(fields["mtime"]), *numbers[1:])
         except (KeyError, TypeError, ValueError, OverflowError):
             raise MachineError("io", "The sandbox described a file in a way that makes no sense.") from None
+
+    @classmethod
+    def of(cls, path: str, found: os.stat_result) -> Self:
+        """A plain file as the host's kernel describes it: the same that the guest sees."""
+        mode, blocks = stat.S_IMODE(found.st_mode), found.st_blocks * 512
+        return cls(path, "file", found.st_size, found.st_mtime, mode, found.st_ino, blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +80,24 @@ class Edited:
     size: int
 
 
-class FileReader:
+class FileReader(ABC):
     """A file on its way out of the sandbox: what it is, then its bytes."""
 
-    def __init__(self, channel: Channel, stat: Stat, length: int) -> None:
-        self._channel = channel
+    def __init__(self, stat: Stat, length: int) -> None:
         self.stat = stat
         self.length = length
+
+    @abstractmethod
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """The bytes, in order; fewer than `length` if the file is cut short meanwhile."""
+
+
+class SentFile(FileReader):
+    """One that the guest sends in frames."""
+
+    def __init__(self, channel: Channel, stat: Stat, length: int) -> None:
+        super().__init__(stat, length)
+        self._channel = channel
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:

@@ -7,32 +7,23 @@ says itself that it does not wait, and closing is done where waiting harms nobod
 
 from __future__ import annotations
 
-import array
 import asyncio
 import ipaddress
-import os
 import socket
 import struct
-import threading
 from collections import deque
 from contextlib import suppress
 
-from cubicle.guest import wire
+from cubicle.sandbox import handover
+from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.line import Gone, Line, MachineError
 from cubicle.sandbox.stream import Rest, Taker
 
 _CHUNK = 64 * 1024
 """Above this, the memory for a read costs more than the read of a small message itself."""
 _MOST_UNREAD = 1024 * 1024
-_MOST_ANSWER = 16 * 1024
 _MOST_IDLE_WAKES = 100
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-_ONE = socket.CMSG_LEN(struct.calcsize("i"))
-"""Room for one descriptor: CMSG_SPACE would round it up to two."""
-
-
-class NotHanded(Exception):
-    """What came is no connection to that port."""
 
 
 async def receive(link: socket.socket, port: int) -> socket.socket:
@@ -40,27 +31,13 @@ async def receive(link: socket.socket, port: int) -> socket.socket:
 
     NotHanded when it brings none, MachineError when the port refuses. Waits without limit: the caller sets one.
     """
-    loop = asyncio.get_running_loop()
-    found: list[int] = []
-    heard = b""
     try:
-        await loop.sock_sendall(link, wire.message(1, wire.OPEN, op="dial", port=port, hand=True))
-        while not _whole(heard):
-            await _readable(link)
-            part, ancillary, flags, _ = link.recvmsg(_MOST_ANSWER, _ONE, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-            found += _descriptors(ancillary)
-            heard += part
-            if not part or flags & socket.MSG_CTRUNC or len(found) > 1 or len(heard) > _MOST_ANSWER:
-                raise NotHanded("the guest does not keep to the rules")
-        _check(heard)
-        if not found:
-            raise NotHanded("the guest sent no socket")
-        return checked(found.pop(), port)
-    except (OSError, wire.WireError) as error:
-        raise NotHanded(str(error)) from None
-    finally:
-        for descriptor in found:
-            _close(descriptor)
+        descriptor, _ = await handover.ask(link, "dial", port=port)
+    except MachineError as no:
+        if no.code == "refused":
+            raise
+        raise NotHanded(str(no)) from None
+    return checked(descriptor, port)
 
 
 def checked(descriptor: int, port: int) -> socket.socket:
@@ -68,7 +45,7 @@ def checked(descriptor: int, port: int) -> socket.socket:
     try:
         sock = socket.socket(fileno=descriptor)
     except OSError:
-        _close(descriptor)
+        handover.close(descriptor)
         raise NotHanded("this is no socket") from None
     try:
         if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
@@ -81,56 +58,16 @@ def checked(descriptor: int, port: int) -> socket.socket:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException as error:
-        _close(sock.detach())
+        handover.close(sock.detach())
         if isinstance(error, OSError | ValueError):
             raise NotHanded("this is not connected") from None
         raise
     return sock
 
 
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    found = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return found.tolist()
-
-
-def _whole(heard: bytes) -> bool:
-    return len(heard) >= wire.HEADER.size and len(heard) >= wire.HEADER.size + wire.read_header(heard)[0]
-
-
-def _check(heard: bytes) -> None:
-    """What the guest said with it: END, or why not."""
-    length, channel, kind, _ = wire.read_header(heard)
-    fields = wire.read_message(heard[wire.HEADER.size : wire.HEADER.size + length])
-    if channel == 1 and kind == wire.FAIL and fields.get("error") == "refused":
-        raise MachineError("refused", str(fields.get("message", ""))[:2000])
-    if channel != 1 or kind != wire.END:
-        raise NotHanded("the guest said something else")
-
-
-async def _readable(sock: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(sock, _wake, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(sock)
-
-
 def _wake(future: asyncio.Future[None] | None) -> None:
     if future is not None and not future.done():
         future.set_result(None)
-
-
-def _close(descriptor: int) -> None:
-    """In a thread of its own: what the guest sets on its copy meanwhile can make closing last as long as it likes."""
-    try:
-        threading.Thread(target=os.close, args=(descriptor,), name="closing", daemon=True).start()
-    except RuntimeError:  # the system has no thread to give
-        os.close(descriptor)
 
 
 class HandedStream:
@@ -308,6 +245,6 @@ class HandedStream:
         self._loop.remove_writer(self._sock)
         with suppress(OSError):
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
-        _close(self._sock.detach())
+        handover.close(self._sock.detach())
         _wake(self._waiter)
         _wake(self._room)

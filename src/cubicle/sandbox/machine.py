@@ -7,14 +7,17 @@ import json
 import logging
 import socket
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from typing import Any, TypeVar
 
 from cubicle.guest import wire
-from cubicle.sandbox import handed
+from cubicle.sandbox import handed, handed_file
 from cubicle.sandbox.driver import NotRunning, SandboxError
-from cubicle.sandbox.files import Edited, Entry, FileReader, Stat, Written
+from cubicle.sandbox.files import Edited, Entry, FileReader, SentFile, Stat, Written
 from cubicle.sandbox.handed import HandedStream
+from cubicle.sandbox.handed_file import HandedFile
+from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
 from cubicle.sandbox.process import Exit, Process
@@ -34,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _HELLO_SECONDS = 8.0
 _DIAL_SECONDS = 20.0
+_T = TypeVar("_T")
 
 
 class Machine:
@@ -134,17 +138,38 @@ class Machine:
 
     @asynccontextmanager
     async def read(
-        self, path: str, *, offset: int = 0, length: int | None = None, roots: Sequence[str] | None = None
+        self,
+        path: str,
+        *,
+        offset: int = 0,
+        length: int | None = None,
+        roots: Sequence[str] | None = None,
+        straight: bool = False,
     ) -> AsyncIterator[FileReader]:
-        """Open a plain file; it is one version of it even if it is replaced meanwhile."""
-        channel = self._line.open("read", path=path, offset=offset, length=length, roots=_list(roots))
+        """Open a plain file; it is one version of it even if it is replaced meanwhile.
+
+        With `straight`, the guest hands the open file over where it can: dearer to open, and cheaper to read.
+        """
+        fields: dict[str, Any] = {"path": path, "offset": offset, "length": length, "roots": _list(roots)}
+        if straight and (file := await self._handed_file(fields)) is not None:
+            with closing(file):
+                yield file
+            return
+        channel = self._line.open("read", **fields)
         try:
             first = await channel.get()
             if not isinstance(first, Event) or not isinstance(first.fields.get("stat"), dict):
                 raise MachineError("io", "The sandbox did not describe the file.")
-            yield FileReader(channel, Stat.parse(first.fields["stat"]), int(first.fields.get("length", 0)))
+            yield SentFile(channel, Stat.parse(first.fields["stat"]), int(first.fields.get("length", 0)))
         finally:
             channel.cancel()
+
+    async def _handed_file(self, fields: dict[str, Any]) -> HandedFile | None:
+        try:
+            async with asyncio.timeout(_DIAL_SECONDS):
+                return await self._handed(partial(handed_file.receive, line=self._line, **fields))
+        except (MachineError, TimeoutError):
+            return None  # the ordinary way says why
 
     async def read_bytes(self, path: str, *, limit: int, roots: Sequence[str] | None = None) -> bytes:
         """A whole file that is not larger than the limit."""
@@ -232,8 +257,8 @@ class Machine:
         """
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
-                stream = await self._handed(port) if straight else None
-                return stream or await self._dial(port)
+                sock = await self._handed(partial(handed.receive, port=port)) if straight else None
+                return HandedStream(sock, self._line) if sock is not None else await self._dial(port)
         except TimeoutError:
             raise MachineError("refused", f"Port {port} of the sandbox does not answer.") from None
 
@@ -246,15 +271,15 @@ class Machine:
             raise
         return Stream(channel)
 
-    async def _handed(self, port: int) -> HandedStream | None:
-        """The guest's own socket; None where it cannot be had."""
+    async def _handed(self, receive: Callable[[socket.socket], Awaitable[_T]]) -> _T | None:
+        """What the guest gives out of its own hands; None where it cannot be had."""
         if not self._hands or self._reach is None:
             return None
         try:
             with await self._reach() as link:
-                return HandedStream(await handed.receive(link, port), self._line)
-        except handed.NotHanded as error:
-            log.warning("no socket comes out of a sandbox", extra={"sandbox": self.name, "why": str(error)})
+                return await receive(link)
+        except NotHanded as error:
+            log.warning("no descriptor comes out of a sandbox", extra={"sandbox": self.name, "why": str(error)})
             self._hands = False
         except NotRunning:
             pass  # the line itself says so

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import socket
 import time
 
 import pytest
@@ -14,6 +16,8 @@ from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START
 from cubicle.sandbox.driver import NotRunning, SandboxError, StartFailed, State, Unusable
+from cubicle.sandbox.machine import HOME, Gone
+from cubicle.sandbox.pool import connect
 from tests.conftest import absent
 from tests.drivers.oci.conftest import (
     SMALL,
@@ -77,6 +81,32 @@ async def test_a_stop_waits_for_no_sender_and_leaves_nothing_of_the_disk_open(dr
     await driver.start("one", None)
     assert await said(driver, "one", "ls -A /mnt/user-data/uploads/sub") == "whole.bin"
     assert driver.uploads("one") is not folder
+
+
+@pytest.mark.parametrize("end", ["stop", "delete"])
+async def test_the_end_waits_for_no_reader_and_leaves_nothing_of_the_disk_open(driver, tmp_path, end):
+    """As the fleet does it: it hangs up first."""
+    await driver.start("one", None)
+    machine = await connect(driver, "one")
+    await machine.write(f"{HOME}/large", b"x" * 20_000_000)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        async with machine.read(f"{HOME}/large", straight=True) as read, contextlib.AsyncExitStack() as stack:
+            chunks = aiter(read)
+            assert await anext(chunks)
+            sent = await stack.enter_async_context(machine.read(f"{HOME}/large", straight=True))
+            sending = asyncio.ensure_future(sent.into(ours.fileno()))
+            assert await asyncio.to_thread(theirs.recv, 1000)
+            machine.close()
+            await getattr(driver, end)("one")
+            assert mounted(driver) == []
+            assert await eventually(lambda: loop_devices(tmp_path)) == []
+            with pytest.raises(Gone):
+                await anext(chunks)
+            assert not sending.done()  # whoever does not read hears of it later
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
 
 async def test_an_owner_has_one_sandbox_and_a_sandbox_one_owner(driver):
