@@ -50,7 +50,7 @@ export const showArchive: Viewer = async (host, file, context) => {
   host.append(
     element("p", {
       class: "summary",
-      text: `${items.length.toLocaleString()} entries, ${bytes(total)} unpacked`,
+      text: `${items.length.toLocaleString()} ${items.length === 1 ? "entry" : "entries"}, ${bytes(total)} unpacked`,
     }),
     grid([["Name", "Size", "Changed"], ...rows], true, 1),
   );

@@ -24,6 +24,7 @@ import {
   showPanel,
   toggleSplit,
 } from "./layout";
+import { useOpened } from "./opened";
 import { type Command, Palette } from "./palette";
 import { FileView } from "./show";
 import { StatusChips } from "./status";
@@ -44,8 +45,14 @@ class Workspace {
     this.assets = new URL(page.assets, document.location.href).href;
     this.files = new Files(this.addresses);
     this.uploads = new Uploads(this.addresses, () => void this.files.refresh());
-    this.activity = new Activity(this.addresses.events(), () => void this.files.refresh());
-    this.openPath.value = page.path.replace(/\/$/, "");
+    this.activity = new Activity(this.addresses.events(), () => this.files.refreshSoon());
+    this.#go(page.path.replace(/\/$/, ""));
+  }
+
+  /** An address that names a file shows it, whatever panels were on the screen last. */
+  #go(path: string): void {
+    this.openPath.value = path;
+    if (path) showPanel("files");
   }
 
   start(): () => void {
@@ -53,7 +60,7 @@ class Workspace {
     this.activity.start();
     const onBack = (event: PopStateEvent) => {
       const state = event.state as { path?: unknown } | null;
-      this.openPath.value = typeof state?.path === "string" ? state.path : this.page.path.replace(/\/$/, "");
+      this.#go(typeof state?.path === "string" ? state.path : this.page.path.replace(/\/$/, ""));
     };
     addEventListener("popstate", onBack);
     return () => {
@@ -64,18 +71,19 @@ class Workspace {
 
   readonly open = (path: string): void => {
     if (path !== this.openPath.value) history.pushState({ path }, "", this.addresses.preview(path));
-    this.openPath.value = path;
+    this.#go(path);
     const name = shownName(path.slice(path.lastIndexOf("/") + 1));
     document.title = `${name || "Workspace"} · ${this.page.chat}`;
     this.files.seen(path);
-    if (path) showPanel("files");
   };
 }
 
 function FilesPanel({ space }: { space: Workspace }) {
   const path = space.openPath.value;
+  const opened = useOpened(space.addresses, path, space.files);
+  const shown = path !== "" && opened?.kind !== "folder";
   return (
-    <div class={`files-panel ${path ? "has-file" : ""}`}>
+    <div class={`files-panel ${shown ? "has-file" : ""}`}>
       <Tree
         addresses={space.addresses}
         files={space.files}
@@ -84,11 +92,13 @@ function FilesPanel({ space }: { space: Workspace }) {
         onOpen={space.open}
       />
       <div class="files-open">
-        {path ? (
+        {shown ? (
           <FileView
             addresses={space.addresses}
             assets={space.assets}
             path={path}
+            opened={opened}
+            onReload={() => void space.files.refresh()}
             embed={false}
             onOpen={space.open}
             onClose={() => space.open("")}

@@ -53,6 +53,10 @@ export function sorted(entries: Entry[]): Entry[] {
   );
 }
 
+/** A burst of tool calls is followed by one look at the files, and a long one by a look now and then. */
+const QUIET_MS = 250;
+const LONGEST_BURST_MS = 2000;
+
 const keyOf = (root: Root | "", path: string) => `${root}:${path}`;
 
 export class Files {
@@ -61,11 +65,48 @@ export class Files {
   readonly open = signal<ReadonlySet<string>>(new Set());
   readonly problem = signal("");
   readonly loading = signal(true);
+  /** How often all of it was read. */
+  readonly round = signal(0);
   readonly #times = new Map<string, Entry["modified"]>();
+  #reading: Promise<void> | null = null;
+  #again = false;
+  #burst: { began: number; timer: ReturnType<typeof setTimeout> } | null = null;
 
   constructor(private readonly addresses: Addresses) {}
 
-  async refresh(): Promise<void> {
+  /** One reading at a time: whoever asks meanwhile gets one more, however many ask. */
+  refresh(): Promise<void> {
+    this.#again = true;
+    this.#reading ??= this.#readWhileAsked().finally(() => {
+      this.#reading = null;
+    });
+    return this.#reading;
+  }
+
+  /** For news that come in bursts, as a chat's past calls do when the page opens. */
+  refreshSoon(): void {
+    const now = performance.now();
+    const began = this.#burst?.began ?? now;
+    clearTimeout(this.#burst?.timer);
+    const timer = setTimeout(
+      () => {
+        this.#burst = null;
+        void this.refresh();
+      },
+      Math.min(QUIET_MS, began + LONGEST_BURST_MS - now),
+    );
+    this.#burst = { began, timer };
+  }
+
+  async #readWhileAsked(): Promise<void> {
+    while (this.#again) {
+      this.#again = false;
+      await this.#readAll();
+      this.round.value += 1;
+    }
+  }
+
+  async #readAll(): Promise<void> {
     await this.#read("", "");
     for (const key of this.open.value) {
       const cut = key.indexOf(":");
@@ -95,6 +136,20 @@ export class Files {
     open.add(key);
     this.open.value = open;
     void this.#read(entry.root, entry.path);
+  }
+
+  /** Opens a folder and those around it, in the first root that has it: there the service looks for it, too. */
+  reveal(path: string): void {
+    for (const root of ROOTS) {
+      const parts = path.split("/");
+      if (parts[0] === root) parts.shift();
+      const top = this.top(root).find((e) => e.kind === "directory" && e.name === parts[0]);
+      if (!top) continue;
+      const keys = parts.map((_, i) => keyOf(root, [top.path, ...parts.slice(1, i + 1)].join("/")));
+      this.open.value = new Set([...this.open.value, ...keys]);
+      void this.refresh();
+      return;
+    }
   }
 
   /** Every file that was seen so far, for search and for the palette. */

@@ -12,6 +12,7 @@ import { offerLink } from "../ui/toast";
 import type { Show } from "../viewer/messages";
 import { ViewerFrame } from "./frame";
 import { load } from "./load";
+import type { Opened } from "./opened";
 
 export interface FileProps {
   addresses: Addresses;
@@ -129,8 +130,19 @@ function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSiz
   return <Framed {...props} />;
 }
 
-export function FileView(props: FileProps & { embed: boolean; onClose?: () => void }) {
-  const { addresses, path } = props;
+function NotThere() {
+  return (
+    <Empty icon="file" title="There is no such file yet">
+      <p role="status">It is shown here as soon as it is there.</p>
+    </Empty>
+  );
+}
+
+/** `opened`: what the path leads to, null while that is being found out; without it, the file is just read. */
+export function FileView(
+  props: FileProps & { embed: boolean; opened?: Opened | null; onReload?: () => void; onClose?: () => void },
+) {
+  const { addresses, path, opened } = props;
   const asText = useSignal(false);
   const round = useSignal(0);
   const size = useSignal<number | null>(null);
@@ -173,6 +185,7 @@ export function FileView(props: FileProps & { embed: boolean; onClose?: () => vo
             label="Read the file again"
             onClick={() => {
               round.value += 1;
+              props.onReload?.();
             }}
           />
           <a
@@ -189,15 +202,18 @@ export function FileView(props: FileProps & { embed: boolean; onClose?: () => vo
           )}
         </header>
       )}
-      <div class="file-body" key={`${path}\n${round.value}\n${asText.value}`}>
-        <Contents
-          {...props}
-          kind={kind}
-          asText={asText.value}
-          onSize={(told) => {
-            size.value = told;
-          }}
-        />
+      <div class="file-body" key={`${path}\n${opened?.version ?? ""}\n${round.value}\n${asText.value}`}>
+        {opened?.kind === "missing" && <NotThere />}
+        {opened?.kind !== "missing" && opened !== null && (
+          <Contents
+            {...props}
+            kind={kind}
+            asText={asText.value}
+            onSize={(told) => {
+              size.value = told;
+            }}
+          />
+        )}
       </div>
     </section>
   );
