@@ -114,10 +114,11 @@ async def test_a_signal_is_a_clean_end(tmp_path: Path, number: signal.Signals) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a process that is the first of its kind")
-def test_the_first_process_of_a_container_ends_when_told_while_it_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", "trap '' INT;"], ids=["", "a background job"])
+def test_the_first_process_of_a_container_ends_when_told_while_it_starts(tmp_path: Path, before: str) -> None:
     """The kernel keeps from such a process each signal that it has not asked for."""
     process = subprocess.Popen(
-        ["unshare", "--pid", "--fork", "--kill-child", *PROGRAM, "serve"],
+        ["sh", "-c", f'{before} exec "$@"', "sh", "unshare", "--pid", "--fork", "--kill-child", *PROGRAM, "serve"],
         cwd=tmp_path,
         env=environment(tmp_path) | {"HOST": "0.0.0.0", "MCP_API_KEY": "k" * 20},
         stdin=subprocess.DEVNULL,

@@ -40,7 +40,9 @@ def serve(**flags: Any) -> None:
     logs.configure(settings.log_format.value)
     for name, meant in misspelt().items():
         log.warning("%s in .env is not a setting and has no effect: did you mean %s?", name, meant)
-    # The first process of a container ignores it otherwise; as an interrupt, it also closes what is open.
+    # A script's background job begins with interrupts ignored, and the first process of a container ignores SIGTERM
+    # unless it asks for it; as an interrupt, that also closes what is open.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
