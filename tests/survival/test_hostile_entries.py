@@ -127,7 +127,8 @@ async def test_the_archive(service: ServiceProcess, root: Path) -> None:
         assert archive.testzip() is None
         names = set(archive.namelist())
         for area in ("outputs", "uploads", "workspace"):
-            assert {f"{area}/good", f"{area}/hard", f"{area}/new_line"} <= names
+            assert {f"{area}/good", f"{area}/hard"} <= names
+            assert sum(name.startswith(f"{area}/new_line~") for name in names) == 1
             assert not any(name.startswith((f"{area}/link", f"{area}/fifo", f"{area}/dev")) for name in names)
         assert SECRET not in b"".join(archive.read(name) for name in names)
 

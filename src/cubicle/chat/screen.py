@@ -74,7 +74,14 @@ class Screen:
         finally:
             if not self.ready.done():
                 self.ready.set_result(None)
-            self._farewell(reason if self._machine.alive else "The sandbox went away.")
+            self._farewell(reason if await self._outlived() else "The sandbox went away.")
+
+    async def _outlived(self) -> bool:
+        """Whether the sandbox is still there: the end of its browser may be heard before its own."""
+        with suppress(SandboxError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_LIMIT):
+                await self._machine.ping()
+        return self._machine.alive
 
     async def _begin(self) -> None:
         await self._devtools.call("Target.setDiscoverTargets", discover=True)

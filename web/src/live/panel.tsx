@@ -65,7 +65,8 @@ function Address({ view }: { view: LiveView }) {
       class="grow live-address"
       onSubmit={(event) => {
         event.preventDefault();
-        const target = toAddress(editing.value ?? url);
+        const untouched = editing.value === null || editing.value === shownName(url);
+        const target = toAddress(untouched ? url : (editing.value ?? ""));
         if (!target) {
           toast("That is not an address. Write one such as example.org or localhost:3000.");
           return;
@@ -82,7 +83,11 @@ function Address({ view }: { view: LiveView }) {
         spellcheck={false}
         readOnly={!view.driving}
         value={editing.value ?? shownName(url)}
-        onFocus={(event) => event.currentTarget.select()}
+        onFocus={(event) => {
+          // From now on it stays as it is: an address that changes under the cursor would be written to.
+          editing.value = event.currentTarget.value;
+          event.currentTarget.select();
+        }}
         onInput={(event) => {
           editing.value = event.currentTarget.value;
         }}
