@@ -72,9 +72,10 @@ class Screen:
         except* SandboxError:
             reason = "The sandbox went away."
         finally:
+            outlived = await self._outlived()
             if not self.ready.done():
                 self.ready.set_result(None)
-            self._farewell(reason if await self._outlived() else "The sandbox went away.")
+            self._farewell(reason if outlived else "The sandbox went away.")
 
     async def _outlived(self) -> bool:
         """Whether the sandbox is still there: the end of its browser may be heard before its own."""
