@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
 import os
@@ -21,13 +20,9 @@ from cubicle.sandbox.handed import HandedStream, NotHanded
 from cubicle.sandbox.line import Gone, Line, MachineError
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.stream import Stream
+from tests.sandbox.offering import LIMIT, offering, open_descriptors, until
 
 END = wire.message(1, wire.END)
-LIMIT = 60.0
-
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.fixture
@@ -35,9 +30,7 @@ async def nothing_left() -> AsyncIterator[None]:
     """All descriptors are closed in the end: closing goes on in a thread."""
     before = open_descriptors()
     yield
-    async with asyncio.timeout(LIMIT):
-        while open_descriptors() > before:
-            await asyncio.sleep(0.01)
+    await until(lambda: open_descriptors() <= before)
 
 
 @pytest.fixture
@@ -58,28 +51,9 @@ def connected(server: socket.socket) -> tuple[socket.socket, socket.socket]:
 
 
 async def offered(port: int, *messages: tuple[bytes, list[int]]) -> socket.socket:
-    """What `receive` makes of a guest that sends these bytes, each with these descriptors, and hangs up."""
-    ours, guest = socket.socketpair()
-    for end in (ours, guest):
-        end.setblocking(False)
-
-    async def answer() -> None:
-        await asyncio.get_running_loop().sock_recv(guest, 65536)
-        for data, descriptors in messages:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-            with contextlib.suppress(OSError):  # it may hang up on us before the last
-                guest.sendmsg([data], rights)
-            await asyncio.sleep(0.001)
-        guest.close()
-
-    with ours, guest:
-        answering = asyncio.ensure_future(answer())
-        try:
-            async with asyncio.timeout(LIMIT):
-                return await handed.receive(ours, port)
-        finally:
-            answering.cancel()
-            await asyncio.gather(answering, return_exceptions=True)
+    """What `receive` makes of a guest that answers so."""
+    async with offering(messages) as link:
+        return await handed.receive(link, port)
 
 
 async def test_a_connection_to_the_port_is_taken(server: socket.socket, nothing_left: None) -> None:

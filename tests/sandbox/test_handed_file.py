@@ -22,22 +22,12 @@ from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.line import Gone, Line, MachineError
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pour import BrokeOff
+from tests.sandbox.offering import LIMIT, offering, open_descriptors, until
 from tests.sandbox.test_handed import machine_with
 
 END = wire.message(1, wire.END, path="/told")
-LIMIT = 60.0
 MB = 1024**2
 CONTENT = bytes(range(256)) * 4096 * 20 + b"the end"
-
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -59,28 +49,9 @@ class Sandbox:
     async def offered(
         self, *messages: tuple[bytes, list[int]], offset: int = 0, length: int | None = None
     ) -> HandedFile:
-        """What `receive` makes of a guest that sends these bytes, each with these descriptors, and hangs up."""
-        ours, guest = socket.socketpair()
-        for end in (ours, guest):
-            end.setblocking(False)
-
-        async def answer() -> None:
-            await asyncio.get_running_loop().sock_recv(guest, 65536)
-            for data, descriptors in messages:
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-                with contextlib.suppress(OSError):  # it may hang up on us before the last
-                    guest.sendmsg([data], rights)
-                await asyncio.sleep(0.001)
-            guest.close()
-
-        with ours, guest:
-            answering = asyncio.ensure_future(answer())
-            try:
-                async with asyncio.timeout(LIMIT):
-                    return await handed_file.receive(ours, self.line, offset, length, path="/asked")
-            finally:
-                answering.cancel()
-                await asyncio.gather(answering, return_exceptions=True)
+        """What `receive` makes of a guest that answers so."""
+        async with offering(messages) as link:
+            return await handed_file.receive(link, self.line, offset, length, path="/asked")
 
     async def handed(self, offset: int = 0, length: int | None = None) -> tuple[HandedFile, int]:
         """(the file, the copy that a hostile guest keeps)"""
