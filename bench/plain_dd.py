@@ -1,14 +1,40 @@
-"""`dd` at the ends of TCP sockets: between two of them, which is the yardstick, or to the service."""
+"""`dd` through TCP sockets: as one types it, which is the yardstick, at its leanest, and to the service."""
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 _LIMIT = 120.0
+
+
+def as_typed(source: Path, target: Path) -> float:
+    """`nc -l PORT > target` in one terminal, `dd if=source bs=1M > /dev/tcp/…` in the other; the seconds it took."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    with target.open("wb") as out:
+        listen = ["nc", "-l", "-N", "127.0.0.1", str(port)]
+        receiving = subprocess.Popen(listen, stdout=out, stdin=subprocess.DEVNULL)
+    _until_somebody_listens(port)
+    began = time.perf_counter()
+    typed = f"exec dd if='{source}' bs=1M status=none > /dev/tcp/127.0.0.1/{port}"
+    ended(subprocess.Popen(["bash", "-c", typed]))
+    ended(receiving)
+    return time.perf_counter() - began
+
+
+def _until_somebody_listens(port: int) -> None:
+    """Seen from outside: `nc` would take a try to connect for the connection."""
+    for _ in range(500):
+        if re.search(rf":{port:04X} 0+:0+ 0A ", Path("/proc/net/tcp").read_text()):
+            return
+        time.sleep(0.01)
+    raise SystemExit("nc does not listen")
 
 
 def through_tcp(source: Path, target: Path) -> None:

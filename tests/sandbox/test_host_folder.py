@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -26,6 +27,25 @@ def test_a_file_has_its_name_when_it_is_whole_and_not_before(folder: HostFolder,
     assert (tmp_path / "uploads/a/b/file").read_bytes() == b"one two " * 1000
     assert found.st_size == 8000
     assert os.listdir(tmp_path / "uploads/a/b") == ["file"]
+
+
+def test_what_comes_through_a_pipe_is_written_behind_the_rest_and_can_be_summed_up(
+    folder: HostFolder, tmp_path: Path
+) -> None:
+    draft = folder.draft("file")
+    draft.write([b"a" * 5000])
+    out, into = os.pipe()
+    os.write(into, b"b" * 5000)
+    draft.drain(out, 5000)
+    os.close(out)
+    os.close(into)
+    whole, part = hashlib.sha256(), hashlib.sha256()
+    draft.add_to(whole, 0, 10_000)
+    draft.add_to(part, 4999, 5001)  # neither end is that of a page
+    draft.publish()
+    draft.close()
+    assert whole.digest() == hashlib.sha256((tmp_path / "uploads/file").read_bytes()).digest()
+    assert part.digest() == hashlib.sha256(b"ab").digest()
 
 
 def test_what_is_given_up_leaves_nothing_and_what_was_there_stays(folder: HostFolder, tmp_path: Path) -> None:
@@ -71,6 +91,13 @@ def test_nothing_stays_open_when_the_sandbox_goes_down(folder: HostFolder) -> No
     draft = folder.draft("x/y")
     folder.end()
     assert len(os.listdir("/proc/self/fd")) == before
-    for attempt in (lambda: draft.write([b"x"]), draft.publish, lambda: folder.draft("z")):
+    attempts = (
+        lambda: draft.write([b"x"]),
+        lambda: draft.drain(0, 1),
+        lambda: draft.add_to(hashlib.sha256(), 0, 1),
+        draft.publish,
+        lambda: folder.draft("z"),
+    )
+    for attempt in attempts:
         with pytest.raises(OSError, match="no longer up"):
             attempt()

@@ -1,12 +1,18 @@
 """What a thread makes of a socket."""
 
+import asyncio
 import hashlib
 import os
 import socket
+from contextlib import suppress
 
 import pytest
 
+from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.pour import BrokeOff, Pour
+
+MB = 1024**2
+BODY = os.urandom(MB) * 20 + b"the end"
 
 
 @pytest.fixture
@@ -17,44 +23,112 @@ def ends():
         yield ours, theirs
 
 
-async def test_exactly_the_rest_is_taken(ends):
+@pytest.fixture
+def folder(tmp_path):
+    return HostFolder(tmp_path, os.geteuid())
+
+
+@pytest.fixture
+def draft(folder):
+    draft = folder.draft("file")
+    yield draft
+    draft.close()
+
+
+def opened():
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def test_exactly_the_rest_is_taken(ends, draft, tmp_path):
     ours, theirs = ends
     theirs.sendall(b"the rest, and more")
-    taken = []
     pour = Pour(ours.fileno(), len(b"the rest"))
-    digest = await pour.into(lambda piece: taken.append(bytes(piece)), b"first, ")
+    digest = await pour.into(draft, b"first, ")
     pour.close()
-    assert b"".join(taken) == b"first, the rest"
+    draft.publish()
+    assert (tmp_path / "file").read_bytes() == b"first, the rest"
     assert digest == hashlib.sha256(b"first, the rest").hexdigest()
     assert ours.recv(100) == b", and more"
 
 
-async def test_a_client_that_says_nothing_any_more_is_given_up(ends):
+@pytest.mark.parametrize("step", [len(BODY), 3 * MB + 1, 300_001])
+async def test_much_comes_whole_however_it_is_cut(ends, draft, tmp_path, step):
+    ours, theirs = ends
+    theirs.setblocking(False)
+
+    async def send():
+        for start in range(0, len(BODY), step):
+            await asyncio.get_running_loop().sock_sendall(theirs, BODY[start : start + step])
+            await asyncio.sleep(0.004 if step < len(BODY) else 0)  # longer than a burst waits
+
+    before = opened()
+    pour = Pour(ours.fileno(), len(BODY))
+    sending = asyncio.create_task(send())
+    digest = await pour.into(draft, b"first, ")
+    await sending
+    pour.close()
+    assert opened() == before
+    draft.publish()
+    assert digest == hashlib.sha256(b"first, " + BODY).hexdigest()
+    assert (tmp_path / "file").read_bytes() == b"first, " + BODY
+
+
+async def test_a_client_that_says_nothing_any_more_is_given_up(ends, draft):
     pour = Pour(ends[0].fileno(), 10, idle=0.05)
     with pytest.raises(BrokeOff):
-        await pour.into(lambda piece: None, b"")
+        await pour.into(draft, b"")
     pour.close()
 
 
-async def test_a_client_that_ends_too_early_is_given_up(ends):
+@pytest.mark.parametrize("sent", [b"half", BODY])
+async def test_a_client_that_ends_too_early_is_given_up(ends, draft, sent):
     ours, theirs = ends
-    theirs.sendall(b"half")
-    theirs.shutdown(socket.SHUT_WR)
-    pour = Pour(ours.fileno(), 10)
+
+    def send():
+        theirs.sendall(sent)
+        theirs.shutdown(socket.SHUT_WR)
+
+    before = opened()
+    pour = Pour(ours.fileno(), len(sent) + 10)
+    sending = asyncio.create_task(asyncio.to_thread(send))
     with pytest.raises(BrokeOff):
-        await pour.into(lambda piece: None, b"")
+        await pour.into(draft, b"")
+    await sending
     pour.close()
+    assert opened() == before
+    assert pour.rest == 10
 
 
-async def test_what_cannot_be_written_is_said_and_how_much_was_taken_is_known(ends):
+async def test_a_sandbox_that_goes_down_ends_it_although_the_client_keeps_silent(ends, folder, draft, monkeypatch):
+    ours, theirs = ends
+    summed = draft.add_to
+
+    def add_to(*arguments):
+        folder.end()  # just when the sum is behind what is written
+        summed(*arguments)
+
+    monkeypatch.setattr(draft, "add_to", add_to)
+    pour = Pour(ours.fileno(), 100 * MB)
+    sending = asyncio.create_task(asyncio.to_thread(theirs.sendall, BODY[: 2 * MB]))
+    async with asyncio.timeout(60):
+        with pytest.raises(OSError, match="no longer up"):
+            await pour.into(draft, b"")
+    pour.close()
+    ours.close()
+    with suppress(BrokenPipeError, ConnectionResetError):  # nobody takes what is left
+        await sending
+
+
+async def test_what_cannot_be_written_is_said_and_how_much_was_taken_is_known(ends, draft, monkeypatch):
     ours, theirs = ends
     theirs.sendall(b"half")
 
-    def full(piece):
+    def full(pipe, count):
         raise OSError(28, os.strerror(28))
 
+    monkeypatch.setattr(draft, "drain", full)
     pour = Pour(ours.fileno(), 10)
     with pytest.raises(OSError, match="No space"):
-        await pour.into(full, b"")
+        await pour.into(draft, b"")
     pour.close()
     assert pour.rest == 6

@@ -189,7 +189,7 @@ async def _saved_here(folder: HostFolder, path: str, content: AsyncIterable[byte
         draft = await asyncio.to_thread(folder.draft, path)
         try:
             if isinstance(content, Pourable):  # its length is known, and was looked at
-                digest = await content.into(lambda piece: draft.write([piece]))
+                digest = await content.into(draft)
             else:
                 digest = await _written(draft, _bounded(content, limit))
             found = await asyncio.to_thread(draft.publish)

@@ -13,7 +13,8 @@ import httptools
 from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from cubicle.sandbox.pour import Pour, Take
+from cubicle.sandbox.host_folder import HostDraft
+from cubicle.sandbox.pour import Pour
 
 _SCOPE = "cubicle.connection"
 _WORTH = 1024**2
@@ -63,13 +64,13 @@ class LargeBody:
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._request.stream()
 
-    async def into(self, take: Take) -> str:
+    async def into(self, draft: HostDraft) -> str:
         message = await self._request.receive()  # what came with the head; a client that waits for leave gets it
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         first: bytes = message["body"]
         with self._connection.lent(self._length - len(first)) as pour:
-            return await pour.into(take, first)
+            return await pour.into(draft, first)
 
 
 def connection_of(request: Request) -> Connection | None:

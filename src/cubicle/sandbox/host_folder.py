@@ -7,11 +7,13 @@ that is held open, and no link is followed. The file has no name until it is who
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from cubicle.guest.draft import TEMPORARY
 
@@ -63,8 +65,17 @@ class HostFolder:
         return folder
 
 
+class Sum(Protocol):
+    """One of hashlib's."""
+
+    def update(self, data: memoryview, /) -> None: ...
+
+
 class HostDraft:
-    """One file on its way. A closed one takes no more: OSError with ESTALE."""
+    """One file on its way. A closed one takes no more: OSError with ESTALE.
+
+    One thread may write while another one sums up what is there.
+    """
 
     def __init__(self, folder: int, name: str, owner: int, forget: Callable[[HostDraft], None]) -> None:
         self._folder = folder
@@ -72,10 +83,11 @@ class HostDraft:
         self._owner = owner
         self._forget = forget
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._fd = -1
         try:
             self._check_name()
-            self._fd = os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            self._fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=folder)
         except OSError:
             os.close(folder)
             raise
@@ -84,6 +96,28 @@ class HostDraft:
         with self._lock:
             for start in range(0, len(chunks), _MOST_AT_ONCE):
                 self._write(list(chunks[start : start + _MOST_AT_ONCE]))
+
+    def drain(self, pipe: int, count: int) -> None:
+        """Write what a pipe holds, so many bytes, which do not come by this process."""
+        with self._lock:
+            self._check()
+            while count:
+                count -= os.splice(pipe, self._fd, count)
+
+    def add_to(self, digest: Sum, start: int, stop: int) -> None:
+        """Sum up what is written from `start` to `stop`, where it lies.
+
+        Nobody else has the file, so nobody shortens it under the mapping.
+        """
+        with self._reading:
+            self._check()
+            page = start - start % mmap.ALLOCATIONGRANULARITY
+            with (
+                mmap.mmap(self._fd, stop - page, mmap.MAP_SHARED, mmap.PROT_READ, offset=page) as mapped,
+                memoryview(mapped) as view,
+                view[start - page :] as part,
+            ):
+                digest.update(part)
 
     def publish(self) -> os.stat_result:
         """Give the file its name at once, in place of what has it; what it is now."""
@@ -101,8 +135,8 @@ class HostDraft:
             return os.fstat(self._fd)
 
     def close(self) -> None:
-        """Let go; what was not published leaves nothing. Waits for a write that is under way."""
-        with self._lock:
+        """Let go; what was not published leaves nothing. Waits for what is under way."""
+        with self._reading, self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
                 os.close(self._folder)

@@ -1,41 +1,44 @@
 """The body of a request, poured from its socket into a file by threads: the event loop only says when more has come.
 
-A burst is what the socket holds and what comes on its heels. One thread reads and writes it, a second one makes the
-SHA-256, which takes as long as both; neither keeps the interpreter. Nothing is left in the buffers between bursts, so
-there are as many as threads, however many clients send.
+A burst is what the socket holds and what comes on its heels. One thread has the kernel move it through a pipe to the
+disk; a second one makes the SHA-256 of what is there, which takes twice as long. Nothing of it is held in buffers
+here, so the second may fall behind as far as it likes, and the client does not wait for it before the end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import os
 import queue
 import select
 import socket
-from collections.abc import Callable
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
-_PIECE = 1024**2
-_PIECES = 3
+from cubicle.sandbox.host_folder import HostDraft
+
+_PIPE = 1024**2
+_MAPPED = 4 * 1024**2
 _AT_ONCE = 2
 _LONGEST = 128 * 1024**2  # then it is another client's turn
 _WORTH_WAKING = 256 * 1024
+_WORTH_A_THREAD = 512 * 1024
 _HEELS = 2  # milliseconds that a burst waits for what follows it
 
-Take = Callable[[memoryview], None]
 _readers = ThreadPoolExecutor(_AT_ONCE, "pour-read")
 _hashers = ThreadPoolExecutor(_AT_ONCE, "pour-hash")  # each reader has one at most, so none waits for a thread
-_spare: queue.SimpleQueue[list[memoryview]] = queue.SimpleQueue()
 
 
 @runtime_checkable
 class Pourable(Protocol):
     """Can give itself to a thread."""
 
-    async def into(self, take: Take) -> str:
-        """Everything to `take`, in order; the SHA-256 of it."""
+    async def into(self, draft: HostDraft) -> str:
+        """Everything into the file; the SHA-256 of it."""
         ...
 
 
@@ -51,19 +54,21 @@ class Pour:
         self.rest = rest
         self._idle = idle
         self._digest = hashlib.sha256()
+        self._written = 0
+        self._summed = 0
 
     def close(self) -> None:
         _wakes_at(self._source, 1)  # the copy and the original share it
         self._source.close()
 
-    async def into(self, take: Take, first: bytes) -> str:
-        """Everything to `take`, in order, in a thread; the SHA-256 of it. Raises BrokeOff, and what `take` raises."""
+    async def into(self, draft: HostDraft, first: bytes) -> str:
+        """Everything into the file, in a thread; the SHA-256 of it. Raises BrokeOff, and what the disk says."""
         loop = asyncio.get_running_loop()
-        if first:
-            await loop.run_in_executor(_readers, self._both, memoryview(first), take)
-        while self.rest:
-            await self._news(loop)
-            burst = loop.run_in_executor(_readers, self._burst, take)
+        while first or self.rest:
+            if not first:
+                await self._news(loop)
+            burst = loop.run_in_executor(_readers, self._burst, draft, first)
+            first = b""
             try:
                 await asyncio.shield(burst)
             except asyncio.CancelledError:
@@ -84,61 +89,70 @@ class Pour:
         finally:
             loop.remove_reader(self._source)
 
-    def _both(self, piece: memoryview, take: Take) -> None:
-        take(piece)
-        self._digest.update(piece)
-
-    def _burst(self, take: Take) -> None:
-        try:
-            pieces = _spare.get_nowait()
-        except queue.Empty:
-            pieces = [memoryview(bytearray(_PIECE)) for _ in range(_PIECES)]
-        free: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
-        for piece in pieces:
-            free.put(piece)
-        full: queue.SimpleQueue[memoryview | None] = queue.SimpleQueue()
+    def _burst(self, draft: HostDraft, first: bytes) -> None:
+        began, end = self._written, self.rest - min(self.rest, _LONGEST)
+        news: queue.SimpleQueue[bool] = queue.SimpleQueue()
         hashing: Future[None] | None = None
-        end = self.rest - min(self.rest, _LONGEST)
+        if first:
+            draft.write([first])
+            self._written += len(first)
+        out, into = _pipe()
         try:
-            while self.rest > end:
-                piece = free.get()
-                filled = self._fill(piece, waits=hashing is not None)
-                if filled < _PIECE:
-                    end = self.rest  # the socket is dry, or it was the last
-                if hashing is None and self.rest > end:
-                    hashing = _hashers.submit(self._hash, full, free)
+            while self.rest > end and (count := self._next(into, hashing)):
+                draft.drain(out, count)
+                self._written += count
                 if hashing is not None:
-                    full.put(piece[:filled])
-                    take(piece[:filled])
-                else:
-                    self._both(piece[:filled], take)
+                    news.put(True)
+                elif self._written - began >= _WORTH_A_THREAD:
+                    begun = threading.Event()
+                    hashing = _hashers.submit(self._follow, draft, news, begun)
+                    begun.wait()  # else it may wait milliseconds for a processor, behind this thread and the client
         finally:
+            os.close(out)
+            os.close(into)
             if hashing is not None:
-                full.put(None)
+                news.put(False)
                 hashing.result()
-            _spare.put(pieces)
+        self._catch_up(draft)
 
-    def _fill(self, piece: memoryview, *, waits: bool) -> int:
-        filled, most = 0, min(len(piece), self.rest)
-        while filled < most:
+    def _next(self, pipe: int, hashing: Future[None] | None) -> int:
+        """Move what the socket has into the pipe; how many bytes, none if it is dry and nothing else is to be done."""
+        while True:
             try:
-                count = self._source.recv_into(piece[filled:most])
+                count = os.splice(self._source.fileno(), pipe, min(self.rest, _PIPE))
             except BlockingIOError:
-                if waits and _readable(self._source, most - filled):
+                if hashing is None:
+                    return 0
+                behind = self._summed < self._written and not hashing.done()
+                if _readable(self._source, self.rest) or behind:
                     continue
-                break
+                return 0
             except OSError:
                 raise BrokeOff from None
             if not count:
                 raise BrokeOff
-            filled += count
-        self.rest -= filled
-        return filled
+            self.rest -= count
+            return count
 
-    def _hash(self, full: queue.SimpleQueue[memoryview | None], free: queue.SimpleQueue[memoryview]) -> None:
-        while (piece := full.get()) is not None:
-            self._digest.update(piece)
-            free.put(piece)
+    def _follow(self, draft: HostDraft, news: queue.SimpleQueue[bool], begun: threading.Event) -> None:
+        begun.set()
+        self._catch_up(draft)
+        while news.get():
+            self._catch_up(draft)
+
+    def _catch_up(self, draft: HostDraft) -> None:
+        while self._summed < self._written:
+            stop = min(self._written, self._summed + _MAPPED)
+            draft.add_to(self._digest, self._summed, stop)
+            self._summed = stop
+
+
+def _pipe() -> tuple[int, int]:
+    """The two ends of an empty pipe."""
+    ends = os.pipe()
+    with suppress(OSError):  # a user may have only so many large ones; a small one does, too
+        fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, _PIPE)
+    return ends
 
 
 def _wakes_at(source: socket.socket, count: int) -> None:
