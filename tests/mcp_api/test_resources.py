@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
+
 from cubicle.rules.chats import Chat
 from tests.service import Service
 
@@ -48,6 +50,15 @@ async def test_each_chat_is_told_of_its_own_files_only(service: Service) -> None
             await service.ask_modern("resources/list", chat=chat),
         ):
             assert [r["uri"] for r in answer["result"]["resources"]] == [f"file://uploads/{chat}/of-{chat}.txt"]
+
+
+async def test_one_that_is_too_large_is_said_to_be_so(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicle.chat.uploads.LARGEST_READ", 1024**2)
+    await put(service, "large.bin", bytes(1024**2 + 1))
+    error = (await read(service, "file://uploads/files/large.bin", chat="files"))["error"]
+    assert error["code"] == -32602
+    assert "too large" in error["message"]
+    assert "GET /files/" in error["message"]
 
 
 async def test_text_is_read_as_text_and_the_rest_as_base64(service: Service) -> None:

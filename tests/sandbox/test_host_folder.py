@@ -48,6 +48,26 @@ def test_what_comes_through_a_pipe_is_written_behind_the_rest_and_can_be_summed_
     assert part.digest() == hashlib.sha256(b"ab").digest()
 
 
+def test_only_folders_that_are_empty_and_that_nobody_is_about_to_fill_go(folder: HostFolder, tmp_path: Path) -> None:
+    uploads = tmp_path / "uploads"
+    (uploads / "a/b/c").mkdir(parents=True)
+    draft = folder.draft("a/x")
+    folder.prune("a/b/c/gone")
+    assert not (uploads / "a/b").exists()
+    draft.write([b"x"])
+    draft.publish()
+    draft.close()
+    assert (uploads / "a/x").read_text() == "x"
+    folder.draft("a/new/y").close()
+    assert os.listdir(uploads / "a") == ["x"]
+    (uploads / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "outside/empty").mkdir()
+    folder.prune("link/empty/file")
+    folder.prune("link/file")
+    assert (tmp_path / "outside/empty").is_dir()
+    assert (uploads / "link").is_symlink()
+
+
 def test_what_is_given_up_leaves_nothing_and_what_was_there_stays(folder: HostFolder, tmp_path: Path) -> None:
     (tmp_path / "uploads/file").write_text("old")
     draft = folder.draft("file")

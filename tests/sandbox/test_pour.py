@@ -24,6 +24,17 @@ def ends():
 
 
 @pytest.fixture
+def ends_of_tcp():
+    """As `ends`; it is for such a one only that the kernel waits until much has come."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
 def folder(tmp_path):
     return HostFolder(tmp_path, os.geteuid())
 
@@ -77,6 +88,28 @@ async def test_a_client_that_says_nothing_any_more_is_given_up(ends, draft):
     pour = Pour(ends[0].fileno(), 10, idle=0.05)
     with pytest.raises(BrokeOff):
         await pour.into(draft, b"")
+    pour.close()
+
+
+async def test_a_client_that_sends_as_little_as_one_byte_in_time_is_borne(ends_of_tcp, draft):
+    ours, theirs = ends_of_tcp
+    pour = Pour(ours.fileno(), 6, idle=5.0)
+    pouring = asyncio.create_task(pour.into(draft, b""))
+    theirs.sendall(b"a")  # not worth waking anybody: it counts when the time is over
+    await asyncio.sleep(5.5)
+    theirs.sendall(b"bcdef")
+    async with asyncio.timeout(60):
+        assert await pouring == hashlib.sha256(b"abcdef").hexdigest()
+    pour.close()
+
+
+async def test_a_sandbox_that_goes_down_ends_it_while_the_client_pauses(ends, folder, draft):
+    pour = Pour(ends[0].fileno(), 10)
+    pouring = asyncio.create_task(pour.into(draft, b"first"))
+    await asyncio.to_thread(folder.end)
+    async with asyncio.timeout(60):
+        with pytest.raises(OSError, match="no longer up"):
+            await pouring
     pour.close()
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import os
 from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cubicle.chat.changes import Changes
 from cubicle.chat.checksum import Checksum
 from cubicle.rules.chats import Chat
 from cubicle.rules.media import is_text, media_type
-from cubicle.rules.resources import NoSuchResource
+from cubicle.rules.paths import DEEPEST
+from cubicle.rules.resources import NoSuchResource, ResourceTooLarge
+from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import Fleet, NoSandbox
 from cubicle.sandbox.host_folder import HostDraft, HostFolder
 from cubicle.sandbox.machine import Gone, Machine, MachineError
@@ -22,7 +26,6 @@ from cubicle.sandbox.pour import Pourable
 FOLDER = "/mnt/user-data/uploads"
 LARGEST_READ = 64 * 1024**2
 _MOST_LISTED = 10_000
-_DEEPEST = 32
 _LARGEST_SUMMED = 16 * 1024**2
 _MOST_SUMS = 10_000
 
@@ -80,7 +83,7 @@ class Uploads:
                 return [
                     Upload(entry.path, entry.size, entry.mtime)
                     async for entry in machine.list(
-                        FOLDER, depth=_DEEPEST, hidden=True, limit=_MOST_LISTED, roots=(FOLDER,)
+                        FOLDER, depth=DEEPEST, hidden=True, limit=_MOST_LISTED, roots=(FOLDER,)
                     )
                     if entry.kind == "file"
                 ]
@@ -88,11 +91,13 @@ class Uploads:
             return []
 
     async def read(self, chat: Chat, path: str) -> Content:
-        """Raises NoSuchResource when there is no such file, or it is too big to be answered whole."""
+        """Raises NoSuchResource when there is no such file, ResourceTooLarge when it cannot be answered whole."""
         try:
             async with self._fleet.lease(chat, create=False) as machine:
                 data = await machine.read_bytes(f"{FOLDER}/{path}", limit=LARGEST_READ, roots=(FOLDER,))
-        except (NoSandbox, MachineError):
+        except (NoSandbox, MachineError) as error:
+            if isinstance(error, MachineError) and error.code == "too-big":
+                raise ResourceTooLarge(LARGEST_READ) from None
             raise NoSuchResource from None
         kind = media_type(path)
         return Content(kind, data, _decoded(data) if is_text(kind) else None)
@@ -124,6 +129,7 @@ class Uploads:
                 if found.kind != "file":
                     return False
                 await machine.remove(f"{FOLDER}/{path}", as_root=True, roots=(FOLDER,))
+                await _prune(machine, path)
         except NoSandbox:
             return False
         except MachineError as error:
@@ -174,13 +180,27 @@ async def _saved_there(machine: Machine, path: str, content: AsyncIterator[bytes
     try:
         await machine.write(f"{FOLDER}/{path}", summed(), as_root=True, roots=(FOLDER,))
         found = await machine.stat(f"{FOLDER}/{path}", roots=(FOLDER,))
-    except MachineError as error:
+    except Exception as error:
+        await _prune(machine, path)
+        if not isinstance(error, MachineError):
+            raise
         if error.code == "no-space":
             raise DiskFull from None
         if error.code in ("is-directory", "not-directory", "exists"):
             raise NameTaken from None
         raise
     return Upload(path, found.size, found.mtime), await checksum.finish()
+
+
+async def _prune(machine: Machine, path: str) -> None:
+    """Remove the folders that only led to a file that is gone: nobody could, and their names would be taken."""
+    if machine.uploads is not None:
+        await asyncio.to_thread(machine.uploads.prune, path)
+        return
+    with suppress(SandboxError):  # the guest removes no folder that holds anything
+        while folder := os.path.dirname(path):
+            await machine.remove(f"{FOLDER}/{folder}", as_root=True, roots=(FOLDER,))
+            path = folder
 
 
 async def _saved_here(folder: HostFolder, path: str, content: AsyncIterable[bytes], limit: int) -> tuple[Upload, str]:

@@ -281,12 +281,16 @@ def walk(base: str, prefix: str, depth: int, hidden: bool) -> Iterator[dict[str,
 
 
 class Remove(FileChannel):
-    """Remove a file, or with `recursive` a whole folder."""
+    """Remove a file or an empty folder, or with `recursive` a whole one."""
 
     def begin(self, request: dict[str, object]) -> None:
         path = self.shelf.resolve(request, follow=False)
         with self.shelf.who(request):
-            if request.get("recursive") and os.path.isdir(path) and not os.path.islink(path):
+            if not os.path.isdir(path) or os.path.islink(path):
+                os.unlink(path)
+            elif not request.get("recursive"):
+                os.rmdir(path)
+            else:
                 for folder, folders, names in os.walk(path, topdown=False):
                     for name in names:
                         os.unlink(os.path.join(folder, name))
@@ -297,8 +301,6 @@ class Remove(FileChannel):
                         else:
                             os.rmdir(full)
                 os.rmdir(path)
-            else:
-                os.unlink(path)
         self.end()
 
 

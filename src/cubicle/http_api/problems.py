@@ -67,8 +67,10 @@ def problem_of(error: Exception) -> Problem:
 async def answer(_request: Request, error: Exception) -> Response:
     """The exception handler of the whole application."""
     problem = problem_of(error)
-    if problem.status >= 500:
+    if problem is problems.SERVER_ERROR:
         log.error("a request failed", exc_info=error)
+    elif problem.status >= 500:
+        log.warning("a request was refused with %d: %s", problem.status, error)
     return response(problem)
 
 

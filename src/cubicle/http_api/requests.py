@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -9,13 +10,16 @@ import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from cubicle.http_api.problems import response
 from cubicle.log import bound
 from cubicle.rules.callers import Headers
+from cubicle.rules.problems import Problem
 
 log = logging.getLogger(__name__)
 
 HEADER = "X-Request-Id"
 _WELLFORMED = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ENDING = Problem(503, "The service is shutting down. Try again in a moment.")
 _QUIET = frozenset({"/health"})
 
 Scope = MutableMapping[str, Any]
@@ -49,6 +53,10 @@ class RequestLog:
         with bound(request=request):
             try:
                 await self._app(scope, receive, sending)
+            except asyncio.CancelledError:  # the server ends, and this took longer than it waits
+                if status or scope["type"] != "http":
+                    raise
+                await response(_ENDING)(scope, receive, sending)
             finally:
                 if scope["path"] not in _QUIET:
                     seconds = round(time.monotonic() - started, 3)

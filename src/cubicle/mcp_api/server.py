@@ -26,7 +26,7 @@ from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages
 from cubicle.rules.callers import Caller
-from cubicle.rules.resources import NoSuchResource, UploadUri
+from cubicle.rules.resources import NoSuchResource, ResourceTooLarge, UploadUri
 from cubicle.tools.answers import Answer, Block, Call, Image, Tool
 from cubicle.tools.registry import Registry, UnknownTool
 
@@ -184,6 +184,8 @@ class Protocol:
             if uri.chat_id != chat.id:
                 raise NoSuchResource
             file = await self.uploads.read(chat, uri.path)
+        except ResourceTooLarge as error:
+            raise MCPError(messages.INVALID_PARAMS, str(error), {"uri": str(params.uri)[:1000]}) from None
         except NoSuchResource:
             code = messages.INVALID_PARAMS if _is_modern(context) else messages.RESOURCE_NOT_FOUND
             raise MCPError(code, "Resource not found", {"uri": str(params.uri)[:1000]}) from None

@@ -7,6 +7,8 @@ from urllib.parse import unquote, unquote_to_bytes
 
 LONGEST = 4096
 LONGEST_NAME = 255
+DEEPEST = 32
+"""Parts that the path of an upload may have: the list goes as deep."""
 RESERVED = ".cubicle-tmp-"
 """Beginning of the names of files that are still being written."""
 
@@ -58,7 +60,10 @@ def upload_name(path: str) -> str:
         raise BadPath("An upload needs a file name.")
     if not name.isprintable():
         raise BadPath("A file name cannot hold control characters or bytes that are no UTF-8.")
-    for part in name.split("/"):
+    parts = name.split("/")
+    if len(parts) > DEEPEST:
+        raise BadPath(f"A file can lie in {DEEPEST - 1} folders at most, one in the other.")
+    for part in parts:
         if part.startswith(RESERVED):
             raise BadPath(f"A file name cannot begin with {RESERVED}.")
         for reading in _readings(part):

@@ -12,6 +12,16 @@ class NoSuchResource(LookupError):
     """The URI names nothing that this caller can read."""
 
 
+class ResourceTooLarge(Exception):
+    """It is there, and cannot be answered in one message."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"The file is too large to be read as a resource ({most // 1024**2} MiB at most). "
+            "Fetch it with GET /files/<chat>/uploads/<path>, or read it in the sandbox."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class UploadUri:
     """One uploaded file: the chat's id, and the path under its uploads folder."""

@@ -51,7 +51,7 @@ class Seen:
     """Why it failed, in words."""
     image: str = ""
     current: bool = True
-    """Made from the image and the guest that a new sandbox would get today."""
+    """Of a blank one: a new one would be the same today, by its image, guest, limits and walls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -36,7 +37,7 @@ class HostFolder:
         with self._lock:
             if self._ended:
                 raise OSError(errno.ESTALE, "the sandbox is no longer up")
-            draft = HostDraft(self._open(path), os.path.basename(path), self._owner, self._drafts.discard)
+            draft = HostDraft(self._open(path), path, self._owner, self._forget)
             self._drafts.add(draft)
             return draft
 
@@ -48,16 +49,33 @@ class HostFolder:
         for draft in drafts:
             draft.close()
 
-    def _open(self, path: str) -> int:
-        """The folder that the file comes into."""
+    def prune(self, path: str) -> None:
+        """The file is gone: so are the folders that only led to it, unless another is on its way into them."""
+        with self._lock, suppress(OSError):  # one that is not empty stays
+            while "/" in path and not self._ended:
+                path, _, _ = path.rpartition("/")
+                if any(draft.path.startswith(f"{path}/") for draft in self._drafts):
+                    return
+                folder = self._open(path, makes=False)
+                try:
+                    os.rmdir(os.path.basename(path), dir_fd=folder)
+                finally:
+                    os.close(folder)
+
+    def _forget(self, draft: HostDraft) -> None:
+        self._drafts.discard(draft)
+        if not draft.published:
+            self.prune(draft.path)
+
+    def _open(self, path: str, *, makes: bool = True) -> int:
+        """The folder that the file lies in, or comes into."""
         folder = os.open(self._path, _FOLDER)
         for part in path.split("/")[:-1]:
             try:
-                try:
-                    os.mkdir(part, 0o755, dir_fd=folder)
-                    os.chown(part, self._owner, self._owner, dir_fd=folder, follow_symlinks=False)
-                except FileExistsError:
-                    pass
+                if makes:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, 0o755, dir_fd=folder)
+                        os.chown(part, self._owner, self._owner, dir_fd=folder, follow_symlinks=False)
                 inner = os.open(part, _FOLDER, dir_fd=folder)
             finally:
                 os.close(folder)
@@ -77,9 +95,11 @@ class HostDraft:
     One thread may write while another one sums up what is there.
     """
 
-    def __init__(self, folder: int, name: str, owner: int, forget: Callable[[HostDraft], None]) -> None:
+    def __init__(self, folder: int, path: str, owner: int, forget: Callable[[HostDraft], None]) -> None:
+        self.path = path
+        self.published = False
         self._folder = folder
-        self._name = name
+        self._name = os.path.basename(path)
         self._owner = owner
         self._forget = forget
         self._lock = threading.Lock()
@@ -92,6 +112,11 @@ class HostDraft:
             os.close(folder)
             raise
 
+    def check(self) -> None:
+        """Raises OSError with ESTALE once it is closed."""
+        if self._fd < 0:
+            raise OSError(errno.ESTALE, "the sandbox is no longer up")
+
     def write(self, chunks: Sequence[bytes | memoryview]) -> None:
         with self._lock:
             for start in range(0, len(chunks), _MOST_AT_ONCE):
@@ -100,7 +125,7 @@ class HostDraft:
     def drain(self, pipe: int, count: int) -> None:
         """Write what a pipe holds, so many bytes, which do not come by this process."""
         with self._lock:
-            self._check()
+            self.check()
             while count:
                 count -= os.splice(pipe, self._fd, count)
 
@@ -110,7 +135,7 @@ class HostDraft:
         Nobody else has the file, so nobody shortens it under the mapping.
         """
         with self._reading:
-            self._check()
+            self.check()
             page = start - start % mmap.ALLOCATIONGRANULARITY
             with (
                 mmap.mmap(self._fd, stop - page, mmap.MAP_SHARED, mmap.PROT_READ, offset=page) as mapped,
@@ -125,7 +150,7 @@ class HostDraft:
     def publish(self) -> os.stat_result:
         """Give the file its name at once, in place of what has it; what it is now."""
         with self._lock:
-            self._check()
+            self.check()
             os.fchmod(self._fd, 0o644)
             os.fchown(self._fd, self._owner, self._owner)
             own = TEMPORARY + os.urandom(8).hex()
@@ -135,6 +160,7 @@ class HostDraft:
             except OSError:
                 os.unlink(own, dir_fd=self._folder)
                 raise
+            self.published = True
             return os.fstat(self._fd)
 
     def close(self) -> None:
@@ -147,16 +173,12 @@ class HostDraft:
         self._forget(self)
 
     def _write(self, chunks: list[bytes | memoryview]) -> None:
-        self._check()
+        self.check()
         sent = os.writev(self._fd, chunks)
         if sent < sum(map(len, chunks)):  # rare: the disk is nearly full, or a signal came
             rest = memoryview(b"".join(chunks))[sent:]
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
-
-    def _check(self) -> None:
-        if self._fd < 0:
-            raise OSError(errno.ESTALE, "the sandbox is no longer up")
 
     def _is_taken(self) -> bool:
         try:

@@ -27,6 +27,7 @@ _AT_ONCE = 2
 _LONGEST = 128 * 1024**2  # then it is another client's turn
 _WORTH_WAKING = 256 * 1024
 _WORTH_A_THREAD = 512 * 1024
+_LOOKS_UP = 1.0  # seconds between two looks whether the sandbox still runs
 _HEELS = 2  # milliseconds that a burst waits for what follows it
 
 _readers = ThreadPoolExecutor(_AT_ONCE, "pour-read")
@@ -51,6 +52,7 @@ class Pour:
 
     def __init__(self, source: int, rest: int, idle: float = 300.0) -> None:
         self._source = socket.socket(fileno=os.dup(source))
+        self._source.setblocking(False)  # as it is: the copy has to know
         self.rest = rest
         self._idle = idle
         self._digest = hashlib.sha256()
@@ -66,7 +68,7 @@ class Pour:
         loop = asyncio.get_running_loop()
         while first or self.rest:
             if not first:
-                await self._news(loop)
+                await self._news(draft)
             burst = loop.run_in_executor(_readers, self._burst, draft, first)
             first = b""
             try:
@@ -76,18 +78,29 @@ class Pour:
                 raise
         return self._digest.hexdigest()
 
-    async def _news(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait until it is worth waking up a thread."""
+    async def _news(self, draft: HostDraft) -> None:
+        """Wait until it is worth waking up a thread, or until the client has sent as little as one byte for long."""
+        loop = asyncio.get_running_loop()
         _wakes_at(self._source, min(self.rest, _WORTH_WAKING))
         came = asyncio.Event()
         loop.add_reader(self._source, came.set)
+        end = loop.time() + self._idle
         try:
-            async with asyncio.timeout(self._idle):
-                await came.wait()
-        except TimeoutError:
-            raise BrokeOff from None
+            while not came.is_set():
+                draft.check()
+                if loop.time() >= end:
+                    return self._check_for_life()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(self._idle, _LOOKS_UP)):
+                        await came.wait()
         finally:
             loop.remove_reader(self._source)
+
+    def _check_for_life(self) -> None:
+        try:
+            self._source.recv(1, socket.MSG_PEEK)
+        except OSError:
+            raise BrokeOff from None
 
     def _burst(self, draft: HostDraft, first: bytes) -> None:
         began, end = self._written, self.rest - min(self.rest, _LONGEST)

@@ -7,6 +7,7 @@ import contextlib
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,15 @@ async def test_what_a_crash_left_half_made_is_removed(make_driver: Make) -> None
         assert not home.path.exists()
         listed = await driver._client.volumes.list(filters={"label": [f"cubicle.instance={driver._instance}"]})
         assert {v["Labels"]["cubicle.name"] for v in listed["Volumes"]} == {"whole"}
+
+
+async def test_a_blank_one_counts_as_new_only_as_long_as_a_new_one_would_be_the_same(make_driver: Make) -> None:
+    async with make_driver(keep=True) as first:
+        await first.start("one", None)
+    async with make_driver(keep=True, limits=replace(SMALL, pids=99)) as changed:
+        assert [seen.current for seen in await changed.running()] == [False]
+    async with make_driver() as same:
+        assert [seen.current for seen in await same.running()] == [True]
 
 
 async def test_two_services_with_two_folders_do_not_meet(make_driver: Make, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,18 @@ async def test_a_new_driver_adopts_what_runs(make_driver):
         await second.start("one", "owner")
         assert await first_process(second, "one") == process
         assert await said(second, "one", "echo here") == "here"
+
+
+async def test_a_blank_one_counts_as_new_only_as_long_as_a_new_one_would_be_the_same(make_driver):
+    async with make_driver(keep=True) as first:
+        await first.start("one", None)
+    async with make_driver(keep=True) as same:
+        assert (await state_of(same, "one")).current
+    for other in ({"memory_bytes": 300 * 1024**2}, {"pids": 99}, {"cpus": 0.5}, {"disk_bytes": 300 * 1024**2}):
+        async with make_driver(keep=True, limits=replace(SMALL, **other)) as changed:
+            assert not (await state_of(changed, "one")).current
+    async with make_driver() as same:
+        assert (await state_of(same, "one")).current
 
 
 async def test_a_stop_waits_for_no_sender_and_leaves_nothing_of_the_disk_open(driver, tmp_path):

@@ -126,8 +126,14 @@ async def test_an_upload_that_breaks_off_leaves_nothing(site):
     _, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"POST /api/uploads/broken/old HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + b"n" * 5000)
     await writer.drain()
-    await asyncio.sleep(0.2)
+    _, other = await asyncio.open_connection(host, int(port))
+    other.write(b"POST /api/uploads/broken/sub/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + b"n" * 5000)
+    await other.drain()
+    async with asyncio.timeout(60):  # until both have begun
+        while "sub" not in await site.bash(Chat("broken"), "ls -A /mnt/user-data/uploads"):
+            await asyncio.sleep(0.05)
     writer.close()
+    other.close()
     async with asyncio.timeout(60):  # until it is noticed
         while await site.bash(Chat("broken"), "ls -A /mnt/user-data/uploads") != "old\n":
             await asyncio.sleep(0.05)
@@ -141,6 +147,27 @@ async def test_delete_removes_and_says_when_there_is_nothing(site):
     assert (await site.client.delete("/api/uploads/del/a")).status_code == 404
     assert (await site.client.delete("/api/uploads/nobody/x")).status_code == 404
     assert not site.fleet.has(Chat("nobody"))
+
+
+async def test_a_folder_goes_with_its_last_file_and_its_name_is_free_again(site):
+    for name in ("a/b/c/one", "a/b/two", "file"):
+        assert (await site.client.post(f"/api/uploads/last/{name}", content=b"1")).status_code == 201
+    assert (await site.client.delete("/api/uploads/last/a/b/c/one")).status_code == 204
+    listed = "cd /mnt/user-data/uploads && find . -mindepth 1 | sort"
+    assert await site.bash(Chat("last"), listed) == "./a\n./a/b\n./a/b/two\n./file\n"
+    assert (await site.client.delete("/api/uploads/last/a/b/two")).status_code == 204
+    assert await site.bash(Chat("last"), listed) == "./file\n"
+    assert (await site.client.post("/api/uploads/last/a", content=b"2")).status_code == 201
+
+
+async def test_what_can_be_uploaded_is_listed_however_deep(site):
+    deepest = "/".join(["d"] * 31 + ["f"])
+    assert (await site.client.post(f"/api/uploads/deep/{deepest}", content=b"1")).status_code == 201
+    listed = (await site.client.get("/api/uploads/deep")).json()["files"]
+    assert [record["filename"] for record in listed] == [deepest]
+    refused = await site.client.post(f"/api/uploads/deep/d/{deepest}", content=b"1")
+    assert refused.status_code == 400
+    assert "31 folders at most" in refused.json()["detail"]
 
 
 async def test_a_folder_in_the_way_is_a_conflict(site):

@@ -20,6 +20,7 @@ SOCKET = "/run/cubicle/host/guest.sock"
 INSTANCE = "cubicle.instance"
 NAME = "cubicle.name"
 IMAGE = "cubicle.image"
+TERMS = "cubicle.terms"
 
 _SHM_BYTES = 256 * 1024**2
 _LOG_BYTES = "64k"
@@ -87,6 +88,11 @@ def volumes(instance: str, name: str) -> dict[str, str]:
     return {target: f"cubicle-{instance}-{name}-{target.rsplit('/', 1)[1]}" for target in (*WRITABLE, *_KEPT)}
 
 
+def terms(limits: Limits, facts: Facts, *, read_only: bool) -> str:
+    """What the settings say of a container and cannot be changed on it."""
+    return f"{limits!r} {facts.runtime or 'default'} {'read-only' if read_only else 'writable'}"
+
+
 def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     """The body of `POST /containers/create`."""
     told = {
@@ -106,7 +112,12 @@ def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "Env": [f"PATH={PATH}"],
         "Entrypoint": ["/usr/bin/python3", "-I", "-S", GUEST, json.dumps(told, separators=(",", ":"))],
         "Cmd": [],
-        "Labels": {INSTANCE: wanted.instance, NAME: wanted.name, IMAGE: wanted.image_digest},
+        "Labels": {
+            INSTANCE: wanted.instance,
+            NAME: wanted.name,
+            IMAGE: wanted.image_digest,
+            TERMS: terms(wanted.limits, facts, read_only=wanted.read_only),
+        },
         "NetworkDisabled": True,
         "HostConfig": _host_config(wanted, facts),
     }

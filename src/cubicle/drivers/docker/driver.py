@@ -306,7 +306,9 @@ class DockerDriver:
             reason = await why(self._client.containers.container(entry["Id"])) if end is None else end
             state = State.FAILED if reason else State.STOPPED
         guest = await in_thread(lambda: home.guest)
-        current = image == self._image.digest and guest in (None, bundle.digest(self._image.guest))
+        terms = config.terms(self._limits, self.facts, read_only=self._read_only)
+        made = (image, guest or bundle.digest(self._image.guest), entry["Labels"].get(config.TERMS))
+        current = made == (self._image.digest, bundle.digest(self._image.guest), terms)
         return Seen(name, config.owner_of(self._instance, entry["Names"][0]), state, reason, image, current)
 
     async def _root_of_containers(self) -> int:

@@ -90,7 +90,8 @@ class Assembly:
         mounts.overlay(base.rootfs, disk.target / "upper", disk.target / "work", rootfs)
         if not self.hands_over:
             _fill_tmp(rootfs, self.place.first_id)
-        self._write_bundle(home, self._folders(home, disk, rootfs), base)
+        home.bundle.mkdir(exist_ok=True)
+        home.config.write_text(self._config(home, self._folders(home, disk, rootfs), base))
         home.save_failure("")
         home.save_meta(meta)
         home.socket.unlink(missing_ok=True)
@@ -110,6 +111,18 @@ class Assembly:
         run = Run(process, runtime, self.guest.digest)
         home.save_run(run)
         return run
+
+    def is_like_new(self, home: Home, meta: Meta, run: Run, runtime: str) -> bool:
+        """Whether a new sandbox would be the same as this one that runs, by image, guest, limits and walls."""
+        disk = self.disk(home, None)
+        made = (meta, run.guest, run.runtime)
+        if made != (Meta(self.base.digest, disk.size), self.guest.digest, runtime):
+            return False
+        folders = self._folders(home, disk, self._stage(home) / "rootfs")
+        try:
+            return home.config.read_text() == self._config(home, folders, self.base)
+        except OSError:
+            return False
 
     def release(self, home: Home) -> None:
         """Undo `prepare`, whatever of it was done; the files stay."""
@@ -163,7 +176,7 @@ class Assembly:
         agents = self.agents if self.agents and self.agents.is_dir() else None
         return Folders(rootfs, at / "uploads", at / "outputs", at / "skills", self.guest.path, socket_dir, agents)
 
-    def _write_bundle(self, home: Home, folders: Folders, base: Base) -> None:
+    def _config(self, home: Home, folders: Folders, base: Base) -> str:
         wanted = Wanted(
             rootfs=folders.rootfs,
             cgroup=f"{self.place.cgroup}/{home.name}",
@@ -172,8 +185,7 @@ class Assembly:
             args=guest_args(folders, base.environment),
             mounts=guest_mounts(folders),
         )
-        home.bundle.mkdir(exist_ok=True)
-        (home.bundle / "config.json").write_text(json.dumps(bundle_config(wanted, self.facts)))
+        return json.dumps(bundle_config(wanted, self.facts))
 
     def _base_of(self, meta: Meta) -> Base:
         """The base that a sandbox was made from. If that is gone, today's: its files count more than their ground."""

@@ -273,9 +273,11 @@ class OciDriver:
             state, reason = State.FAILED, self._assembly.last_words(home)
         elif reason := home.failure():
             state = State.FAILED
-        image = meta.image if meta else self._assembly.base.digest
-        current = image == self._assembly.base.digest and (run is None or run.guest == self._assembly.guest.digest)
-        return Seen(home.name, home.owner(), state, reason, image, current)
+        image, owner = meta.image if meta else self._assembly.base.digest, home.owner()
+        current = True
+        if owner is None and state is State.RUNNING and meta and run:
+            current = self._assembly.is_like_new(home, meta, run, self.runtime.name)
+        return Seen(home.name, owner, state, reason, image, current)
 
     async def _watch_disks(self) -> None:
         """Stop what is over its limit, where the file system cannot refuse the write itself."""

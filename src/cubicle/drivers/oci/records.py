@@ -63,6 +63,10 @@ class Home:
     def bundle(self) -> Path:
         return self.path / "bundle"
 
+    @property
+    def config(self) -> Path:
+        return self.bundle / "config.json"
+
     def meta(self) -> Meta | None:
         found = _load(self.path / "meta.json")
         return Meta(str(found["image"]), int(found["disk_bytes"])) if found else None
