@@ -90,8 +90,7 @@ class Assembly:
         mounts.overlay(base.rootfs, disk.target / "upper", disk.target / "work", rootfs)
         if not self.hands_over:
             _fill_tmp(rootfs, self.place.first_id)
-        home.bundle.mkdir(exist_ok=True)
-        home.config.write_text(self._config(home, self._folders(home, disk, rootfs), base))
+        self._write_bundle(home, self._folders(home, disk, rootfs), base)
         home.save_failure("")
         home.save_meta(meta)
         home.socket.unlink(missing_ok=True)
@@ -175,6 +174,10 @@ class Assembly:
         at = disk.target
         agents = self.agents if self.agents and self.agents.is_dir() else None
         return Folders(rootfs, at / "uploads", at / "outputs", at / "skills", self.guest.path, socket_dir, agents)
+
+    def _write_bundle(self, home: Home, folders: Folders, base: Base) -> None:
+        home.bundle.mkdir(exist_ok=True)
+        home.config.write_text(self._config(home, folders, base))
 
     def _config(self, home: Home, folders: Folders, base: Base) -> str:
         wanted = Wanted(
