@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 import click
+import httpx
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -23,12 +24,14 @@ from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox import proof, walls
 from cubicle.sandbox.driver import Driver, Limits, Unusable
 from cubicle.sandbox.proof import Proof
+from cubicle.sandbox.serving import service_of
 from cubicle.sandbox.walls import Finding, Report
 from cubicle.sandbox.walls import Verdict as WallVerdict
 from cubicle.settings import DriverName, Settings, load
 
 _WALL_COLOURS = {WallVerdict.HOLDS: "green", WallVerdict.WEAK: "yellow", WallVerdict.MISSING: "red"}
 _COLOURS = {Verdict.GOOD: "green", Verdict.WEAK: "yellow", Verdict.MISSING: "red"}
+_HEALTH_SECONDS = 10.0
 
 
 @click.command()
@@ -115,7 +118,7 @@ def python() -> Check:
 
 
 def port(settings: Settings) -> Check:
-    """Whether the service could listen where the settings say."""
+    """Whether the service could listen where the settings say, or does already."""
     place = f"{settings.host}:{settings.port}"
     try:
         family, kind, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
@@ -124,9 +127,33 @@ def port(settings: Settings) -> Check:
             trial.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return Check("port", Verdict.WEAK, f"{place} is taken, perhaps by this service", "PORT=… cubicle serve")
+            return _taken_port(settings, place)
         return Check("port", Verdict.MISSING, f"{place}: {error.strerror}", "set HOST and PORT")
     return Check("port", Verdict.GOOD, f"{place} is free")
+
+
+def _taken_port(settings: Settings, place: str) -> Check:
+    try:
+        held = service_of(settings.data_dir)
+    except OSError:  # only root may look
+        return Check("port", Verdict.WEAK, f"{place} is taken, perhaps by this service", "PORT=… cubicle serve")
+    if held is None or held.rpartition(":")[2] != str(settings.port):
+        return Check("port", Verdict.WEAK, f"{place} is taken by another program", "PORT=… cubicle serve")
+    if not _healthy(settings):
+        found = f"the service of this DATA_DIR has {held}, and does not answer: it may be starting"
+        return Check("port", Verdict.WEAK, found, "look into its log")
+    return Check("port", Verdict.GOOD, f"the service of this DATA_DIR runs at {held}")
+
+
+def _healthy(settings: Settings) -> bool:
+    """Asked on the machine itself, by a name that the service answers to."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 — compared, not bound
+    address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/health"
+    headers = {"Host": settings.known_hosts[0]} if settings.known_hosts else {}
+    try:
+        return httpx.get(address, headers=headers, timeout=_HEALTH_SECONDS, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def _subject(settings: Settings) -> Subject:
