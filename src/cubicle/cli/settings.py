@@ -17,7 +17,7 @@ _PREFACE = """\
 
 Printed from the class that reads them (`make docs`). Set them in the environment or in a file `.env` in the folder
 where the service starts; flags of `cubicle serve` override both. A value that cannot be used stops the start with a
-sentence that names it.
+sentence that names it, a line of `.env` that is no `NAME=value` with its number.
 
 """
 
@@ -64,7 +64,7 @@ def settings(as_markdown: bool) -> None:
     try:
         values = in_force()
     except BadSettings as error:
-        click.echo(f"Only the defaults are shown, for one is set to what cannot be used: {error}\n", err=True)
+        click.echo(f"Only the defaults are shown, for what is set cannot be used: {error}\n", err=True)
         values = {}
     for name, meant in misspelt().items():
         click.echo(f"{name} in .env is not a setting: did you mean {meant}?\n", err=True)
