@@ -47,8 +47,30 @@ def test_the_command_prints_a_table() -> None:
     assert "CONTAINER_MAX_AGE_HOURS" in result.output
 
 
+def test_off_a_terminal_a_setting_is_a_line_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "https://" + "a-long-name." * 30 + "example"
+    monkeypatch.setenv("PUBLIC_BASE_URL", address)
+    monkeypatch.setenv("SKILLS_DIR", "/srv/[bold]/skills\nof mine")
+    lines = CliRunner().invoke(settings, env={"COLUMNS": "80"}).output.splitlines()
+    assert [line.split()[0] for line in lines] == ["setting", *(row.name for row in rows())]
+    found = {line.split()[0]: line for line in lines}
+    assert f"PUBLIC_BASE_URL * {address}" in " ".join(found["PUBLIC_BASE_URL"].split())
+    assert "/srv/[bold]/skills of mine" in found["SKILLS_DIR"]
+    assert all(row.meaning in found[row.name] for row in rows())
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_on_a_terminal_the_table_is_as_wide_as_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicle.cli.tables.is_terminal", lambda: True)
+    monkeypatch.setattr("cubicle.cli.settings.is_terminal", lambda: True)
+    lines = CliRunner().invoke(settings, env={"COLUMNS": "80"}).output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) > len(rows())
+
+
 def test_the_command_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_API_KEY", "hunter-two")
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Key: hunter-two")
     assert "hunter-two" not in CliRunner().invoke(settings).output
     assert "hunter-two" not in CliRunner().invoke(settings, ["--markdown"]).output
 

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cubicle.cli.failures import exits
+from cubicle.cli.tables import show
 from cubicle.drivers.choice import make_driver, make_limits
 from cubicle.drivers.oci import checks
 from cubicle.drivers.oci.checks import Check, Subject, Verdict
@@ -42,7 +43,7 @@ def doctor(prove: bool) -> None:
     settings = load()
     found = examine(settings)
     console = Console(highlight=False)
-    console.print(_table(found))
+    show(_table(found))
     missing = [check for check in found if check.verdict is Verdict.MISSING]
     if missing:
         console.print(f"[red]{len(missing)} of {len(found)} checks failed.[/] Mend them from the top down.")
@@ -59,7 +60,7 @@ def _prove(settings: Settings, console: Console) -> None:
     with console.status("trying to get out of a sandbox"):
         report = asyncio.run(proved(make_driver(settings), make_limits(settings)))
         proof.keep(proof.file_of(settings), Proof(report, time.time()))
-    console.print(_walls_table(report))
+    show(_walls_table(report))
     count = len(report.findings)
     if report.missing:
         console.print(f"[red]{len(report.missing)} of {count} ways out are open.[/]")

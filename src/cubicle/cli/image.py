@@ -17,6 +17,7 @@ from rich.status import Status
 from rich.table import Table
 
 from cubicle import settings
+from cubicle.cli.tables import show
 from cubicle.drivers.oci import builder, export
 from cubicle.drivers.oci.images import Base, BuildFailed, ImageError, ImageStore, Variant
 
@@ -56,7 +57,7 @@ def list_() -> None:
             state = "current" if _is_current(store, base) else "old"
             count = str(len(known.packages))
             table.add_row(base.digest[:12], known.variant, built_at, _size(known.size), count, state)
-    Console(highlight=False).print(table)
+    show(table)
 
 
 @image.command(name="export")

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 
 import click
 from rich.cells import cell_len
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from cubicle.cli.failures import exits
+from cubicle.cli.tables import show
 from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
+from cubicle.rules.shown import one_line
 from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
 from cubicle.sandbox.ledger import Record
 from cubicle.sandbox.machine import Machine, Process
@@ -36,6 +37,7 @@ from cubicle.settings import BadSettings, Settings, load, terminal_type
 _COLOURS = {State.RUNNING: "green", State.STOPPED: "dim", State.FAILED: "red", State.STARTING: "yellow"}
 
 _MOST_WAITING = 16
+_LONGEST_REASON = 500
 
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose chat it is.")
 
@@ -78,19 +80,19 @@ def _chat(text: str, tenant: str) -> Chat:
 def ps() -> None:
     """List the sandboxes of this host."""
 
-    async def show() -> None:
+    async def listed() -> None:
         settings = load()
         async with _host(settings) as host:
             rows = [await _row(host, seen) for seen in sorted(host.seen, key=lambda seen: _order(host, seen))]
-            console = _console()
-            console.print(
-                _table(rows) if rows else f"No sandboxes in DATA_DIR={settings.data_dir}.", soft_wrap=not rows
-            )
+            if rows:
+                show(_table(rows))
+            else:
+                click.echo(f"No sandboxes in DATA_DIR={settings.data_dir}.")
             for seen in host.seen:
                 if seen.reason:
-                    console.print(f"{seen.name}: {seen.reason}", markup=False, soft_wrap=True)
+                    click.echo(f"{seen.name}: {one_line(seen.reason, _LONGEST_REASON)}")
 
-    asyncio.run(show())
+    asyncio.run(listed())
 
 
 def _order(host: Host, seen: Seen) -> tuple[bool, str, str]:
@@ -123,12 +125,6 @@ def _table(rows: list[list[str]]) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _console() -> Console:
-    """As wide as the terminal; a pipe is as wide as it needs to be."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=250)
 
 
 async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
