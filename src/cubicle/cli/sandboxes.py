@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cubicle.cli.failures import exits
-from cubicle.cli.tables import show
+from cubicle.cli.tables import show, span
 from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.rules.shown import one_line
@@ -108,7 +108,7 @@ async def _row(host: Host, seen: Seen) -> list[str]:
         escape(record.chat.id) if record else ("(pool)" if seen.owner is None else "?"),
         escape(record.chat.tenant) if record else "",
         f"[{_COLOURS[seen.state]}]{seen.state.value}[/]",
-        _span(time.time() - record.last_used) if record else "",
+        span(time.time() - record.last_used) if record else "",
         memory,
         processes,
         seen.image[:12],
@@ -140,13 +140,6 @@ async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
         return "?", "?"  # it ended since, or does not answer: the others are still to be told of
     memory = stats.get("memory")
     return f"{memory / 1024**2:.0f} MB" if isinstance(memory, int) else "", str(stats.get("processes", ""))
-
-
-def _span(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{max(0, seconds):.0f}s"
 
 
 def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> list[Seen]:

@@ -24,3 +24,11 @@ def show(table: Table) -> None:
         wide.print(table)
     for line in printed.get().splitlines():
         click.echo(line.rstrip())
+
+
+def span(seconds: float) -> str:
+    """A time in its largest unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(0, seconds):.0f}s"
