@@ -108,6 +108,7 @@ async def _row(host: Host, seen: Seen) -> list[str]:
         escape(record.chat.id) if record else ("(pool)" if seen.owner is None else "?"),
         escape(record.chat.tenant) if record else "",
         f"[{_COLOURS[seen.state]}]{seen.state.value}[/]",
+        span(time.time() - record.since) if record and record.since is not None else "",
         span(time.time() - record.last_used) if record else "",
         memory,
         processes,
@@ -119,9 +120,11 @@ async def _row(host: Host, seen: Seen) -> list[str]:
 def _table(rows: list[list[str]]) -> Table:
     """Only the last columns are cut short where it is narrow: the other commands want a chat's whole name."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column, title in enumerate(("CHAT", "TENANT", "STATE", "IDLE", "MEMORY", "PROCESSES", "IMAGE", "SANDBOX")):
-        whole = max(len(title), *(cell_len(Text.from_markup(row[column]).plain) for row in rows)) if column < 6 else 1
-        table.add_column(title, no_wrap=True, min_width=whole, justify="right" if 3 <= column < 6 else "left")
+    for column, title in enumerate(
+        ("CHAT", "TENANT", "STATE", "AGE", "IDLE", "MEMORY", "PROCESSES", "IMAGE", "SANDBOX")
+    ):
+        whole = max(len(title), *(cell_len(Text.from_markup(row[column]).plain) for row in rows)) if column < 7 else 1
+        table.add_column(title, no_wrap=True, min_width=whole, justify="right" if 3 <= column < 7 else "left")
     for row in rows:
         table.add_row(*row)
     return table
