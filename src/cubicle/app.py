@@ -226,7 +226,8 @@ async def collect_images(settings: Settings, driver: Driver) -> None:
     """Remove the images that no chat of any service on this host stands on."""
     if settings.driver is DriverName.OCI:
         store = ImageStore(settings.image_dir)
-        in_use = {seen.image for seen in await driver.running()}
+        today = await asyncio.to_thread(store.resolve, settings.sandbox_image)
+        in_use = {today.digest, *(seen.image for seen in await driver.running())}
         gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use)
         for base in gone:
             log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})

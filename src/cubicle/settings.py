@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+from dotenv.parser import parse_stream
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
@@ -267,6 +269,7 @@ class Settings(BaseSettings):
 
 def load(**overrides: Any) -> Settings:
     """The settings of this process; `overrides` are the flags of the command line."""
+    _check_env_file()
     try:
         return Settings(**overrides)
     except ValidationError as error:
@@ -277,8 +280,45 @@ def load(**overrides: Any) -> Settings:
         raise BadSettings("; ".join(lines)) from None
 
 
+def _check_env_file() -> None:
+    """A line that says nothing would be passed over, and with it the key that closes the service: stop instead."""
+    file = Path(".env").absolute()
+    if not file.is_file():
+        return
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise BadSettings(f"{file}, line {line}: this is not UTF-8 text.") from None
+    except OSError as error:
+        raise BadSettings(f"{file} cannot be read: {error.strerror}.") from None
+    faults = []
+    for binding in parse_stream(io.StringIO(text)):
+        if binding.error:
+            written, line = binding.original.string, binding.original.line
+            statement = written.lstrip()
+            line += written.count("\n", 0, len(written) - len(statement))  # the blank lines before it
+            faults.append(f"line {line}: {_fault(statement)}")
+    if faults:
+        raise BadSettings(f"{file}, {'; '.join(faults)}.")
+
+
+def _fault(statement: str) -> str:
+    """What is wrong with a line, without a word of it that could be a secret."""
+    name, equals, value = statement.removeprefix("export ").partition("=")
+    known = name.strip().upper() if name.strip().lower() in Settings.model_fields else ""
+    if equals and value.lstrip()[:1] in ("'", '"'):
+        where = f"the value of {known}" if known else "the value"
+        return f"{where} begins with a quote, and the line does not end with it"
+    return "it is neither NAME=value nor a comment (#)"
+
+
 def misspelt() -> dict[str, str]:
     """Names in the .env file that no setting has, by the setting that each is probably meant for."""
+    try:
+        _check_env_file()
+    except BadSettings:
+        return {}
     known = [name.upper() for name in Settings.model_fields]
     written = [name.upper() for name in DotEnvSettingsSource(Settings).env_vars]
     near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0.75) for name in written if name not in known}

@@ -15,6 +15,7 @@ from cubicle.drivers.oci.checks import Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox import proof
+from cubicle.sandbox.serving import only_service_of
 from cubicle.settings import load
 from tests import remains
 from tests.drivers.makers import some_base
@@ -59,11 +60,27 @@ def test_a_bad_setting_is_one_sentence(monkeypatch):
     assert "PORT" in output
 
 
-def test_a_taken_port_is_told():
+def test_a_port_of_another_program_is_told(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        check = port(load(host="127.0.0.1", port=server.getsockname()[1]))
+        check = port(load(host="127.0.0.1", port=server.getsockname()[1], data_dir=tmp_path))
     assert check.verdict is Verdict.WEAK
-    assert "taken" in check.found
+    assert "taken by another program" in check.found
+
+
+def test_a_service_that_has_the_port_and_does_not_answer_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr("cubicle.cli.doctor._HEALTH_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+        with only_service_of(tmp_path, f"127.0.0.1:{number}"):
+            check = port(load(host="127.0.0.1", port=number, data_dir=tmp_path))
+    assert check.verdict is Verdict.WEAK
+    assert "does not answer" in check.found
+
+
+def test_a_service_at_another_port_has_not_taken_this_one(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server, only_service_of(tmp_path, "127.0.0.1:1"):
+        check = port(load(host="127.0.0.1", port=server.getsockname()[1], data_dir=tmp_path))
+    assert "taken by another program" in check.found
 
 
 @pytest.mark.oci

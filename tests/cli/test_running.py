@@ -214,3 +214,22 @@ async def test_all_sandboxes_can_be_stopped_and_removed_at_once(tmp_path: Path) 
     assert "running" not in (await asyncio.to_thread(said, tmp_path, "ps"))[1]
     assert (await asyncio.to_thread(said, tmp_path, "rm", "--all"))[0] == 0
     assert (await asyncio.to_thread(said, tmp_path, "ps")) == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n")
+
+
+@pytest.mark.parametrize("changes", [{}, {"ROOT_PATH": "/under"}, {"ALLOWED_HOSTS": "elsewhere.example"}], ids=str)
+async def test_the_doctor_knows_the_service_at_its_own_port(tmp_path: Path, changes: dict[str, str]) -> None:
+    service = ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="0", **changes)
+    if "ALLOWED_HOSTS" in changes:
+        service.client.headers["Host"] = changes["ALLOWED_HOSTS"]
+    ours, another = changes | {"PORT": str(service.port)}, {"DATA_DIR": str(tmp_path / "other")}
+    place = f"127.0.0.1:{service.port}"
+    try:
+        await service.start()
+        code, text = await asyncio.to_thread(said, tmp_path, "doctor", **ours)
+        assert code == 0
+        assert f"the service of this DATA_DIR runs at {place}" in text
+        code, text = await asyncio.to_thread(said, tmp_path, "doctor", **ours | another)
+        assert f"{place} is taken by another program" in text
+    finally:
+        service.kill()
+        await service.client.aclose()

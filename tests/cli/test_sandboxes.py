@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -44,8 +45,10 @@ async def call(tmp_path: Path) -> AsyncIterator[Call]:
 async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: Call, tmp_path: Path) -> None:
     code, output, _ = call("ps")
     assert code == 0
-    (row,) = output.splitlines()[1:]
+    heading, row = output.splitlines()
+    assert heading.split() == ["CHAT", "TENANT", "STATE", "AGE", "IDLE", "MEMORY", "PROCESSES", "IMAGE", "SANDBOX"]
     assert row.split()[:3] == [CHAT, "main", "running"]
+    assert all(re.fullmatch(r"\d+[smh]", span) for span in row.split()[3:5])
     assert call("stop", CHAT) == (0, f"Stopped {CHAT}.\n", "")
     assert call("ps")[1].splitlines()[1].split()[2] == "stopped"
     assert call("rm", CHAT) == (0, f"Removed {CHAT}.\n", "")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from cubicle.cli.settings import rows, settings
-from cubicle.settings import Settings, misspelt
+from cubicle.settings import BadSettings, Settings, load, misspelt
 
 
 def test_the_table_names_every_setting_once() -> None:
@@ -47,8 +47,30 @@ def test_the_command_prints_a_table() -> None:
     assert "CONTAINER_MAX_AGE_HOURS" in result.output
 
 
+def test_off_a_terminal_a_setting_is_a_line_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "https://" + "a-long-name." * 30 + "example"
+    monkeypatch.setenv("PUBLIC_BASE_URL", address)
+    monkeypatch.setenv("SKILLS_DIR", "/srv/[bold]/skills\nof mine")
+    lines = CliRunner().invoke(settings, env={"COLUMNS": "80"}).output.splitlines()
+    assert [line.split()[0] for line in lines] == ["setting", *(row.name for row in rows())]
+    found = {line.split()[0]: line for line in lines}
+    assert f"PUBLIC_BASE_URL * {address}" in " ".join(found["PUBLIC_BASE_URL"].split())
+    assert "/srv/[bold]/skills of mine" in found["SKILLS_DIR"]
+    assert all(row.meaning in found[row.name] for row in rows())
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_on_a_terminal_the_table_is_as_wide_as_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicle.cli.tables.is_terminal", lambda: True)
+    monkeypatch.setattr("cubicle.cli.settings.is_terminal", lambda: True)
+    lines = CliRunner().invoke(settings, env={"COLUMNS": "80"}).output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) > len(rows())
+
+
 def test_the_command_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_API_KEY", "hunter-two")
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Key: hunter-two")
     assert "hunter-two" not in CliRunner().invoke(settings).output
     assert "hunter-two" not in CliRunner().invoke(settings, ["--markdown"]).output
 
@@ -80,3 +102,54 @@ def test_a_name_in_the_env_file_that_is_nearly_a_setting_is_told(
     (tmp_path / ".env").write_text("MCP_KEY=x\nPORT=1234\nCOMPOSE_PROJECT_NAME=mine\npool_siez=3\n")
     assert misspelt() == {"MCP_KEY": "MCP_API_KEY", "POOL_SIEZ": "POOL_SIZE"}
     assert "did you mean POOL_SIZE?" in CliRunner().invoke(settings).stderr
+
+
+_NO_PAIR = "it is neither NAME=value nor a comment (#)"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("PORT=1\nMCP_API_KEY: hunter-two\n", f"line 2: {_NO_PAIR}"),
+        ("# mine\n\n\n  hunter two = 3\n", f"line 4: {_NO_PAIR}"),
+        ("=hunter-two\r\n", f"line 1: {_NO_PAIR}"),
+        ("PORT=1\r\n\r\nhunter two\r\n", f"line 3: {_NO_PAIR}"),
+        (
+            "PORT=1\nexport MCP_API_KEY = 'hunter-two\nPOOL_SIZE=3\n",
+            "line 2: the value of MCP_API_KEY begins with a quote, and the line does not end with it",
+        ),
+        (
+            'HUNTER="hunter-two\nHOST="0.0.0.0"\n',
+            "line 1: the value begins with a quote, and the line does not end with it",
+        ),
+        ("hunter-two x\nPORT=1\nhunter-two y", f"line 1: {_NO_PAIR}; line 3: {_NO_PAIR}"),
+    ],
+)
+def test_a_line_of_the_env_file_that_says_nothing_is_named_without_its_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_bytes(text.encode())
+    with pytest.raises(BadSettings) as raised:
+        load()
+    assert str(raised.value) == f"{tmp_path / '.env'}, {said}."
+    shown = CliRunner().invoke(settings)
+    assert said in shown.stderr
+    assert "hunter" not in shown.output.lower()
+
+
+def test_an_env_file_that_is_no_text_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_bytes(b"PORT=1\nHOST=\xff\n")
+    with pytest.raises(BadSettings, match="line 2: this is not UTF-8 text"):
+        load()
+    assert CliRunner().invoke(settings).exit_code == 0
+
+
+def test_what_an_env_file_may_hold_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text(
+        "\ufeff# mine\n\nexport PORT=1234 # here\nMCP_API_KEY='a b'\nPASSED_ON\nEGRESS=\"none\"\n", "utf-8"
+    )
+    read = load()
+    assert (read.port, read.mcp_api_key, read.egress.value) == (1234, "a b", "none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -120,14 +121,19 @@ async def test_signing_in_never_leads_to_another_site(client: httpx.AsyncClient,
 
 
 async def test_the_operator_sees_stops_and_removes_sandboxes(client: httpx.AsyncClient) -> None:
+    async def rows() -> dict[str, dict[str, Any]]:
+        answer = await client.get("/api/sandboxes", headers=KEY)
+        return {row["chat"]: row for row in answer.json()["sandboxes"]}
+
     async def states() -> dict[str, str]:
-        rows = (await client.get("/api/sandboxes", headers=KEY)).json()["sandboxes"]
-        return {row["chat"]: row["state"] for row in rows}
+        return {chat: row["state"] for chat, row in (await rows()).items()}
 
     await client.post("/api/uploads/one/a.txt", content=b"mine", headers=KEY)
     assert (await states())["one"] == "running"
     assert (await client.post("/api/sandboxes/one/stop", headers=KEY)).json() == {"stopped": True, "chat": "one"}
     assert (await states())["one"] == "stopped"
+    stopped = (await rows())["one"]
+    assert stopped["age_seconds"] >= stopped["idle_seconds"] >= 0
     key = await signed(client, "one")
     assert (await client.delete("/api/sandboxes/one", params={"key": key})).status_code == 401
     assert (await client.delete("/api/sandboxes/one", headers=KEY)).status_code == 204

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from cubicle.drivers.oci.image_users import users
 from cubicle.drivers.oci.images import (
     ImageError,
+    ImageInUse,
     ImageStore,
     Manifest,
     NotBuilt,
@@ -21,6 +23,8 @@ from cubicle.drivers.oci.images import (
     UnknownImage,
     Variant,
 )
+from cubicle.drivers.oci.records import Home, Meta, Records
+from cubicle.sandbox.serving import only_service_of
 
 
 @pytest.fixture
@@ -239,3 +243,76 @@ def test_services_that_share_the_folder_keep_each_others_images(store: ImageStor
     other.rmdir()
     assert [base.digest for base in store.settle(one, {mine})] == [theirs]
     assert {base.digest for base in store.built()} == {mine, young}
+
+
+def sandbox(data_dir: Path, name: str, image: str) -> Home:
+    """A sandbox as the driver writes it down."""
+    records = Records(data_dir)
+    records.make_folders()
+    home = records.home(name)
+    home.path.mkdir()
+    home.save_meta(Meta(image, 1024))
+    return home
+
+
+def test_an_image_that_a_sandbox_stands_on_is_not_removed_before_it(store: ImageStore, tmp_path: Path) -> None:
+    """Not that of this data folder, and not that of another, whose service noted nothing of it."""
+    put(store, "a" * 64)
+    put(store, "b" * 64)
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    own, foreign = sandbox(mine, "one", "a" * 64), sandbox(other, "two", "b" * 64)
+    store.settle(other, set())
+    with pytest.raises(ImageInUse, match=f"1 sandbox stands on the image aaaaaaaaaaaa.* DATA_DIR={mine}"):
+        store.remove(store.resolve("aaaa"), mine)
+    with pytest.raises(ImageInUse, match=f"DATA_DIR={other}"):
+        store.remove(store.resolve("bbbb"), mine)
+    assert len(store.built()) == 2
+    Records(mine).remove(own)
+    Records(other).remove(foreign)
+    for name in ("aaaa", "bbbb"):
+        store.remove(store.resolve(name), mine)
+    assert store.built() == []
+    assert list((store.folder / "building").iterdir()) == []
+
+
+def test_the_image_of_a_service_that_runs_is_not_removed(store: ImageStore, tmp_path: Path) -> None:
+    put(store, "a" * 64)
+    base = store.resolve("aaaa")
+    with only_service_of(tmp_path / "data", "127.0.0.1:1"):
+        store.settle(tmp_path / "data", {base.digest})
+        with pytest.raises(ImageInUse, match="Stop it first"):
+            store.remove(base, tmp_path / "mine")
+    store.remove(base, tmp_path / "mine")
+    assert store.built() == []
+
+
+def test_an_image_is_kept_for_a_sandbox_that_is_younger_than_its_services_note(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    put(store, "a" * 64)
+    os.utime(store.bases / ("a" * 64), (1, 1))
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    assert [base.digest for base in store.settle(other, {"a" * 64})] == []
+    store.settle(one, set())
+    sandbox(one, "late", "a" * 64)
+    assert store.settle(other, set()) == []
+    assert {user.data_dir: user.images for user in users(store.folder)} == {one: {"a" * 64}, other: set()}
+
+
+def test_what_is_used_by_those_that_cannot_be_looked_into_stays(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, "a" * 64)
+    os.utime(store.bases / ("a" * 64), (1, 1))
+
+    def refuse(records: Records) -> list[Home]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Records, "homes", refuse)
+    (tmp_path / "one").mkdir()
+    assert store.settle(tmp_path / "one", set()) == []
+    with pytest.raises(PermissionError):
+        store.remove(store.resolve("aaaa"), tmp_path / "one")
+    assert len(store.built()) == 1

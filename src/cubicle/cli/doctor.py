@@ -10,11 +10,13 @@ import time
 from collections.abc import Sequence
 
 import click
+import httpx
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from cubicle.cli.failures import exits
+from cubicle.cli.tables import show
 from cubicle.drivers.choice import make_driver, make_limits
 from cubicle.drivers.oci import checks
 from cubicle.drivers.oci.checks import Check, Subject, Verdict
@@ -23,12 +25,14 @@ from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox import proof, walls
 from cubicle.sandbox.driver import Driver, Limits, Unusable
 from cubicle.sandbox.proof import Proof
+from cubicle.sandbox.serving import service_of
 from cubicle.sandbox.walls import Finding, Report
 from cubicle.sandbox.walls import Verdict as WallVerdict
 from cubicle.settings import DriverName, Settings, load
 
 _WALL_COLOURS = {WallVerdict.HOLDS: "green", WallVerdict.WEAK: "yellow", WallVerdict.MISSING: "red"}
 _COLOURS = {Verdict.GOOD: "green", Verdict.WEAK: "yellow", Verdict.MISSING: "red"}
+_HEALTH_SECONDS = 10.0
 
 
 @click.command()
@@ -39,7 +43,7 @@ def doctor(prove: bool) -> None:
     settings = load()
     found = examine(settings)
     console = Console(highlight=False)
-    console.print(_table(found))
+    show(_table(found))
     missing = [check for check in found if check.verdict is Verdict.MISSING]
     if missing:
         console.print(f"[red]{len(missing)} of {len(found)} checks failed.[/] Mend them from the top down.")
@@ -56,7 +60,7 @@ def _prove(settings: Settings, console: Console) -> None:
     with console.status("trying to get out of a sandbox"):
         report = asyncio.run(proved(make_driver(settings), make_limits(settings)))
         proof.keep(proof.file_of(settings), Proof(report, time.time()))
-    console.print(_walls_table(report))
+    show(_walls_table(report))
     count = len(report.findings)
     if report.missing:
         console.print(f"[red]{len(report.missing)} of {count} ways out are open.[/]")
@@ -115,7 +119,7 @@ def python() -> Check:
 
 
 def port(settings: Settings) -> Check:
-    """Whether the service could listen where the settings say."""
+    """Whether the service could listen where the settings say, or does already."""
     place = f"{settings.host}:{settings.port}"
     try:
         family, kind, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
@@ -124,9 +128,33 @@ def port(settings: Settings) -> Check:
             trial.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return Check("port", Verdict.WEAK, f"{place} is taken, perhaps by this service", "PORT=… cubicle serve")
+            return _taken_port(settings, place)
         return Check("port", Verdict.MISSING, f"{place}: {error.strerror}", "set HOST and PORT")
     return Check("port", Verdict.GOOD, f"{place} is free")
+
+
+def _taken_port(settings: Settings, place: str) -> Check:
+    try:
+        held = service_of(settings.data_dir)
+    except OSError:  # only root may look
+        return Check("port", Verdict.WEAK, f"{place} is taken, perhaps by this service", "PORT=… cubicle serve")
+    if held is None or held.rpartition(":")[2] != str(settings.port):
+        return Check("port", Verdict.WEAK, f"{place} is taken by another program", "PORT=… cubicle serve")
+    if not _healthy(settings):
+        found = f"the service of this DATA_DIR has {held}, and does not answer: it may be starting"
+        return Check("port", Verdict.WEAK, found, "look into its log")
+    return Check("port", Verdict.GOOD, f"the service of this DATA_DIR runs at {held}")
+
+
+def _healthy(settings: Settings) -> bool:
+    """Asked on the machine itself, by a name that the service answers to."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 — compared, not bound
+    address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/health"
+    headers = {"Host": settings.known_hosts[0]} if settings.known_hosts else {}
+    try:
+        return httpx.get(address, headers=headers, timeout=_HEALTH_SECONDS, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def _subject(settings: Settings) -> Subject:

@@ -1,4 +1,4 @@
-"""`cubicle image`: build, list and export sandbox images."""
+"""`cubicle image`: build, list, export and remove sandbox images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Self
 
@@ -17,15 +18,20 @@ from rich.status import Status
 from rich.table import Table
 
 from cubicle import settings
+from cubicle.cli.tables import show, span
 from cubicle.drivers.oci import builder, export
+from cubicle.drivers.oci.image_users import users
 from cubicle.drivers.oci.images import Base, BuildFailed, ImageError, ImageStore, Variant
 
 console = Console(stderr=True, highlight=False)
 
 
-@click.group()
-def image() -> None:
-    """Build, list and export the images that sandboxes start from."""
+@click.group(invoke_without_command=True)
+@click.pass_context
+def image(context: click.Context) -> None:
+    """Build, list, export and remove the images that sandboxes start from; without a command, list them."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_)
 
 
 @image.command()
@@ -44,19 +50,38 @@ def build(variant: str | None) -> None:
 
 @image.command(name="list")
 def list_() -> None:
-    """Show the built images."""
+    """Show the built images, and which of them are in use."""
     with _spoken_errors():
         store = _store()
+        used = _used_by(store)
         table = Table(box=None, pad_edge=False)
-        for title in ("IMAGE", "VARIANT", "BUILT (UTC)", "SIZE", "PACKAGES", ""):
-            table.add_column(title, no_wrap=True, justify="right" if title in ("SIZE", "PACKAGES") else "left")
+        for title in ("IMAGE", "VARIANT", "BUILT (UTC)", "AGE", "SIZE", "STATE", "USED BY"):
+            table.add_column(title, no_wrap=True, justify="right" if title in ("AGE", "SIZE") else "left")
         for base in store.built():
             known = base.manifest
-            built_at = known.built_at[:16].replace("T", " ")
-            state = "current" if _is_current(store, base) else "old"
-            count = str(len(known.packages))
-            table.add_row(base.digest[:12], known.variant, built_at, _size(known.size), count, state)
-    Console(highlight=False).print(table)
+            built = datetime.fromisoformat(known.built_at)
+            table.add_row(
+                base.digest[:12],
+                known.variant,
+                f"{built:%Y-%m-%d %H:%M}",
+                span(time.time() - built.timestamp()),
+                _size(known.size),
+                "current" if _is_current(store, base) else "old",
+                used(base),
+            )
+    show(table)
+
+
+@image.command()
+@click.argument("names", metavar="IMAGE...", nargs=-1, required=True)
+def rm(names: tuple[str, ...]) -> None:
+    """Remove each IMAGE (a variant or a hash); one that a sandbox stands on, running or stopped, is refused."""
+    with _spoken_errors():
+        store = _store()
+        for base in {base.digest: base for base in [store.resolve(name) for name in names]}.values():
+            with console.status(f"removing {base.digest[:12]}"):
+                store.remove(base, settings.load().data_dir)
+            click.echo(f"Removed {base.digest[:12]} ({base.manifest.variant}, {_size(base.manifest.size)}).")
 
 
 @image.command(name="export")
@@ -138,6 +163,22 @@ def _store() -> ImageStore:
 
 def _is_current(store: ImageStore, base: Base) -> bool:
     return base.digest == store.recipe.digest(Variant(base.manifest.variant))
+
+
+def _used_by(store: ImageStore) -> Callable[[Base], str]:
+    """What the list says of who uses an image."""
+    try:
+        known = users(store.folder, settings.load().data_dir)
+    except OSError:
+        return lambda base: "? (ask as root)"
+
+    def words(base: Base) -> str:
+        count = sum(user.sandboxes[base.digest] for user in known)
+        if count:
+            return f"{count} sandbox{'es' if count > 1 else ''}"
+        return "a service" if any(user.serves and base.digest in user.noted for user in known) else ""
+
+    return words
 
 
 def _size(count: int) -> str:

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 
 import click
 from rich.cells import cell_len
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from cubicle.cli.failures import exits
+from cubicle.cli.tables import show, span
 from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
+from cubicle.rules.shown import one_line
 from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
 from cubicle.sandbox.ledger import Record
 from cubicle.sandbox.machine import Machine, Process
@@ -36,6 +37,7 @@ from cubicle.settings import BadSettings, Settings, load, terminal_type
 _COLOURS = {State.RUNNING: "green", State.STOPPED: "dim", State.FAILED: "red", State.STARTING: "yellow"}
 
 _MOST_WAITING = 16
+_LONGEST_REASON = 500
 
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose chat it is.")
 
@@ -78,19 +80,19 @@ def _chat(text: str, tenant: str) -> Chat:
 def ps() -> None:
     """List the sandboxes of this host."""
 
-    async def show() -> None:
+    async def listed() -> None:
         settings = load()
         async with _host(settings) as host:
             rows = [await _row(host, seen) for seen in sorted(host.seen, key=lambda seen: _order(host, seen))]
-            console = _console()
-            console.print(
-                _table(rows) if rows else f"No sandboxes in DATA_DIR={settings.data_dir}.", soft_wrap=not rows
-            )
+            if rows:
+                show(_table(rows))
+            else:
+                click.echo(f"No sandboxes in DATA_DIR={settings.data_dir}.")
             for seen in host.seen:
                 if seen.reason:
-                    console.print(f"{seen.name}: {seen.reason}", markup=False, soft_wrap=True)
+                    click.echo(f"{seen.name}: {one_line(seen.reason, _LONGEST_REASON)}")
 
-    asyncio.run(show())
+    asyncio.run(listed())
 
 
 def _order(host: Host, seen: Seen) -> tuple[bool, str, str]:
@@ -106,7 +108,8 @@ async def _row(host: Host, seen: Seen) -> list[str]:
         escape(record.chat.id) if record else ("(pool)" if seen.owner is None else "?"),
         escape(record.chat.tenant) if record else "",
         f"[{_COLOURS[seen.state]}]{seen.state.value}[/]",
-        _span(time.time() - record.last_used) if record else "",
+        span(time.time() - record.since) if record and record.since is not None else "",
+        span(time.time() - record.last_used) if record else "",
         memory,
         processes,
         seen.image[:12],
@@ -117,18 +120,14 @@ async def _row(host: Host, seen: Seen) -> list[str]:
 def _table(rows: list[list[str]]) -> Table:
     """Only the last columns are cut short where it is narrow: the other commands want a chat's whole name."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column, title in enumerate(("CHAT", "TENANT", "STATE", "IDLE", "MEMORY", "PROCESSES", "IMAGE", "SANDBOX")):
-        whole = max(len(title), *(cell_len(Text.from_markup(row[column]).plain) for row in rows)) if column < 6 else 1
-        table.add_column(title, no_wrap=True, min_width=whole, justify="right" if 3 <= column < 6 else "left")
+    for column, title in enumerate(
+        ("CHAT", "TENANT", "STATE", "AGE", "IDLE", "MEMORY", "PROCESSES", "IMAGE", "SANDBOX")
+    ):
+        whole = max(len(title), *(cell_len(Text.from_markup(row[column]).plain) for row in rows)) if column < 7 else 1
+        table.add_column(title, no_wrap=True, min_width=whole, justify="right" if 3 <= column < 7 else "left")
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _console() -> Console:
-    """As wide as the terminal; a pipe is as wide as it needs to be."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=250)
 
 
 async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
@@ -144,13 +143,6 @@ async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
         return "?", "?"  # it ended since, or does not answer: the others are still to be told of
     memory = stats.get("memory")
     return f"{memory / 1024**2:.0f} MB" if isinstance(memory, int) else "", str(stats.get("processes", ""))
-
-
-def _span(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{max(0, seconds):.0f}s"
 
 
 def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> list[Seen]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import gc
 import logging
-import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from contextlib import closing, suppress
 from typing import Any
 
 import click
@@ -22,6 +18,7 @@ import uvloop
 from cubicle import log as logs
 from cubicle.cli.failures import exits
 from cubicle.drivers.oci.host import require_root
+from cubicle.sandbox.serving import only_service_of
 from cubicle.settings import BadSettings, DriverName, Settings, load, misspelt
 
 log = logging.getLogger("cubicle")
@@ -61,7 +58,7 @@ async def _serve(settings: Settings) -> None:
         log.warning("links will lead to %s: set PUBLIC_BASE_URL to the address that people use", base_url(settings))
     if settings.driver is DriverName.OCI:
         require_root()
-    with closing(_listen(settings)) as listening, _only_service_of(settings.data_dir):
+    with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
         async with running(settings) as app:
             server = _Server(
                 uvicorn.Config(
@@ -82,21 +79,6 @@ async def _serve(settings: Settings) -> None:
             log.info("serving", extra={"address": address, "driver": settings.driver.value})
             log.info("MCP clients connect to %s%s; people open %s/admin", address, settings.mcp_paths[0], address)
             await server.serve(sockets=[listening])
-
-
-@contextmanager
-def _only_service_of(data_dir: Path) -> Iterator[None]:
-    """Two services over one folder would each stop what the other uses. The lock ends with the process."""
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(data_dir / "serving", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadSettings(f"Another service uses DATA_DIR={data_dir}. Stop it, or set another DATA_DIR.") from None
-        yield
-    finally:
-        os.close(lock)
 
 
 def _settle_garbage() -> None:
@@ -130,3 +112,8 @@ def _listen(settings: Settings) -> socket.socket:
     listening.listen(1024)
     listening.setblocking(False)
     return listening
+
+
+def _place(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"{host}:{port}"

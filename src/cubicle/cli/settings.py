@@ -7,9 +7,10 @@ from enum import Enum
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from cubicle.cli.tables import is_terminal, show
 from cubicle.settings import BadSettings, Settings, load, misspelt
 
 _PREFACE = """\
@@ -17,11 +18,11 @@ _PREFACE = """\
 
 Printed from the class that reads them (`make docs`). Set them in the environment or in a file `.env` in the folder
 where the service starts; flags of `cubicle serve` override both. A value that cannot be used stops the start with a
-sentence that names it.
+sentence that names it, a line of `.env` that is no `NAME=value` with its number.
 
 """
 
-_SECRET = ("_KEY", "_TOKEN")
+_SECRET = ("_KEY", "_TOKEN", "_HEADERS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +65,21 @@ def settings(as_markdown: bool) -> None:
     try:
         values = in_force()
     except BadSettings as error:
-        click.echo(f"Only the defaults are shown, for one is set to what cannot be used: {error}\n", err=True)
+        click.echo(f"Only the defaults are shown, for what is set cannot be used: {error}\n", err=True)
         values = {}
     for name, meant in misspelt().items():
         click.echo(f"{name} in .env is not a setting: did you mean {meant}?\n", err=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("setting", no_wrap=True)
-    table.add_column("value", overflow="fold", max_width=28)
+    table.add_column("value", overflow="fold", max_width=28 if is_terminal() else None)
     table.add_column("meaning")
     for row in rows():
         value = values.get(row.name, row.default)
         changed = value != row.default
         meaning = f"{row.meaning} Default: {row.default or 'empty'}." if changed else row.meaning
-        table.add_row(f"{row.name} *" if changed else row.name, value, meaning, style="bold" if changed else None)
-    Console().print(table, markup=False)
+        name = f"{row.name} *" if changed else row.name
+        table.add_row(name, escape(_line(value)), escape(meaning), style="bold" if changed else None)
+    show(table)
 
 
 def _shown(value: Any) -> str:
@@ -101,4 +103,8 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return _line(text).replace("|", "\\|")
+
+
+def _line(text: str) -> str:
+    return text.replace("\n", " ")

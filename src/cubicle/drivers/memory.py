@@ -17,6 +17,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from cubicle.drivers.oci.completion import in_thread
 from cubicle.guest import bundle, wire
 from cubicle.sandbox.driver import NotRunning, Seen, StartFailed, State, Unusable
 from cubicle.sandbox.host_folder import HostFolder
@@ -80,7 +81,7 @@ class MemoryDriver:
 
     async def start(self, name: str, owner: str | None) -> None:
         place = self._folder / name
-        if await asyncio.to_thread(self._prepare, place, owner):
+        if await in_thread(self._prepare, place, owner):
             try:
                 async with asyncio.timeout(_START_LIMIT):
                     await self._answering(name)
@@ -170,7 +171,7 @@ class MemoryDriver:
                 raise NotRunning("The guest hung up.")
 
     async def stop(self, name: str) -> None:
-        await asyncio.to_thread(self._stop, name)
+        await in_thread(self._stop, name)
 
     def _stop(self, name: str) -> None:
         if folder := self._uploads.pop(name, None):
@@ -182,7 +183,7 @@ class MemoryDriver:
         (place / "pid").unlink(missing_ok=True)
 
     async def delete(self, name: str) -> None:
-        await asyncio.to_thread(self._delete, name)
+        await in_thread(self._delete, name)
 
     def _delete(self, name: str) -> None:
         place = self._folder / name

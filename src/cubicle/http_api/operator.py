@@ -51,6 +51,7 @@ class OperatorRoutes:
             "chat": overview.chat.id,
             "state": overview.state.value,
             "reason": overview.reason,
+            "age_seconds": round(overview.age_seconds, 1) if overview.age_seconds is not None else None,
             "idle_seconds": round(overview.idle_seconds, 1),
             "connections": overview.leases,
             "user": one_line(user, 200),
@@ -65,7 +66,6 @@ class OperatorRoutes:
                 return row
             total, free = stats.get("disk_total"), stats.get("disk_free")
             row |= {
-                "age_seconds": stats.get("uptime"),
                 "cpu_seconds": stats.get("cpu_seconds"),
                 "cpu_percent": self._cpu_percent(overview.name, stats.get("cpu_seconds")),
                 "memory_bytes": stats.get("memory"),

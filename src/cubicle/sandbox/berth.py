@@ -22,6 +22,8 @@ class Overview:
     reason: str
     leases: int
     idle_seconds: float
+    age_seconds: float | None
+    """Since the chat's first call, if that was written down."""
 
 
 @dataclass(eq=False)
@@ -36,6 +38,7 @@ class Berth:
     reason: str = ""
     leases: int = 0
     last_used: float = field(default_factory=time.time)
+    since: float | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     starting: asyncio.Task[Machine | StartFailed] | None = None
 
@@ -48,5 +51,7 @@ class Berth:
         state = self.state
         if state is State.RUNNING and self.machine is not None and not self.machine.alive:
             state = State.STOPPED
-        idle = 0.0 if self.leases else max(0.0, time.time() - self.last_used)
-        return Overview(self.chat, self.digest, self.name, state, self.reason, self.leases, idle)
+        now = time.time()
+        idle = 0.0 if self.leases else max(0.0, now - self.last_used)
+        age = max(0.0, now - self.since) if self.since is not None else None
+        return Overview(self.chat, self.digest, self.name, state, self.reason, self.leases, idle, age)

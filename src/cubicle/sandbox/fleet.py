@@ -173,7 +173,7 @@ class Fleet:
             return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
-        await asyncio.to_thread(self._ledger.enter, chat)
+        berth.since = await asyncio.to_thread(self._ledger.enter, chat)
         if not berth.name:
             while (blank := self.pool.take()) is not None:
                 try:
@@ -262,6 +262,7 @@ class Fleet:
                     state=found.state,
                     reason=found.reason,
                     last_used=record.last_used if record else time.time(),
+                    since=record.since if record else None,
                 )
         for digest in records.keys() - self._berths.keys():
             self._ledger.remove(digest)

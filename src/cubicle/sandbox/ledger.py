@@ -1,12 +1,14 @@
-"""Who owns which digest, and when they last used it: the two facts that no driver keeps."""
+"""Who owns which digest, since when, and when they last used it: the facts that no driver keeps."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cubicle.rules.chats import BadChatId, Chat
 
@@ -15,6 +17,8 @@ from cubicle.rules.chats import BadChatId, Chat
 class Record:
     chat: Chat
     last_used: float
+    since: float | None
+    """When the chat's first call came; None where that was not written down."""
 
 
 class Ledger:
@@ -26,15 +30,19 @@ class Ledger:
     def open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def enter(self, chat: Chat) -> None:
-        """Write the chat down, if it is not there, and note the use."""
+    def enter(self, chat: Chat) -> float | None:
+        """Write the chat down, if it is not there, and note the use; since when it is there, if that is known."""
         path = self._folder / chat.digest
         if path.exists():
             self.touch(chat.digest)
-            return
+            with suppress(OSError, ValueError):
+                return _since(json.loads(path.read_text()))
+            return None
         fresh = self._folder / f".{chat.digest}.{os.getpid()}"
-        fresh.write_text(json.dumps({"tenant": chat.tenant, "chat": chat.id}))
+        since = time.time()
+        fresh.write_text(json.dumps({"tenant": chat.tenant, "chat": chat.id, "since": since}))
         fresh.rename(path)
+        return since
 
     def touch(self, digest: str) -> None:
         with suppress(OSError):  # not to have noted a use is no reason to refuse it
@@ -51,7 +59,12 @@ class Ledger:
                 fields = json.loads(path.read_text())
                 chat = Chat(fields["chat"], fields["tenant"])
                 if chat.digest == path.name:
-                    found[path.name] = Record(chat, path.stat().st_mtime)
+                    found[path.name] = Record(chat, path.stat().st_mtime, _since(fields))
             except (OSError, ValueError, KeyError, TypeError, BadChatId):
                 continue
         return found
+
+
+def _since(fields: Any) -> float | None:
+    since = fields.get("since") if isinstance(fields, dict) else None
+    return float(since) if isinstance(since, int | float) else None

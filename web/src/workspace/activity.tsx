@@ -167,13 +167,20 @@ export function ActivityPanel(props: {
         />
       </header>
       <div class="panel-body">
-        {calls.length === 0 && (
+        {calls.length === 0 ? (
           <Empty
             icon="activity"
-            title={activity.state.value === "none" ? "No activity to show" : "Nothing has happened yet"}
+            title={
+              activity.state.value === "none" ? "No activity to show" : "No calls since the service started"
+            }
           >
-            <p>What the model does in this sandbox appears here as it happens.</p>
+            <p>
+              What the model does in this sandbox appears here as it happens. Calls from before the last start
+              of the service are not kept; the files are.
+            </p>
           </Empty>
+        ) : (
+          <p class="calls-kept muted">The latest calls since the last start of the service.</p>
         )}
         <ul class="calls" role="log" aria-label="Tool calls">
           {shown.map((call) => (

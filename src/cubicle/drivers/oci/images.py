@@ -4,12 +4,14 @@ IMAGE_DIR/
 ├── bases/<hash>/          rootfs/ and manifest.json; appears whole by a rename, is never edited
 ├── building/<hash>.<n>/   a build at work, or what a crash left of one
 ├── locks/<hash>           held while that image is built
-└── logs/<hash>.log        what the last build of it printed
+├── logs/<hash>.log        what the last build of it printed
+└── users/                 who uses which (image_users.py)
 
 Unusable
 └── ImageError
     ├── UnknownImage       no variant and no built image has this name
     ├── NotBuilt           the variant is known, and nobody built it yet
+    ├── ImageInUse         it cannot be removed: sandboxes stand on it
     ├── ToolMissing        this host lacks what a build needs
     └── BuildFailed        a build ended early; it has the log and its last lines
 """
@@ -19,7 +21,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import platform
 import shutil
 import tempfile
@@ -31,6 +32,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import cubicle
+from cubicle.drivers.oci.image_users import leave_note, users
 from cubicle.sandbox.driver import Unusable
 
 SUBUID_START = 0x7000_0000
@@ -55,6 +57,10 @@ class UnknownImage(ImageError):
 
 class NotBuilt(ImageError):
     """Nobody built this variant yet."""
+
+
+class ImageInUse(ImageError):
+    """Sandboxes stand on this image, or a service makes them from it."""
 
 
 class ToolMissing(ImageError):
@@ -226,36 +232,40 @@ class ImageStore:
         current = {self.recipe.digest(variant) for variant in Variant}
         gone = [b for b in self.built() if b.digest not in in_use and b.digest not in current]
         for base in gone:
-            # Out of sight first: a half-removed image is never found.
-            grave = self._workspace(base.digest)
-            base.folder.rename(grave / "old")
-            shutil.rmtree(grave)
+            self._bury(base)
         return gone
 
     def settle(self, data_dir: Path, in_use: Collection[str]) -> list[Base]:
-        """Note which images the service of this data folder uses, and collect those that no service uses.
-
-        Services share the folder of images, so each leaves a note; the note of one whose data is gone counts no more.
-        """
-        notes = self.folder / "users"
-        notes.mkdir(parents=True, exist_ok=True)
-        own = notes / hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
-        fresh = own.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps({"data_dir": str(data_dir.resolve()), "images": sorted(in_use)}))
-        fresh.rename(own)
-        used: set[str] = set()
-        for note in notes.iterdir():
-            try:
-                fields = json.loads(note.read_text())
-                alive, images = Path(fields["data_dir"]).is_dir(), set(fields["images"])
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-            if alive:
-                used |= images
-            else:
-                note.unlink(missing_ok=True)
+        """Note which images the service of this data folder uses, and collect those that no service uses."""
+        leave_note(self.folder, data_dir, in_use)
+        try:
+            used = {image for user in users(self.folder, data_dir) for image in user.images}
+        except OSError:
+            return []  # who uses what is not known: all stays
         young = {base.digest for base in self.built() if base.folder.stat().st_mtime > time.time() - _YOUNG_SECONDS}
         return self.collect(used | young)
+
+    def remove(self, base: Base, data_dir: Path) -> None:
+        """Remove one image. Raises ImageInUse if a sandbox of any service, or of this data folder, stands on it."""
+        for user in users(self.folder, data_dir):
+            if count := user.sandboxes[base.digest]:
+                stand = f"{count} sandboxes stand" if count > 1 else "1 sandbox stands"
+                raise ImageInUse(
+                    f"{stand} on the image {base.digest[:12]}, running or stopped, in DATA_DIR={user.data_dir}: a disk "
+                    "holds only what differs from it. Remove them first: `cubicle ps` lists them, `cubicle rm` removes."
+                )
+            if user.serves and base.digest in user.noted:
+                raise ImageInUse(
+                    f"The service that runs over DATA_DIR={user.data_dir} has started with the image "
+                    f"{base.digest[:12]} in use. Stop it first, or start it again with another SANDBOX_IMAGE."
+                )
+        self._bury(base)
+
+    def _bury(self, base: Base) -> None:
+        """Out of sight first: a half-removed image is never found."""
+        grave = self._workspace(base.digest)
+        base.folder.rename(grave / "old")
+        shutil.rmtree(grave)
 
     @property
     def _building(self) -> Path:

@@ -1,0 +1,56 @@
+"""Which service works over a DATA_DIR: at most one, known by the file that it holds locked."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cubicle.settings import BadSettings
+
+_LONGEST_PLACE = 300
+_LOOK_SECONDS = 0.2
+
+
+@contextmanager
+def only_service_of(data_dir: Path, place: str) -> Iterator[None]:
+    """Two services over one folder would each stop what the other uses. The lock ends with the process."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(_file(data_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not _taken(lock, fcntl.LOCK_EX):
+            time.sleep(_LOOK_SECONDS)  # who only looks (`service_of`) holds it for an instant
+            if not _taken(lock, fcntl.LOCK_EX):
+                raise BadSettings(f"Another service uses DATA_DIR={data_dir}. Stop it, or set another DATA_DIR.")
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, place.encode()[:_LONGEST_PLACE], 0)
+        yield
+    finally:
+        os.close(lock)
+
+
+def service_of(data_dir: Path) -> str | None:
+    """Where the service over this folder listens (`host:port`), None if none runs. OSError if one may not look."""
+    with suppress(FileNotFoundError):
+        lock = os.open(_file(data_dir), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if not _taken(lock, fcntl.LOCK_SH):
+                return os.pread(lock, _LONGEST_PLACE, 0).decode(errors="replace")
+        finally:
+            os.close(lock)
+    return None
+
+
+def _file(data_dir: Path) -> Path:
+    return data_dir / "serving"
+
+
+def _taken(lock: int, kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

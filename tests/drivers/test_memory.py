@@ -1,0 +1,42 @@
+"""What is of the memory driver alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.sandbox.driver import State
+from tests.emptying import leave
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing_that_cannot_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread cannot be cancelled: one that nobody waited for would start a sandbox when all had been removed."""
+    entered, gate, launch = threading.Event(), threading.Event(), MemoryDriver._launch
+
+    def slow(driver: MemoryDriver, place: Path) -> None:
+        entered.set()
+        assert gate.wait(100)
+        launch(driver, place)
+
+    monkeypatch.setattr(MemoryDriver, "_launch", slow)
+    driver = MemoryDriver(tmp_path)
+    await driver.open()
+    try:
+        starting = asyncio.create_task(driver.start("one", None))
+        assert await asyncio.to_thread(entered.wait, 100)
+        starting.cancel()
+        await asyncio.sleep(0)
+        assert not starting.done()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert [(seen.name, seen.state) for seen in await driver.running()] == [("one", State.RUNNING)]
+    finally:
+        gate.set()
+        await leave(driver)
