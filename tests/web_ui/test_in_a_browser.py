@@ -7,14 +7,13 @@ import re
 from typing import Literal
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
 from tests.conftest import absent
 from tests.live import ground
 from tests.live.whole import LISTEN, told
 from tests.web_ui import visitor
-from tests.web_ui.visitor import KEY, House, visit
+from tests.web_ui.visitor import KEY, House, accessible, visit
 from tests.web_ui.visitor import house as open_house
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -227,11 +226,6 @@ async def test_nothing_keeps_people_with_disabilities_out(
     async with visit(browser, house.url + address, width=width) as seen:
         await expect(seen.page.get_by_role("heading", level=1)).to_be_visible()
         await accessible(seen.page)
-
-
-async def accessible(page: Page) -> None:
-    found = await Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
 
 
 @pytest.mark.parametrize("width", [1200, 390])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Browser, Request, expect
+from playwright.async_api import Browser, Locator, Request, expect
 
-from tests.web_ui.visitor import House, visit
+from tests.web_ui.visitor import House, accessible, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -83,4 +83,33 @@ async def test_an_address_that_names_a_folder_opens_it_in_the_tree(
         await expect(seen.page.locator(".file-view")).to_have_count(0)
         await leaf.click()
         await expect(seen.page.frame_locator("iframe.file-frame").locator(".cm-content")).to_have_text("green")
+        assert seen.errors == []
+
+
+async def test_links_and_pipes_are_shown_as_what_they_are(house: House, browser: Browser) -> None:
+    await house.put("odd", f"{OUTPUTS}/sub/true.md", b"# Found\n")
+    await house.bash(
+        "odd", f"cd {OUTPUTS} && ln -s sub/true.md good.md && ln -s sub way && ln -s /etc/passwd bad && mkfifo pipe"
+    )
+    async with visit(browser, f"{house.url}/preview/odd/") as seen:
+
+        def row(name: str) -> Locator:
+            return seen.page.get_by_role("treeitem", name=name, exact=True)
+
+        await row("good.md link").click()
+        heading = seen.page.frame_locator("iframe.file-frame").get_by_role("heading", name="Found")
+        await expect(heading).to_be_visible()
+        await expect(row("pipe special")).to_be_disabled()
+        await row("pipe special").click(force=True)
+        await row("bad link").click()
+        await expect(seen.page.get_by_role("heading", name="This link leads to nothing")).to_be_visible()
+        assert seen.page.url == f"{house.url}/preview/odd/bad"
+        await row("way link").click()
+        await row("true.md 8 B").click()
+        await expect(heading).to_be_visible()
+        await row("way link").click()
+        await expect(row("true.md 8 B")).to_have_count(0)
+        await row("way link").click()
+        await expect(row("true.md 8 B")).to_be_visible()
+        await accessible(seen.page)
         assert seen.errors == []

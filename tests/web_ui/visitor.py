@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import httpx
 import uvicorn
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, async_playwright
 
 from cubicle import settings
@@ -148,3 +149,8 @@ async def visit(
         yield visit
     finally:
         await context.close()
+
+
+async def accessible(page: Page) -> None:
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()

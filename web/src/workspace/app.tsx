@@ -100,6 +100,7 @@ function FilesPanel({ space }: { space: Workspace }) {
             assets={space.assets}
             path={path}
             opened={opened}
+            link={space.files.isLink(path)}
             onReload={() => void space.files.refresh()}
             embed={false}
             onOpen={space.open}

@@ -130,7 +130,13 @@ function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSiz
   return <Framed {...props} />;
 }
 
-function NotThere() {
+function NotThere({ link }: { link: boolean }) {
+  if (link)
+    return (
+      <Empty icon="file" title="This link leads to nothing that can be shown">
+        <p role="status">What it names is not there, or lies outside the files of this chat.</p>
+      </Empty>
+    );
   return (
     <Empty icon="file" title="There is no such file yet">
       <p role="status">It is shown here as soon as it is there.</p>
@@ -138,9 +144,18 @@ function NotThere() {
   );
 }
 
-/** `opened`: what the path leads to, null while that is being found out; without it, the file is just read. */
+/**
+ * `opened`: what the path leads to, null while that is being found out; without it, the file is just read.
+ * `link`: the path is a symbolic link.
+ */
 export function FileView(
-  props: FileProps & { embed: boolean; opened?: Opened | null; onReload?: () => void; onClose?: () => void },
+  props: FileProps & {
+    embed: boolean;
+    opened?: Opened | null;
+    link?: boolean;
+    onReload?: () => void;
+    onClose?: () => void;
+  },
 ) {
   const { addresses, path, opened } = props;
   const asText = useSignal(false);
@@ -203,7 +218,7 @@ export function FileView(
         </header>
       )}
       <div class="file-body" key={`${path}\n${opened?.version ?? ""}\n${round.value}\n${asText.value}`}>
-        {opened?.kind === "missing" && <NotThere />}
+        {opened?.kind === "missing" && <NotThere link={props.link ?? false} />}
         {opened?.kind !== "missing" && opened !== null && (
           <Contents
             {...props}
