@@ -269,6 +269,11 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
           )}
         </div>
       )}
+      {view.refusal.value && view.link.state.value.kind === "open" && (
+        <div class="notice warn" role="status">
+          <span class="grow">{shownName(view.refusal.value)}</span>
+        </div>
+      )}
       <ControlNotice view={view} />
       <Picture view={view} addresses={addresses} />
     </section>

@@ -27,6 +27,7 @@ export type Control = "watching" | "asked" | "yours" | "theirs";
 export class LiveView {
   readonly tabs = signal<Tab[]>([]);
   readonly active = signal("");
+  readonly refusal = signal("");
   readonly history = signal({ back: false, forward: false, loading: false });
   readonly browser = signal<{ browser: string; reason: string }>({ browser: "starting", reason: "" });
   readonly control = signal<Control>("watching");
@@ -178,6 +179,7 @@ export class LiveView {
       case "tabs":
         this.tabs.value = message.tabs;
         this.active.value = message.active;
+        this.refusal.value = message.refusal;
         this.history.value = { back: message.back, forward: message.forward, loading: message.loading };
         break;
       case "control":
