@@ -49,6 +49,9 @@ export class LiveView {
       prepare: () => post(addresses.browser("start"), START_LIMIT_MS),
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
+        // What was said of the last browser does not hold for this one.
+        this.browser.value = { browser: "starting", reason: "" };
+        this.refusal.value = "";
         this.control.value = "watching";
         this.popups.value = [];
         this.#sendView();
