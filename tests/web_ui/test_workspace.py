@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import wave
+
 import pytest
 from playwright.async_api import Browser, Locator, Request, expect
 
@@ -112,4 +115,31 @@ async def test_links_and_pipes_are_shown_as_what_they_are(house: House, browser:
         await row("way link").click()
         await expect(row("true.md 8 B")).to_be_visible()
         await accessible(seen.page)
+        assert seen.errors == []
+
+
+def tone() -> bytes:
+    """A second of sound."""
+    whole = io.BytesIO()
+    with wave.open(whole, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(b"\0\x20\0\xe0" * 4000)
+    return whole.getvalue()
+
+
+async def test_sound_is_read_and_what_the_browser_cannot_show_says_so(house: House, browser: Browser) -> None:
+    await house.put("media", f"{OUTPUTS}/tone.wav", tone())
+    for name in ("broken.mp4", "broken.mp3", "broken.png"):
+        await house.put("media", f"{OUTPUTS}/{name}", b"none of these")
+    async with visit(browser, f"{house.url}/preview/media/tone.wav") as seen:
+        sound = seen.page.get_by_label("tone.wav", exact=True)
+        await expect(sound).to_have_js_property("duration", 1)
+        for name in ("broken.mp4", "broken.mp3", "broken.png"):
+            await seen.page.get_by_role("treeitem", name=name).click()
+            shown = seen.page.get_by_role("region", name=f"File {name}")
+            await expect(shown.get_by_role("heading", name="This file cannot be shown")).to_be_visible()
+        await seen.page.get_by_role("treeitem", name="tone.wav").click()
+        await expect(sound).to_be_visible()
         assert seen.errors == []
