@@ -182,7 +182,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
         door = McpDoor(registry, uploads, instructions, settings, ring)
-        pages = await asyncio.to_thread(make_pages, settings, links, fleet)
+        pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         address, mode = base_url(settings), settings.single_user_mode
         async with door.running(), agents or nullcontext():
             app = Starlette(
@@ -212,7 +212,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                         links,
                         settings.mcp_paths,
                         settings.known_hosts,
-                        lambda request: pages.login_page(request, status=401),
+                        lambda request, message: pages.login_page(request, message=message, status=401),
                         mode,
                     ),
                 ],
@@ -233,11 +233,13 @@ async def collect_images(settings: Settings, driver: Driver) -> None:
             log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
 
 
-def make_pages(settings: Settings, links: Links, fleet: Fleet) -> Pages:
+def make_pages(settings: Settings, links: Links, fleet: Fleet, locked: bool) -> Pages:
     def raw_base(request: Request, chat_id: str) -> str:
         return f"raw/{links.capability(Chat(chat_id, request.state.tenant))}/"
 
     try:
-        return Pages(embedders=settings.embedders, raw_base=raw_base, is_there=FileRoutes(fleet, links).has)
+        return Pages(
+            embedders=settings.embedders, raw_base=raw_base, is_there=FileRoutes(fleet, links).has, locked=locked
+        )
     except BadEmbedder as error:
         raise BadSettings(f"EMBEDDERS: {error}") from None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -100,6 +102,66 @@ async def test_the_first_signed_visit_leaves_a_cookie_for_that_chat(client: http
     assert "SameSite=Lax" in cookie
     assert (await client.get("/files/one/a.txt")).text == "mine"
     assert (await client.get("/files/two/")).status_code == 401
+
+
+TAB = {"Sec-Fetch-Dest": "document", "Accept": "text/html"}
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "clean"),
+    [
+        ("/preview/one/", "?key={}", "./"),
+        ("/preview/one", "?key={}", "./one"),
+        ("/preview/one/sub/a%2Fb%20%C3%BC.md", "?embed=1&key={}&monkey=1", "./a%2Fb%20%C3%BC.md?embed=1&monkey=1"),
+        ("/preview/one/sub//evil.example", "?key={}", "./evil.example"),
+        ("/files/one/a.txt", "?key={}&download=1", "./a.txt?download=1"),
+        ("/browser/one/", "?key={}", "./"),
+        ("/terminal/one/", "?key={}", "./"),
+    ],
+)
+async def test_a_tab_is_led_on_to_an_address_that_does_not_show_the_signature(
+    client: httpx.AsyncClient, path: str, query: str, clean: str
+) -> None:
+    key = await signed(client, "one")
+    answer = await client.get(path + query.format(key), headers=TAB)
+    assert (answer.status_code, answer.headers["location"]) == (303, clean)
+    assert answer.headers["cache-control"] == "no-store"
+    assert key in answer.headers["set-cookie"]
+    assert (await client.get("/preview/one/", headers=TAB)).status_code == 200
+    again = await client.get(path + query.format("1.2.3"), headers=TAB)
+    assert again.headers["location"] == clean, "who has come in already needs no key, not even a right one"
+
+
+@pytest.mark.parametrize("destination", [None, "iframe", "empty"])
+async def test_frames_and_programs_keep_the_signature_as_no_cookie_may_reach_them(
+    client: httpx.AsyncClient, destination: str | None
+) -> None:
+    key = await signed(client, "one")
+    headers = {"Sec-Fetch-Dest": destination} if destination else {}
+    for path in ("/preview/one/", "/files/one/"):
+        assert (await client.get(path, params={"key": key}, headers=headers)).status_code == 200
+        client.cookies.clear()
+    for path in ("/terminal/one/status", "/browser/one/status"):
+        assert (await client.get(path, params={"key": key}, headers=TAB)).status_code == 200
+
+
+async def test_the_cookie_lives_as_long_as_the_link(client: httpx.AsyncClient) -> None:
+    before = int(time.time())
+    key = await signed(client, "one")
+    cookie = (await client.get("/preview/one/", params={"key": key})).headers["set-cookie"]
+    left = int(re.search(r"Max-Age=(\d+)", cookie)[1])  # type: ignore[index]
+    assert before + left <= int(key.split(".")[0]) <= time.time() + left
+
+
+@pytest.mark.parametrize("damage", [lambda key: key[:-1], lambda key: "0" + key[1:], lambda key: ""])
+async def test_a_link_that_opens_nothing_says_so_and_what_to_do(
+    client: httpx.AsyncClient, damage: Callable[[str], str]
+) -> None:
+    damaged = damage(await signed(client, "one"))
+    page = await client.get("/preview/one/", params={"key": damaged}, headers=TAB)
+    assert page.status_code == 401
+    assert "This link does not work" in page.text
+    assert "This link does not work" not in (await client.get("/preview/one/", headers=TAB)).text
 
 
 async def test_a_person_signs_in_with_the_key(client: httpx.AsyncClient) -> None:

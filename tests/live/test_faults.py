@@ -98,6 +98,8 @@ async def test_the_live_page_says_what_was_killed_and_comes_back(
     if part == "service":
         await whole.start()
     await pictured(page)
+    told_of_it = [text for text in await page.evaluate("[...said]") if reason in text]
+    assert [text for text in told_of_it if "Reconnecting" not in text] == [], "it was told in two places"
     await drive(page, "/home/assistant/page.html", "Button")
     await drawn(page, 200, 150)
     await page.mouse.click(*await point(page, 200, 150))

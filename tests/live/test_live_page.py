@@ -166,3 +166,18 @@ async def test_wheel_right_button_and_fingers(page: Page) -> None:
     await touch("touchMove", await point(page, 700, 700))
     await touch("touchEnd")
     await titled(page, "up")
+
+
+async def test_a_page_that_the_network_door_refused_is_named_with_the_reason(
+    page: Page, whole: Whole, person: BrowserContext
+) -> None:
+    reason = "did not let the browser reach refused.example:443: sandboxes of this service have no network"
+    bar = page.get_by_label("Address")
+    await bar.fill("https://refused.example/some/page")
+    await bar.press("Enter")
+    await expect(page.get_by_text(reason)).to_be_visible()
+    later = await live(person, whole, "hands")
+    await expect(later.get_by_text(reason)).to_be_visible()
+    await later.close()
+    await go(page, ADDRESS, "Button")
+    await expect(page.get_by_text(reason)).to_have_count(0)

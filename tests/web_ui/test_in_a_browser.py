@@ -7,13 +7,13 @@ import re
 from typing import Literal
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
 from tests.conftest import absent
 from tests.live import ground
 from tests.live.whole import LISTEN, told
-from tests.web_ui.visitor import KEY, House, visit
+from tests.web_ui import visitor
+from tests.web_ui.visitor import KEY, House, accessible, visit
 from tests.web_ui.visitor import house as open_house
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -164,6 +164,59 @@ async def test_who_has_no_key_signs_in_and_comes_back(
         assert seen.page.url == f"{locked.url}/preview/mine/"
 
 
+async def signed_link(locked: House, path: str) -> str:
+    prompt = (await locked.client.get("/system-prompt", params={"chat_id": "mine"})).text
+    key = prompt.split("?key=", 1)[1].split()[0].strip("`)")
+    return f"{locked.url}{path}?key={key}"
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", visitor.AFAR])
+async def test_no_tab_shows_the_signature_of_the_link_that_opened_it(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    """Also by a name for which the browser does not say what it loads a page for, as it is over plain HTTP."""
+    async with open_house(tmp_path_factory.mktemp("signed"), key=KEY) as locked:
+        await locked.put("mine", f"{OUTPUTS}/a.md", b"# Mine\n")
+        await locked.put("mine", f"{OUTPUTS}/b.md", b"# Other\n")
+        base = locked.url.replace("127.0.0.1", name)
+        link = (await signed_link(locked, "/preview/mine/a.md")).replace("127.0.0.1", name)
+        async with visit(browser, link) as seen:
+            frame = seen.page.frame_locator("iframe.file-frame")
+            await expect(frame.get_by_role("heading", name="Mine")).to_be_visible()
+            await expect(seen.page).to_have_url(f"{base}/preview/mine/a.md")
+            await seen.page.get_by_role("treeitem", name="b.md").click()
+            await expect(frame.get_by_role("heading", name="Other")).to_be_visible()
+            await expect(seen.page).to_have_url(f"{base}/preview/mine/b.md")
+            await seen.page.reload()
+            await expect(frame.get_by_role("heading", name="Other")).to_be_visible()
+            await seen.page.go_back()
+            await expect(frame.get_by_role("heading", name="Mine")).to_be_visible()
+            await expect(seen.page).to_have_url(f"{base}/preview/mine/a.md")
+            assert seen.errors == []
+
+
+async def test_a_damaged_link_says_so_and_the_key_leads_on(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async with open_house(tmp_path_factory.mktemp("damaged"), key=KEY) as locked:
+        link = (await signed_link(locked, "/preview/mine/"))[:-1]
+        async with visit(browser, link) as seen:
+            await expect(seen.page.get_by_role("alert")).to_contain_text("This link does not work")
+            await accessible(seen.page)
+            await seen.page.get_by_label("API key").fill(KEY)
+            await seen.page.get_by_role("button", name="Sign in").click()
+            await expect(seen.page.get_by_role("heading", name="mine")).to_be_visible()
+            await expect(seen.page).to_have_url(f"{locked.url}/preview/mine/")
+
+
+async def test_a_service_without_a_key_asks_for_none(house: House, browser: Browser) -> None:
+    async with visit(browser, f"{house.url}/login?next=/preview/open/") as seen:
+        await expect(seen.page.get_by_role("heading", name="No key is needed")).to_be_visible()
+        await expect(seen.page.get_by_label("API key")).to_have_count(0)
+        await seen.page.get_by_role("button", name="Continue").click()
+        await expect(seen.page).to_have_url(f"{house.url}/preview/open/")
+
+
 @pytest.mark.parametrize("width", [1200, 390])
 @pytest.mark.parametrize("address", ["/login", "/preview/axe/", "/preview/axe/a.md", "/terminal/axe/", "/admin"])
 async def test_nothing_keeps_people_with_disabilities_out(
@@ -173,11 +226,6 @@ async def test_nothing_keeps_people_with_disabilities_out(
     async with visit(browser, house.url + address, width=width) as seen:
         await expect(seen.page.get_by_role("heading", level=1)).to_be_visible()
         await accessible(seen.page)
-
-
-async def accessible(page: Page) -> None:
-    found = await Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
 
 
 @pytest.mark.parametrize("width", [1200, 390])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from playwright.async_api import Browser, Request, expect
+import io
+import wave
 
-from tests.web_ui.visitor import House, visit
+import pytest
+from playwright.async_api import Browser, Locator, Request, expect
+
+from tests.web_ui.visitor import House, accessible, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -100,4 +103,60 @@ async def test_the_activity_says_how_far_back_it_reaches(house: House, browser: 
         await expect(seen.page.locator(".call")).to_have_count(1)
         await expect(activity).to_contain_text("The latest calls since the last start of the service.")
         await expect(activity).not_to_contain_text("No calls since")
+        assert seen.errors == []
+
+
+async def test_links_and_pipes_are_shown_as_what_they_are(house: House, browser: Browser) -> None:
+    await house.put("odd", f"{OUTPUTS}/sub/true.md", b"# Found\n")
+    await house.bash(
+        "odd", f"cd {OUTPUTS} && ln -s sub/true.md good.md && ln -s sub way && ln -s /etc/passwd bad && mkfifo pipe"
+    )
+    async with visit(browser, f"{house.url}/preview/odd/") as seen:
+
+        def row(name: str) -> Locator:
+            return seen.page.get_by_role("treeitem", name=name, exact=True)
+
+        await row("good.md link").click()
+        heading = seen.page.frame_locator("iframe.file-frame").get_by_role("heading", name="Found")
+        await expect(heading).to_be_visible()
+        await expect(row("pipe special")).to_be_disabled()
+        await row("pipe special").click(force=True)
+        await row("bad link").click()
+        await expect(seen.page.get_by_role("heading", name="This link leads to nothing")).to_be_visible()
+        assert seen.page.url == f"{house.url}/preview/odd/bad"
+        await row("way link").click()
+        await row("true.md 8 B").click()
+        await expect(heading).to_be_visible()
+        await row("way link").click()
+        await expect(row("true.md 8 B")).to_have_count(0)
+        await row("way link").click()
+        await expect(row("true.md 8 B")).to_be_visible()
+        await accessible(seen.page)
+        assert seen.errors == []
+
+
+def tone() -> bytes:
+    """A second of sound."""
+    whole = io.BytesIO()
+    with wave.open(whole, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(b"\0\x20\0\xe0" * 4000)
+    return whole.getvalue()
+
+
+async def test_sound_is_read_and_what_the_browser_cannot_show_says_so(house: House, browser: Browser) -> None:
+    await house.put("media", f"{OUTPUTS}/tone.wav", tone())
+    for name in ("broken.mp4", "broken.mp3", "broken.png"):
+        await house.put("media", f"{OUTPUTS}/{name}", b"none of these")
+    async with visit(browser, f"{house.url}/preview/media/tone.wav") as seen:
+        sound = seen.page.get_by_label("tone.wav", exact=True)
+        await expect(sound).to_have_js_property("duration", 1)
+        for name in ("broken.mp4", "broken.mp3", "broken.png"):
+            await seen.page.get_by_role("treeitem", name=name).click()
+            shown = seen.page.get_by_role("region", name=f"File {name}")
+            await expect(shown.get_by_role("heading", name="This file cannot be shown")).to_be_visible()
+        await seen.page.get_by_role("treeitem", name="tone.wav").click()
+        await expect(sound).to_be_visible()
         assert seen.errors == []

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import httpx
 import uvicorn
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, async_playwright
 
 from cubicle import settings
@@ -24,6 +25,8 @@ from tests.emptying import empty
 from tests.live import ground
 
 KEY = "key-of-the-tests"
+AFAR = "cubicle.example"
+"""A name of this machine that the browser does not trust as it does localhost."""
 CHROMIUM = [
     "--no-sandbox",
     "--disable-gpu",
@@ -32,6 +35,7 @@ CHROMIUM = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--host-resolver-rules=MAP {AFAR} 127.0.0.1",
 ]
 
 
@@ -145,3 +149,8 @@ async def visit(
         yield visit
     finally:
         await context.close()
+
+
+async def accessible(page: Page) -> None:
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()

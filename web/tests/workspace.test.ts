@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ago, bytes, seconds, shownName } from "../src/common/format";
 import { hasSource, kindOfBytes, kindOfName, looksLikeText } from "../src/common/kinds";
-import { Addresses, type PageData } from "../src/common/page";
+import { Addresses, type PageData, seen } from "../src/common/page";
 import { chatPath } from "../src/common/sandbox";
 import { columnName } from "../src/viewer/grid";
 import { hexLines } from "../src/viewer/hex";
@@ -20,6 +20,7 @@ const page: PageData = {
   embed: false,
   next: "",
   message: "",
+  locked: true,
 };
 
 describe("addresses", () => {
@@ -38,6 +39,12 @@ describe("addresses", () => {
     const at = new Addresses(page, "https://h.example/preview/c/?key=k1");
     expect(at.download("f")).toBe("https://h.example/files/a%3Ab%40c/f?download=1&key=k1");
     expect(at.raw("a.html")).not.toContain("k1");
+  });
+  test("a person sees them without the signature, save in a frame, which needs it to load again", () => {
+    const signed = "https://h.example/preview/c/a%20b.md?embed=1&key=k1#part";
+    expect(seen(signed, false)).toBe("https://h.example/preview/c/a%20b.md?embed=1#part");
+    expect(seen(signed, true)).toBe(signed);
+    expect(seen("https://h.example/login?next=a%20b", false)).toBe("https://h.example/login?next=a%20b");
   });
 });
 

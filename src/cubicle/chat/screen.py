@@ -17,6 +17,7 @@ from cubicle.chat.tab import Tab
 from cubicle.chat.viewer import Viewer
 from cubicle.rules import viewing
 from cubicle.rules.closing import BROKEN
+from cubicle.rules.egress import BadTarget, Target
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import Machine
 
@@ -177,7 +178,16 @@ class Screen:
             "back": shown.back if shown else False,
             "forward": shown.forward if shown else False,
             "loading": shown.loading if shown else False,
+            "refusal": self._refusal(shown.unreached) if shown else "",
         }
+
+    def _refusal(self, url: str | None) -> str:
+        """Why the network door did not let the browser reach this address, in words for a person; empty if it did."""
+        try:
+            refusal = self._machine.refusals.latest(str(Target.of(url))) if url else None
+        except BadTarget:
+            return ""
+        return refusal.shown if refusal else ""
 
     def tell_tabs(self) -> None:
         self.tell_all(**self._tabs())
@@ -194,6 +204,7 @@ class Screen:
     async def _attach(self, tab: Tab) -> None:
         await tab.attach(lambda session: self._sessions.__setitem__(session, tab))
         tab.watch()
+        self.start(self._read_landing(tab))
         self.start(self._read_history(tab))
         tab.catch_choosers(self.driving.holder is not None)
         if self.active is None:
@@ -269,6 +280,7 @@ class Screen:
                 if isinstance(frame, dict) and not frame.get("parentId"):
                     self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
                     tab.crashed = False
+                    tab.land(frame)
                     self._tell_of_crash()
                     self.start(self._read_history(tab))
             case "Page.navigatedWithinDocument":
@@ -284,6 +296,10 @@ class Screen:
             case "Inspector.targetCrashed":
                 tab.crashed = True
                 self._tell_of_crash()
+
+    async def _read_landing(self, tab: Tab) -> None:
+        await tab.read_landing()
+        self.tell_tabs()
 
     async def _read_history(self, tab: Tab) -> None:
         await tab.read_history()

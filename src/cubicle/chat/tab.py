@@ -30,6 +30,8 @@ class Tab:
         self.visible = False
         self.loading = False
         self.crashed = False
+        self.unreached: str | None = None
+        """The address in whose place the browser shows an error of its own; None while nobody knows."""
         self.back = False
         self.forward = False
         self._world = 0
@@ -81,6 +83,17 @@ class Tab:
         self.watch()
 
     # ---- state
+
+    async def read_landing(self) -> None:
+        """What its main frame shows, when that was loaded before anybody listened."""
+        tree = (await self.call("Page.getFrameTree")).get("frameTree")
+        frame = tree.get("frame") if isinstance(tree, dict) else None
+        if isinstance(frame, dict) and self.unreached is None:  # else it has moved on while this was asked
+            self.land(frame)
+
+    def land(self, frame: dict[str, Any]) -> None:
+        """The main frame has this document now."""
+        self.unreached = viewing.short(frame.get("unreachableUrl"))
 
     async def read_history(self) -> None:
         history = await self.call("Page.getNavigationHistory")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from cubicle.chat.links import Links
-from cubicle.http_api.addresses import route_path
+from cubicle.http_api.addresses import route_path, unsigned
 from cubicle.http_api.problems import response
 from cubicle.rules import hosts, problems
 from cubicle.rules.callers import Headers
@@ -26,15 +28,21 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-SignIn = Callable[[Request], Response]
-"""Makes the page (401) that asks a person for the key."""
+SignIn = Callable[[Request, str], Response]
+"""Makes the page (401) that asks a person for the key; the text says why what the person has does not do."""
 
 NOT_ALLOWED = 4401
 LOGIN_COOKIE = "cubicle-login"
+_DEAD_LINK = (
+    "This link does not work: it has expired or was not copied whole. "
+    "Ask for a new one in the chat, or sign in with the key."
+)
 _OPEN = ("/health", "/static", "/login", "/raw")
 """Need no key: what says nothing of a chat, and what carries a capability in its own path."""
 _OF_A_CHAT = {"files": 1, "preview": 1, "browser": 1, "terminal": 1, "api/uploads": 2, "api/chats": 2}
 """First part of the path to the place of the chat id in it."""
+_SHOWN = re.compile(r"/(preview|files)/.*|/(browser|terminal)/[^/]*/?", re.DOTALL)
+"""What a person opens in a tab; the rest is for programs, which keep no cookies."""
 
 
 class Access:
@@ -71,7 +79,8 @@ class Access:
             await self._refuse(scope, receive, send, problems.UNAUTHORIZED)
             return
         scope.setdefault("state", {}).update(tenant=tenant, isolation=self._isolation)
-        await self._app(scope, receive, _with_cookie(send, scope, key) if key else send)
+        app = _led_on(scope, headers) or self._app
+        await app(scope, receive, _with_cookie(send, scope, key) if key else send)
 
     def _tenant(self, scope: Scope, headers: Headers) -> tuple[str | None, str]:
         """(tenant, the signature to keep in a cookie)."""
@@ -99,13 +108,26 @@ class Access:
         if scope["type"] == "http":
             asks_for_page = scope["method"] == "GET" and "text/html" in (Headers(scope["headers"]).get("Accept") or "")
             if problem.status == 401 and asks_for_page:
-                await self._sign_in(Request(scope))(scope, receive, send)
+                request = Request(scope)
+                await self._sign_in(request, "" if unsigned(request) is None else _DEAD_LINK)(scope, receive, send)
             else:
                 await response(problem)(scope, receive, send)
             return
         await receive()
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.close", "code": NOT_ALLOWED, "reason": problem.title})
+
+
+def _led_on(scope: Scope, headers: Headers) -> App | None:
+    """The way on to the same address without a link's signature, for a tab: it would stay in view and in the history.
+
+    Only for a browser that says it fills a tab: in a frame of another site the cookie would not come along, and a
+    program has none. Over plain HTTP from afar browsers do not say so; there the page takes it out of the address.
+    """
+    if scope["type"] != "http" or scope["method"] != "GET" or headers.get("Sec-Fetch-Dest") != "document":
+        return None
+    way = unsigned(Request(scope)) if _SHOWN.fullmatch(route_path(scope)) else None
+    return None if way is None else RedirectResponse(way, 303, {"Cache-Control": "no-store"})
 
 
 def _chat_id(path: str) -> str | None:
@@ -131,11 +153,12 @@ def _cookies(headers: Headers) -> dict[str, str]:
 
 
 def _with_cookie(send: Send, scope: Scope, key: str) -> Send:
-    """The answer to a signed visit carries the signature on, so that the next click needs none."""
+    """The answer to a signed visit carries the signature on, so that the next click needs none while it is valid."""
     chat_id = _chat_id(route_path(scope)) or ""
     path = (scope.get("root_path") or "") + "/"
     secure = "; Secure" if scope.get("scheme") in ("https", "wss") else ""
-    cookie = f"cubicle-{Chat(chat_id).digest[:12]}={key}; Path={path}; HttpOnly; SameSite=Lax; Max-Age=2592000{secure}"
+    left = int(key.partition(".")[0]) - int(time.time())
+    cookie = f"cubicle-{Chat(chat_id).digest[:12]}={key}; Path={path}; HttpOnly; SameSite=Lax; Max-Age={left}{secure}"
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import MutableMapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import HTTPConnection
@@ -71,6 +72,21 @@ def _own(connection: HTTPConnection) -> bytes:
     raw = raw.partition(b"?")[0]
     prefix = str(connection.scope.get("root_path", "")).encode()
     return raw[len(prefix) :] if prefix and raw.startswith(prefix) else raw
+
+
+def without_key(query: str) -> str:
+    """A query less the signature of a signed link."""
+    return "&".join(part for part in query.split("&") if part.partition("=")[0] != "key")
+
+
+def unsigned(connection: HTTPConnection) -> str | None:
+    """The way from this address to the same one without the signature of a signed link; None when it has none."""
+    query: str = connection.scope["query_string"].decode("latin-1")
+    rest = without_key(query)
+    if rest == query:
+        return None
+    last = quote(_own(connection).rpartition(b"/")[2], safe="%:@!$&'()*+,;=~")
+    return f"./{last}{'?' + rest if rest else ''}"
 
 
 def file_path(connection: HTTPConnection, segments: int = 2) -> str:

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from cubicle.chat import browser
+from cubicle.http_api.addresses import without_key
 from cubicle.http_api.bridge import Bridge, Limits, refusing
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.terminal import is_up
@@ -68,7 +69,7 @@ class BrowserRoutes:
             return Response("No such target", 404, media_type="text/plain")
         target = question.replace("{page:token}", page)
         if target == "/json/new" and request.url.query:
-            target += "?" + _without_key(request.url.query)
+            target += "?" + without_key(request.url.query)
         async with self._fleet.lease(chat_of(request), create=False) as machine:
             answer = await browser.ask(machine, request.method, target)
         body = answer.body
@@ -117,7 +118,3 @@ def _key(request: HTTPConnection) -> str:
     """A signed link's key goes along into the addresses: whoever came by it has nothing else to show."""
     key = request.query_params.get("key", "")
     return f"?key={key}" if re.fullmatch(r"[A-Za-z0-9._~-]{1,512}", key) else ""
-
-
-def _without_key(query: str) -> str:
-    return "&".join(part for part in query.split("&") if not part.startswith("key="))

@@ -14,13 +14,14 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_address
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from cubicle.rules.addresses import Address, Network, closed_range, faces, opens
 
 DEFAULT_CONTACT = "the operator of this Cubicle service"
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_WEB_PORTS = {"http": 80, "https": 443}
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _SECOND_LEVEL = frozenset({"ac", "co", "com", "edu", "go", "gov", "gob", "mil", "ne", "net", "nom", "or", "org"})
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -77,6 +78,16 @@ class Target:
             raise
         except ValueError:
             return cls(host_name(text), port)
+
+    @classmethod
+    def of(cls, url: str) -> Target:
+        """Where a browser goes for this web address."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port or _WEB_PORTS[parts.scheme]
+        except (ValueError, KeyError):
+            raise BadTarget("That is not a web address.") from None
+        return cls.parse(parts.hostname or "", port)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

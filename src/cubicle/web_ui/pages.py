@@ -86,7 +86,7 @@ def root_of(request: Request) -> str:
 
 
 class Pages:
-    """All pages of the service. `embedders` are the origins that may frame them."""
+    """All pages of the service. `embedders` are the origins that may frame them; `locked`: they ask for a key."""
 
     def __init__(
         self,
@@ -94,11 +94,13 @@ class Pages:
         embedders: Sequence[str] = (),
         raw_base: RawBase = _no_raw,
         is_there: IsThere = _always,
+        locked: bool = True,
         static: Path = STATIC,
     ) -> None:
         self._assets = Assets(static)
         self._raw_base = raw_base
         self._is_there = is_there
+        self._locked = locked
         self._page_policy = page_policy(embedders)
         self._viewer_policy = viewer_policy(embedders)
 
@@ -160,7 +162,8 @@ class Pages:
     def login_page(self, request: Request, *, message: str = "", status: int = 200) -> Response:
         """Asks for the key, posted as `key` to /login with `next`; `message` says why the last try failed."""
         target = request.query_params.get("next", "")
-        return self._page(request, "login", "Sign in", {"next": target, "message": message}, status)
+        facts: dict[str, str | bool] = {"next": target, "message": message, "locked": self._locked}
+        return self._page(request, "login", "Sign in", facts, status)
 
     async def viewer(self, request: Request) -> Response:
         """The frame that parses hostile files: no facts, no cookies, an opaque origin."""
@@ -197,7 +200,7 @@ class Pages:
         static = f"{root}static/"
         entry = self._assets.entry(page)
         blank: dict[str, str | bool] = {
-            "chat": "", "path": "", "raw": "", "embed": False, "next": "", "message": "",
+            "chat": "", "path": "", "raw": "", "embed": False, "next": "", "message": "", "locked": True,
         }  # fmt: skip
         data = {**blank, **(facts or {}), "root": root, "assets": static}
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]

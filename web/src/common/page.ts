@@ -15,10 +15,23 @@ export interface PageData {
   next: string;
   /** Message of the server to the person, such as why signing in failed. */
   message: string;
+  /** Whether the service asks for a key at all. */
+  locked: boolean;
 }
 
 export function readPage(): PageData {
   return JSON.parse(document.body.dataset.page ?? "{}") as PageData;
+}
+
+/**
+ * The address that a person may see: without the signature of a signed link, which the cookie stands for by now. A frame
+ * keeps it: nobody sees its address, and in another site's page no cookie comes along when it is loaded again.
+ */
+export function seen(address: string, framed: boolean = window.top !== window): string {
+  const url = new URL(address);
+  if (framed || !url.searchParams.has("key")) return address;
+  url.searchParams.delete("key");
+  return url.href;
 }
 
 export function encodePath(path: string): string {

@@ -2,6 +2,7 @@
 import "../ui/base.css";
 import { type ComponentChildren, render } from "preact";
 import { Toasts } from "../ui/toast";
+import { seen } from "./page";
 import { followTheme } from "./theme";
 
 export function start(page: ComponentChildren): void {
@@ -16,4 +17,7 @@ export function start(page: ComponentChildren): void {
     </>,
     host,
   );
+  // Last: the page has read its address by now.
+  const shown = seen(document.location.href);
+  if (shown !== document.location.href) history.replaceState(history.state, "", shown);
 }

@@ -253,20 +253,17 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
         <Address view={view} />
       </nav>
       <LinkNotice state={view.link.state.value} login={addresses.login()} onRetry={() => view.link.start()} />
-      {(browser === "crashed" || browser === "closed") && view.link.state.value.kind === "open" && (
+      {browser === "crashed" && view.link.state.value.kind === "open" && (
         <div class="notice bad" role="alert">
-          <span class="grow">
-            {reason || (browser === "crashed" ? "This page crashed." : "The browser was closed.")}
-          </span>
-          {browser === "closed" ? (
-            <button type="button" onClick={() => view.link.start()}>
-              Start it again
-            </button>
-          ) : (
-            <button type="button" disabled={off} onClick={() => nav("reload")}>
-              Reload the page
-            </button>
-          )}
+          <span class="grow">{reason || "This page crashed."}</span>
+          <button type="button" disabled={off} onClick={() => nav("reload")}>
+            Reload the page
+          </button>
+        </div>
+      )}
+      {view.refusal.value && view.link.state.value.kind === "open" && (
+        <div class="notice warn" role="status">
+          <span class="grow">{shownName(view.refusal.value)}</span>
         </div>
       )}
       <ControlNotice view={view} />

@@ -48,7 +48,16 @@ export type FromService =
   | { type: "hello"; version: number; viewer: string; viewport: { w: number; h: number } }
   | { type: "heartbeat" }
   | { type: "state"; browser: "starting" | "running" | "crashed" | "closed"; reason: string }
-  | { type: "tabs"; tabs: Tab[]; active: string; back: boolean; forward: boolean; loading: boolean }
+  | {
+      type: "tabs";
+      tabs: Tab[];
+      active: string;
+      back: boolean;
+      forward: boolean;
+      loading: boolean;
+      /** Why the page that is shown was not let through, in words; empty when it was. */
+      refusal: string;
+    }
   | { type: "control"; holder: { viewer: string; name: string } | null; you?: boolean; seconds?: number }
   | { type: "cursor"; cursor: string }
   | Popup

@@ -27,6 +27,7 @@ export type Control = "watching" | "asked" | "yours" | "theirs";
 export class LiveView {
   readonly tabs = signal<Tab[]>([]);
   readonly active = signal("");
+  readonly refusal = signal("");
   readonly history = signal({ back: false, forward: false, loading: false });
   readonly browser = signal<{ browser: string; reason: string }>({ browser: "starting", reason: "" });
   readonly control = signal<Control>("watching");
@@ -48,6 +49,9 @@ export class LiveView {
       prepare: () => post(addresses.browser("start"), START_LIMIT_MS),
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
+        // What was said of the last browser does not hold for this one.
+        this.browser.value = { browser: "starting", reason: "" };
+        this.refusal.value = "";
         this.control.value = "watching";
         this.popups.value = [];
         this.#sendView();
@@ -178,6 +182,7 @@ export class LiveView {
       case "tabs":
         this.tabs.value = message.tabs;
         this.active.value = message.active;
+        this.refusal.value = message.refusal;
         this.history.value = { back: message.back, forward: message.forward, loading: message.loading };
         break;
       case "control":

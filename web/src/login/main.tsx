@@ -18,21 +18,39 @@ function Login({ page }: { page: PageData }) {
   return (
     <main class="login">
       <form method="post" action={action.href}>
-        <h1>Sign in to Cubicle</h1>
-        <p class="muted">Give the key of this service, or open a link that the model gave you.</p>
-        {page.message && (
-          <p class="notice bad" role="alert">
-            {page.message}
-          </p>
-        )}
-        <label for="key">API key</label>
-        <input id="key" name="key" type="password" autoComplete="current-password" required autoFocus />
+        {page.locked ? <AskForKey message={page.message} /> : <NoKeyNeeded />}
         <input type="hidden" name="next" value={next} />
         <button type="submit" class="primary">
-          Sign in
+          {page.locked ? "Sign in" : "Continue"}
         </button>
       </form>
     </main>
+  );
+}
+
+function AskForKey({ message }: { message: string }) {
+  return (
+    <>
+      <h1>Sign in to Cubicle</h1>
+      {message ? (
+        <p class="notice bad" role="alert">
+          {message}
+        </p>
+      ) : (
+        <p class="muted">Give the key of this service, or open a link that the model gave you.</p>
+      )}
+      <label for="key">API key</label>
+      <input id="key" name="key" type="password" autoComplete="current-password" required autoFocus />
+    </>
+  );
+}
+
+function NoKeyNeeded() {
+  return (
+    <>
+      <h1>No key is needed</h1>
+      <p class="muted">This service has none set: whoever reaches it may use it.</p>
+    </>
   );
 }
 

@@ -62,8 +62,10 @@ export function grid(
 }
 
 export function summary(rows: number, columns: number): HTMLElement {
+  const counted = (count: number, word: string) =>
+    `${count.toLocaleString()} ${word}${count === 1 ? "" : "s"}`;
   return element("p", {
     class: "summary",
-    text: `${rows.toLocaleString()} rows, ${columns.toLocaleString()} columns`,
+    text: `${counted(rows, "row")}, ${counted(columns, "column")}`,
   });
 }

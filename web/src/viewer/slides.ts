@@ -143,7 +143,7 @@ export const showSlides: Viewer = async (host, file) => {
   host.append(
     element("p", {
       class: "summary",
-      text: `${paths.length} slides: text and pictures, without their layout`,
+      text: `${paths.length} slide${paths.length === 1 ? "" : "s"}: text and pictures, without their layout`,
     }),
   );
   for (const [i, path] of paths.entries()) host.append(await slide(pack, path, i + 1));

@@ -2,7 +2,7 @@
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { shownName } from "../common/format";
-import { Addresses, type PageData } from "../common/page";
+import { Addresses, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
 import { LazyTerminal } from "../terminal/lazy";
@@ -58,9 +58,11 @@ class Workspace {
   start(): () => void {
     void this.files.refresh();
     this.activity.start();
+    // Each entry of the history knows its own file: after a reload, the page's first one is that of another.
+    history.replaceState({ path: this.openPath.value }, "");
     const onBack = (event: PopStateEvent) => {
       const state = event.state as { path?: unknown } | null;
-      this.#go(typeof state?.path === "string" ? state.path : this.page.path.replace(/\/$/, ""));
+      if (typeof state?.path === "string") this.#go(state.path);
     };
     addEventListener("popstate", onBack);
     return () => {
@@ -70,7 +72,7 @@ class Workspace {
   }
 
   readonly open = (path: string): void => {
-    if (path !== this.openPath.value) history.pushState({ path }, "", this.addresses.preview(path));
+    if (path !== this.openPath.value) history.pushState({ path }, "", seen(this.addresses.preview(path)));
     this.#go(path);
     const name = shownName(path.slice(path.lastIndexOf("/") + 1));
     document.title = `${name || "Workspace"} · ${this.page.chat}`;
@@ -98,6 +100,7 @@ function FilesPanel({ space }: { space: Workspace }) {
             assets={space.assets}
             path={path}
             opened={opened}
+            link={space.files.isLink(path)}
             onReload={() => void space.files.refresh()}
             embed={false}
             onOpen={space.open}

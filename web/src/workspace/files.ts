@@ -5,9 +5,12 @@ import type { Addresses } from "../common/page";
 
 export type Root = "outputs" | "uploads" | "workspace";
 
+/** `other`: a pipe, socket or device. */
+export type EntryKind = "file" | "directory" | "symlink" | "other";
+
 interface ListedEntry {
   name: string;
-  kind: "file" | "directory";
+  kind: EntryKind;
   size: number;
   modified: number | string | null;
   root?: Root;
@@ -21,7 +24,7 @@ interface Listing {
 
 export interface Entry {
   name: string;
-  kind: "file" | "directory";
+  kind: EntryKind;
   size: number;
   modified: number | string | null;
   root: Root;
@@ -122,6 +125,15 @@ export class Files {
     return this.folders.value.get(keyOf(entry.root, entry.path));
   }
 
+  /** Where a link leads is known once it was followed. */
+  isFolder(entry: Entry): boolean {
+    return entry.kind === "directory" || (entry.kind === "symlink" && this.below(entry) !== undefined);
+  }
+
+  isLink(path: string): boolean {
+    return [...this.folders.value.values()].flat().some((e) => e.path === path && e.kind === "symlink");
+  }
+
   isOpen(entry: Entry): boolean {
     return this.open.value.has(keyOf(entry.root, entry.path));
   }
@@ -143,7 +155,7 @@ export class Files {
     for (const root of ROOTS) {
       const parts = path.split("/");
       if (parts[0] === root) parts.shift();
-      const top = this.top(root).find((e) => e.kind === "directory" && e.name === parts[0]);
+      const top = this.top(root).find((e) => e.kind !== "file" && e.name === parts[0]);
       if (!top) continue;
       const keys = parts.map((_, i) => keyOf(root, [top.path, ...parts.slice(1, i + 1)].join("/")));
       this.open.value = new Set([...this.open.value, ...keys]);

@@ -99,6 +99,41 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
   );
 }
 
+/** What the browser shows by itself; when it cannot, it says nothing. */
+function Media({
+  source,
+  download,
+  kind,
+  name,
+}: {
+  source: string;
+  download: string;
+  kind: Kind;
+  name: string;
+}) {
+  const broken = useSignal(false);
+  const onError = () => {
+    broken.value = true;
+  };
+  if (broken.value) {
+    return (
+      <Empty icon="file" title="This file cannot be shown">
+        <p role="status">It is damaged, or of a kind that this browser does not know.</p>
+        <a class="button" href={download} download>
+          <Icon name="download" /> Download
+        </a>
+      </Empty>
+    );
+  }
+  return (
+    <div class={`file-media ${kind === "audio" || kind === "video" ? "" : "picture"}`}>
+      {kind === "audio" && <audio controls src={source} aria-label={name} onError={onError} />}
+      {kind === "video" && <video controls src={source} aria-label={name} onError={onError} />}
+      {kind === "image" && <img src={source} alt={name} onError={onError} />}
+    </div>
+  );
+}
+
 function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSize: (size: number) => void }) {
   const { addresses, path, kind, asText } = props;
   const name = shownName(path.slice(path.lastIndexOf("/") + 1));
@@ -107,30 +142,20 @@ function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSiz
     const source = addresses.raw(path) ?? addresses.file(path);
     return <iframe class="file-frame page" title={`The page ${name}`} sandbox="allow-scripts" src={source} />;
   }
-  if (!asText && kind && SHOWN_BY_BROWSER.has(kind)) {
-    const source = addresses.file(path);
-    if (kind === "audio")
-      return (
-        <div class="file-media">
-          <audio controls src={source} aria-label={name} />
-        </div>
-      );
-    if (kind === "video")
-      return (
-        <div class="file-media">
-          <video controls src={source} aria-label={name} />
-        </div>
-      );
+  if (!asText && kind && SHOWN_BY_BROWSER.has(kind))
     return (
-      <div class="file-media picture">
-        <img src={source} alt={name} />
-      </div>
+      <Media source={addresses.file(path)} download={addresses.download(path)} kind={kind} name={name} />
     );
-  }
   return <Framed {...props} />;
 }
 
-function NotThere() {
+function NotThere({ link }: { link: boolean }) {
+  if (link)
+    return (
+      <Empty icon="file" title="This link leads to nothing that can be shown">
+        <p role="status">What it names is not there, or lies outside the files of this chat.</p>
+      </Empty>
+    );
   return (
     <Empty icon="file" title="There is no such file yet">
       <p role="status">It is shown here as soon as it is there.</p>
@@ -138,9 +163,18 @@ function NotThere() {
   );
 }
 
-/** `opened`: what the path leads to, null while that is being found out; without it, the file is just read. */
+/**
+ * `opened`: what the path leads to, null while that is being found out; without it, the file is just read.
+ * `link`: the path is a symbolic link.
+ */
 export function FileView(
-  props: FileProps & { embed: boolean; opened?: Opened | null; onReload?: () => void; onClose?: () => void },
+  props: FileProps & {
+    embed: boolean;
+    opened?: Opened | null;
+    link?: boolean;
+    onReload?: () => void;
+    onClose?: () => void;
+  },
 ) {
   const { addresses, path, opened } = props;
   const asText = useSignal(false);
@@ -203,7 +237,7 @@ export function FileView(
         </header>
       )}
       <div class="file-body" key={`${path}\n${opened?.version ?? ""}\n${round.value}\n${asText.value}`}>
-        {opened?.kind === "missing" && <NotThere />}
+        {opened?.kind === "missing" && <NotThere link={props.link ?? false} />}
         {opened?.kind !== "missing" && opened !== null && (
           <Contents
             {...props}

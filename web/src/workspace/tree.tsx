@@ -6,13 +6,21 @@ import { bytes, moment, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
 import { IconButton } from "../ui/parts";
-import { type Entry, type Files, ROOTS, type Root } from "./files";
+import { type Entry, type EntryKind, type Files, ROOTS, type Root } from "./files";
 import type { Upload, Uploads } from "./uploads";
 
 const ROOT_WORDS: Record<Root, { title: string; empty: string }> = {
   outputs: { title: "Outputs", empty: "Nothing made yet." },
   uploads: { title: "Uploads", empty: "Drop files here to give them to the model." },
   workspace: { title: "Workspace", empty: "The home folder is empty." },
+};
+
+/** What stands in the place of a size. */
+const KIND_WORDS: Record<EntryKind, string> = {
+  file: "",
+  directory: "folder",
+  symlink: "link",
+  other: "special",
 };
 
 interface RowProps {
@@ -25,7 +33,9 @@ interface RowProps {
 
 function Row(props: RowProps) {
   const { files, entry, level } = props;
-  const folder = entry.kind === "directory";
+  const folder = files.isFolder(entry);
+  const special = entry.kind === "other";
+  const what = KIND_WORDS[entry.kind] || bytes(entry.size);
   const expanded = folder && files.isOpen(entry);
   const below = expanded ? files.below(entry) : undefined;
   const name = shownName(entry.name);
@@ -37,15 +47,19 @@ function Row(props: RowProps) {
         aria-level={level}
         aria-expanded={folder ? expanded : undefined}
         aria-selected={!folder && entry.path === props.open}
+        aria-disabled={special || undefined}
         class="tree-row plain"
         style={{ "padding-inline-start": `${8 + (level - 1) * 14}px` }}
-        title={`${name} · ${folder ? "folder" : bytes(entry.size)} · ${moment(entry.modified)?.toLocaleString() ?? ""}`}
-        onClick={() => (folder ? files.toggle(entry) : props.onOpen(entry.path))}
+        title={`${name} · ${special ? "a pipe, socket or device: nothing to show" : what} · ${moment(entry.modified)?.toLocaleString() ?? ""}`}
+        onClick={() => {
+          if (folder) files.toggle(entry);
+          else if (!special) props.onOpen(entry.path);
+        }}
       >
         <Icon name={folder ? "chevron" : "file"} class={expanded ? "turned" : ""} />
         <span class="cut grow">{name}</span>
         {entry.changed && <span class="badge">changed</span>}
-        {!folder && <span class="muted size">{bytes(entry.size)}</span>}
+        {entry.kind !== "directory" && <span class="muted size">{what}</span>}
       </button>
       {below?.map((child) => (
         <Row {...props} key={child.path} entry={child} level={level + 1} />

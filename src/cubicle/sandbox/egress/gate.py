@@ -24,6 +24,7 @@ from cubicle.sandbox.egress.pipe import Inside, Outside
 from cubicle.sandbox.egress.relay import Idle, relay
 from cubicle.sandbox.egress.rulebook import Rulebook
 from cubicle.sandbox.egress.secured import Interception
+from cubicle.sandbox.refusals import Refusal
 from cubicle.sandbox.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Gate:
         allowance: Allowance,
         limits: Limits,
         interception: Interception | None,
-        told: Callable[[str], None],
+        told: Callable[[Refusal], None],
     ) -> None:
         self.chat = chat
         self._told = told
@@ -169,7 +170,7 @@ class Gate:
             raise
         except Refused as no:
             trail.record(Event.FAILED, reason=str(no))
-            self._told(str(no))
+            self._told(Refusal(str(request.target), str(no), str(no)))
             raise
         verdict = dict(choices)[address]
         trail.record(Event.ALLOWED, rule=verdict.rule, address=address, headers_set=len(verdict.inject))
@@ -211,7 +212,9 @@ class Gate:
 
     def _deny(self, policy: Policy, trail: Trail, no: Denied) -> None:
         trail.record(Event.DENIED, rule=no.verdict.rule, reason=no.verdict.reason, address=no.address)
-        self._told(words.note(policy, trail.request, no.verdict.rule, no.verdict.reason))
+        request, verdict = trail.request, no.verdict
+        note = words.note(policy, request, verdict.rule, verdict.reason)
+        self._told(Refusal(str(request.target), note, words.shown(policy, request, verdict.reason)))
 
 
 async def _nothing() -> None:

@@ -42,6 +42,14 @@ def note(policy: Policy, request: Request, rule: str, reason: str) -> str:
     )
 
 
+def shown(policy: Policy, request: Request, reason: str) -> str:
+    """For a person who watches the browser, which shows an error of its own."""
+    return (
+        f"The network door of this service did not let the browser reach {request.target}: {reason}. "
+        f"Whom to ask: {policy.contact}."
+    )
+
+
 def overview(policy: Policy) -> str:
     """The answer to somebody who opens the door itself: what holds in this sandbox."""
     default = {
