@@ -10,7 +10,9 @@ import struct
 import tarfile
 import wave
 import zipfile
+from datetime import date
 
+import openpyxl
 import pytest
 from playwright.async_api import Browser, FrameLocator, Locator, Page, expect
 
@@ -76,6 +78,14 @@ def tone() -> bytes:
     return content.getvalue()
 
 
+def sheet() -> bytes:
+    """As openpyxl leaves it: the formula has no value."""
+    book, content = openpyxl.Workbook(), io.BytesIO()
+    book.worksheets[0].append([date(2026, 1, 2), "=A1+1"])
+    book.save(content)
+    return content.getvalue()
+
+
 def slides() -> bytes:
     """The least that a presentation is: one slide with one text."""
     main = "http://schemas.openxmlformats.org/presentationml/2006/main"
@@ -116,6 +126,8 @@ async def plays(element: Locator) -> None:
         ("things.zip", zipped(a__b_dot_txt="hello"), "a/b.txt"),
         ("things.tar.gz", tarred(), "inside/kept.txt"),
         ("talk.pptx", slides(), "First slide"),
+        ("sums.xlsx", sheet(), "=A1+1"),
+        ("dates.xlsx", sheet(), "2026-01-02"),
         ("blob.bin", bytes(range(256)), "00 01 02 03"),
         ("latin.txt", b"caf\xe9 \xff\nnext line\n", "next line"),
         ("empty.txt", b"", ""),

@@ -1,18 +1,26 @@
 /** Spreadsheets: values as they are shown, sheet by sheet. */
-import { read, utils } from "@e965/xlsx";
+import { type CellObject, read, utils } from "@e965/xlsx";
 import { element, type Viewer } from "./context";
 import { grid, summary } from "./grid";
 
 const MOST_ROWS = 20_000;
+
+/** Programs write formulas without their values; those never calculated are shown as they are. */
+function nameFormulas(rows: CellObject[][]): void {
+  for (const row of rows)
+    for (const cell of row ?? [])
+      if (cell?.t === "z" && cell.f) Object.assign(cell, { t: "s", v: `=${cell.f}`, w: undefined });
+}
 
 export const showSheet: Viewer = (host, file) => {
   const book = read(file.data, {
     type: "array",
     dense: true,
     cellHTML: false,
-    cellFormula: false,
+    sheetStubs: true,
     sheetRows: MOST_ROWS,
   });
+  for (const sheet of Object.values(book.Sheets)) nameFormulas(sheet["!data"] ?? []);
   const place = element("div", { class: "sheet-place" });
   const tabs = element("div", { class: "sheet-tabs" });
   tabs.setAttribute("role", "tablist");
