@@ -142,6 +142,36 @@ async def test_a_file_opens_in_the_viewer_of_its_kind(
         assert (seen.dialogs, seen.errors) == ([], [])
 
 
+DAMAGED = {"broken": b"not what the name says\n" * 40, "cut": zipped(a="hello" * 200)[:80], "empty": b""}
+ENDINGS = ["zip", "tar", "tgz", "docx", "pptx", "xlsx", "pdf", "ipynb", "png", "mp3", "mp4"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_damaged_file_says_so_in_our_own_words_and_can_be_downloaded(
+    house: House, browser: Browser, ending: str
+) -> None:
+    for stem, content in DAMAGED.items():
+        if (stem, ending) == ("empty", "tar"):
+            continue
+        name = f"{stem}.{ending}"
+        await house.put("damaged", f"{OUTPUTS}/{name}", content)
+        async with visit(browser, f"{house.url}/preview/damaged/{name}") as seen:
+            said = seen.page.locator(".empty", has_text="This file cannot be shown")
+            await expect(said.get_by_text("It may be damaged")).to_be_visible()
+            await expect(said.get_by_role("link", name="Download")).to_be_visible()
+
+
+async def test_an_archive_hides_no_entry_and_no_part_of_a_name(house: House, browser: Browser) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in ("../evil.txt", "evil.txt", "/etc/x", "a/./b", "<b>bold", "in\u202etxt.exe"):
+            archive.writestr(name, name)
+    await house.put("kinds", f"{OUTPUTS}/names.zip", content.getvalue())
+    async with visit(browser, f"{house.url}/preview/kinds/names.zip") as seen:
+        cells = seen.page.frame_locator("iframe.file-frame").locator("tbody tr td:nth-child(2)")
+        await expect(cells).to_have_text(["../evil.txt", "evil.txt", "/etc/x", "a/./b", "<b>bold", "in\ufffdtxt.exe"])
+
+
 async def test_a_diagram_is_drawn(house: House, browser: Browser) -> None:
     await house.put("kinds", f"{OUTPUTS}/drawn.md", MD)
     async with visit(browser, f"{house.url}/preview/kinds/drawn.md") as seen:

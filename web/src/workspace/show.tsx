@@ -38,6 +38,19 @@ export function follow(href: string, from: string, onOpen: (path: string) => voi
   }
 }
 
+function Unshown(props: { why: string; download: string | null }) {
+  return (
+    <Empty icon="file" title="This file cannot be shown">
+      <p>{props.why}</p>
+      {props.download && (
+        <a class="button" href={props.download} download>
+          <Icon name="download" /> Download
+        </a>
+      )}
+    </Empty>
+  );
+}
+
 function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => void }) {
   const { addresses, path, asText } = props;
   const show = useSignal<Show | null>(null);
@@ -64,16 +77,7 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
     return () => stop.abort();
   }, [addresses, path, asText]);
   if (problem.value) {
-    return (
-      <Empty icon="file" title="This file cannot be shown">
-        <p>{problem.value}</p>
-        {!missing.value && (
-          <a class="button" href={addresses.download(path)} download>
-            <Icon name="download" /> Download
-          </a>
-        )}
-      </Empty>
-    );
+    return <Unshown why={problem.value} download={missing.value ? null : addresses.download(path)} />;
   }
   return (
     <>
@@ -99,6 +103,28 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
   );
 }
 
+function Media(props: { kind: Kind; name: string; source: string; download: string }) {
+  const { kind, name, source } = props;
+  const broken = useSignal(false);
+  const onError = () => {
+    broken.value = true;
+  };
+  if (broken.value)
+    return (
+      <Unshown
+        why="It may be damaged, or of a kind that this browser does not know."
+        download={props.download}
+      />
+    );
+  return (
+    <div class={kind === "image" ? "file-media picture" : "file-media"}>
+      {kind === "audio" && <audio controls src={source} aria-label={name} onError={onError} />}
+      {kind === "video" && <video controls src={source} aria-label={name} onError={onError} />}
+      {kind === "image" && <img src={source} alt={name} onError={onError} />}
+    </div>
+  );
+}
+
 function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSize: (size: number) => void }) {
   const { addresses, path, kind, asText } = props;
   const name = shownName(path.slice(path.lastIndexOf("/") + 1));
@@ -108,23 +134,8 @@ function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSiz
     return <iframe class="file-frame page" title={`The page ${name}`} sandbox="allow-scripts" src={source} />;
   }
   if (!asText && kind && SHOWN_BY_BROWSER.has(kind)) {
-    const source = addresses.file(path);
-    if (kind === "audio")
-      return (
-        <div class="file-media">
-          <audio controls src={source} aria-label={name} />
-        </div>
-      );
-    if (kind === "video")
-      return (
-        <div class="file-media">
-          <video controls src={source} aria-label={name} />
-        </div>
-      );
     return (
-      <div class="file-media picture">
-        <img src={source} alt={name} />
-      </div>
+      <Media kind={kind} name={name} source={addresses.file(path)} download={addresses.download(path)} />
     );
   }
   return <Framed {...props} />;
