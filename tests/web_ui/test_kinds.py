@@ -129,7 +129,10 @@ async def plays(element: Locator) -> None:
         ("sums.xlsx", sheet(), "=A1+1"),
         ("dates.xlsx", sheet(), "2026-01-02"),
         ("blob.bin", bytes(range(256)), "00 01 02 03"),
-        ("latin.txt", b"caf\xe9 \xff\nnext line\n", "next line"),
+        ("latin.txt", "café – naïve\nnext line".encode("cp1252"), "café – naïve"),
+        ("latin.csv", b"name\ncaf\xe9", "café"),
+        ("mixed.txt", "ein Stück für Zoë \n".encode() + b"\xff", "Stück für Zoë \ufffd"),
+        ("wide.txt", "café".encode("utf-16"), "café"),
         ("empty.txt", b"", ""),
     ],
 )
