@@ -175,6 +175,24 @@ async def test_an_archive_hides_no_entry_and_no_part_of_a_name(house: House, bro
         await expect(cells).to_have_text(["../evil.txt", "evil.txt", "/etc/x", "a/./b", "<b>bold", "in\ufffdtxt.exe"])
 
 
+async def test_a_file_that_is_a_diagram_is_drawn_and_has_a_source(house: House, browser: Browser) -> None:
+    await house.put("kinds", f"{OUTPUTS}/flow.mmd", b"graph TD; A[Start]-->B[End]\n")
+    async with visit(browser, f"{house.url}/preview/kinds/flow.mmd") as seen:
+        frame = seen.page.frame_locator("iframe.file-frame")
+        await expect(frame.locator("svg").get_by_text("Start", exact=True)).to_be_visible()
+        await seen.page.get_by_role("button", name="Source").click()
+        await shows_text(seen.page, frame, "A[Start]-->B[End]")
+        assert (seen.dialogs, seen.errors) == ([], [])
+
+
+async def test_a_diagram_with_an_error_shows_its_text_and_the_error(house: House, browser: Browser) -> None:
+    await house.put("kinds", f"{OUTPUTS}/wrong.mmd", b"graph TD; A[Start-->\n")
+    async with visit(browser, f"{house.url}/preview/kinds/wrong.mmd") as seen:
+        frame = seen.page.frame_locator("iframe.file-frame")
+        await shows_text(seen.page, frame, "This diagram has an error")
+        await shows_text(seen.page, frame, "A[Start-->")
+
+
 async def test_a_diagram_is_drawn(house: House, browser: Browser) -> None:
     await house.put("kinds", f"{OUTPUTS}/drawn.md", MD)
     async with visit(browser, f"{house.url}/preview/kinds/drawn.md") as seen:

@@ -9,6 +9,7 @@ import type { FromViewerFrame, Show, ToViewer } from "./messages";
 const VIEWERS: Partial<Record<Kind, () => Promise<Viewer>>> = {
   text: async () => (await import("./text")).showText,
   markdown: async () => (await import("./markdown")).showMarkdown,
+  diagram: async () => (await import("./markdown")).showDiagram,
   table: async () => (await import("./table")).showTable,
   sheet: async () => (await import("./sheet")).showSheet,
   pdf: async () => (await import("./pdf")).showPdf,
