@@ -164,6 +164,13 @@ async def test_a_damaged_file_says_so_in_our_own_words_and_can_be_downloaded(
             await expect(said.get_by_role("link", name="Download")).to_be_visible()
 
 
+async def test_a_tar_with_an_entry_of_a_size_below_nothing_ends(house: House, browser: Browser) -> None:
+    header = tarfile.TarInfo("round and round").tobuf()
+    await house.put("damaged", f"{OUTPUTS}/round.tar", header[:124] + b"-0000001000\0" + header[136:] + bytes(1024))
+    async with visit(browser, f"{house.url}/preview/damaged/round.tar") as seen:
+        await expect(seen.page.get_by_text("This file cannot be shown")).to_be_visible()
+
+
 async def test_an_archive_hides_no_entry_and_no_part_of_a_name(house: House, browser: Browser) -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
