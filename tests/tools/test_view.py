@@ -7,9 +7,12 @@ import io
 import struct
 import zipfile
 import zlib
+from datetime import date, datetime, timedelta
 from typing import Any
 
+import openpyxl
 import pytest
+from openpyxl.utils.datetime import CALENDAR_MAC_1904
 
 from cubicle.rules.chats import Chat
 from tests.service import Options, Service, service_of, text
@@ -203,6 +206,36 @@ async def test_office_files_come_as_their_text(service: Service, name: str, cont
     assert not failed, said
     assert said == "\n".join(f"{n:6}\t{line}" for n, line in enumerate(lines, 1))
     assert (await view(service, f"/tmp/{name}", 2, 2))[0] == f"     2\t{lines[1]}"
+
+
+async def test_a_sheet_shows_dates_as_dates_and_formulas_that_were_never_calculated(service: Service) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.worksheets[0]
+    moment = datetime(2026, 1, 2, 13, 30)
+    sheet.append([moment.date(), moment, moment.time(), timedelta(hours=30), 46024, "=A1+E1"])
+    sheet.append([59, 61, 0.5, -1, 1e300, 46024])
+    for place, code in {"A2": "d mmm yy", "B2": "[$-409]mm/dd/yyyy", "C2": '0.00 "days"', "F2": "[Red]0.00"}.items():
+        sheet[place].number_format = code
+    sheet["D2"].number_format = sheet["E2"].number_format = "yyyy-mm-dd"
+    content = io.BytesIO()
+    book.save(content)
+    await put(service, "/tmp/dates.xlsx", content.getvalue())
+    said, failed = await view(service, "/tmp/dates.xlsx", 2, 3)
+    assert not failed, said
+    first, second = said.splitlines()
+    assert first == "     2\t2026-01-02\t2026-01-02 13:30:00\t13:30:00\t30:00:00\t46024\t=A1+E1"
+    assert second.startswith("     3\t1900-02-28\t1900-03-01\t0.5\t-1\t1e")
+    assert second.endswith("\t46024")
+
+
+async def test_a_sheet_that_counts_from_1904_shows_its_own_dates(service: Service) -> None:
+    book = openpyxl.Workbook()
+    book.epoch = CALENDAR_MAC_1904
+    book.worksheets[0].append([date(2026, 1, 2)])
+    content = io.BytesIO()
+    book.save(content)
+    await put(service, "/tmp/mac.xlsx", content.getvalue())
+    assert await view(service, "/tmp/mac.xlsx", 2, 2) == ("     2\t2026-01-02", False)
 
 
 async def test_a_document_without_text_says_how_to_see_it(service: Service) -> None:

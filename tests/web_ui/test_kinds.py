@@ -10,7 +10,9 @@ import struct
 import tarfile
 import wave
 import zipfile
+from datetime import date
 
+import openpyxl
 import pytest
 from playwright.async_api import Browser, FrameLocator, Locator, Page, expect
 
@@ -76,6 +78,14 @@ def tone() -> bytes:
     return content.getvalue()
 
 
+def sheet() -> bytes:
+    """As openpyxl leaves it: the formula has no value."""
+    book, content = openpyxl.Workbook(), io.BytesIO()
+    book.worksheets[0].append([date(2026, 1, 2), "=A1+1"])
+    book.save(content)
+    return content.getvalue()
+
+
 def slides() -> bytes:
     """The least that a presentation is: one slide with one text."""
     main = "http://schemas.openxmlformats.org/presentationml/2006/main"
@@ -116,8 +126,13 @@ async def plays(element: Locator) -> None:
         ("things.zip", zipped(a__b_dot_txt="hello"), "a/b.txt"),
         ("things.tar.gz", tarred(), "inside/kept.txt"),
         ("talk.pptx", slides(), "First slide"),
+        ("sums.xlsx", sheet(), "=A1+1"),
+        ("dates.xlsx", sheet(), "2026-01-02"),
         ("blob.bin", bytes(range(256)), "00 01 02 03"),
-        ("latin.txt", b"caf\xe9 \xff\nnext line\n", "next line"),
+        ("latin.txt", "café – naïve\nnext line".encode("cp1252"), "café – naïve"),
+        ("latin.csv", b"name\ncaf\xe9", "café"),
+        ("mixed.txt", "ein Stück für Zoë \n".encode() + b"\xff", "Stück für Zoë \ufffd"),
+        ("wide.txt", "café".encode("utf-16"), "café"),
         ("empty.txt", b"", ""),
     ],
 )
@@ -128,6 +143,61 @@ async def test_a_file_opens_in_the_viewer_of_its_kind(
     async with visit(browser, f"{house.url}/preview/kinds/{name}") as seen:
         await shows_text(seen.page, seen.page.frame_locator("iframe.file-frame"), text)
         assert (seen.dialogs, seen.errors) == ([], [])
+
+
+DAMAGED = {"broken": b"not what the name says\n" * 40, "cut": zipped(a="hello" * 200)[:80], "empty": b""}
+ENDINGS = ["zip", "tar", "tgz", "docx", "pptx", "xlsx", "pdf", "ipynb", "png", "mp3", "mp4"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_damaged_file_says_so_in_our_own_words_and_can_be_downloaded(
+    house: House, browser: Browser, ending: str
+) -> None:
+    for stem, content in DAMAGED.items():
+        if (stem, ending) == ("empty", "tar"):
+            continue
+        name = f"{stem}.{ending}"
+        await house.put("damaged", f"{OUTPUTS}/{name}", content)
+        async with visit(browser, f"{house.url}/preview/damaged/{name}") as seen:
+            said = seen.page.locator(".empty", has_text="This file cannot be shown")
+            await expect(said.get_by_text("It may be damaged")).to_be_visible()
+            await expect(said.get_by_role("link", name="Download")).to_be_visible()
+
+
+async def test_a_tar_with_an_entry_of_a_size_below_nothing_ends(house: House, browser: Browser) -> None:
+    header = tarfile.TarInfo("round and round").tobuf()
+    await house.put("damaged", f"{OUTPUTS}/round.tar", header[:124] + b"-0000001000\0" + header[136:] + bytes(1024))
+    async with visit(browser, f"{house.url}/preview/damaged/round.tar") as seen:
+        await expect(seen.page.get_by_text("This file cannot be shown")).to_be_visible()
+
+
+async def test_an_archive_hides_no_entry_and_no_part_of_a_name(house: House, browser: Browser) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in ("../evil.txt", "evil.txt", "/etc/x", "a/./b", "<b>bold", "in\u202etxt.exe"):
+            archive.writestr(name, name)
+    await house.put("kinds", f"{OUTPUTS}/names.zip", content.getvalue())
+    async with visit(browser, f"{house.url}/preview/kinds/names.zip") as seen:
+        cells = seen.page.frame_locator("iframe.file-frame").locator("tbody tr td:nth-child(2)")
+        await expect(cells).to_have_text(["../evil.txt", "evil.txt", "/etc/x", "a/./b", "<b>bold", "in\ufffdtxt.exe"])
+
+
+async def test_a_file_that_is_a_diagram_is_drawn_and_has_a_source(house: House, browser: Browser) -> None:
+    await house.put("kinds", f"{OUTPUTS}/flow.mmd", b"graph TD; A[Start]-->B[End]\n")
+    async with visit(browser, f"{house.url}/preview/kinds/flow.mmd") as seen:
+        frame = seen.page.frame_locator("iframe.file-frame")
+        await expect(frame.locator("svg").get_by_text("Start", exact=True)).to_be_visible()
+        await seen.page.get_by_role("button", name="Source").click()
+        await shows_text(seen.page, frame, "A[Start]-->B[End]")
+        assert (seen.dialogs, seen.errors) == ([], [])
+
+
+async def test_a_diagram_with_an_error_shows_its_text_and_the_error(house: House, browser: Browser) -> None:
+    await house.put("kinds", f"{OUTPUTS}/wrong.mmd", b"graph TD; A[Start-->\n")
+    async with visit(browser, f"{house.url}/preview/kinds/wrong.mmd") as seen:
+        frame = seen.page.frame_locator("iframe.file-frame")
+        await shows_text(seen.page, frame, "This diagram has an error")
+        await shows_text(seen.page, frame, "A[Start-->")
 
 
 async def test_a_diagram_is_drawn(house: House, browser: Browser) -> None:

@@ -55,6 +55,7 @@ describe("kinds", () => {
     [".gitignore", "text"],
     ["a.tar.gz", "archive"],
     ["a.ipynb", "notebook"],
+    ["flow.mmd", "diagram"],
     ["a.unknown", null],
     ["noending", null],
   ])("%s is %s", (name, kind) => {

@@ -28,9 +28,16 @@ def main(folder):
         for ending in ("svg", "png") if whole else ("svg",):
             out = os.path.join(folder, kind + "." + ending)
             chart.main([data, out, "--kind", kind, "--x", "month", "--y", "sales,costs",
-                        "--title", "Sales overtook costs in April", "--unit", "thousand €"])
+                        "--title", "Sales overtook costs in April", "--unit", "thousand €",
+                        "--source", "monthly report of the shop"])
             if ending == "svg":
                 assert tree.parse(out).getroot().tag.endswith("svg")
+                with open(out, encoding="utf-8") as file:
+                    text = file.read()
+                assert "Source: monthly report of the shop" in text
+                if whole:
+                    assert ('id="legend' in text) == (kind != "line")
+                    assert ("does not begin at zero" in text) == (kind in ("line", "scatter"))
             else:
                 with open(out, "rb") as file:
                     assert file.read(8) == b"\x89PNG\r\n\x1a\n"

@@ -38,18 +38,19 @@ _workers = anyio.CapacityLimiter(4)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A plain file that goes into the archive."""
+    """What goes into the archive if it is a plain file, or else is named as left out."""
 
     name: str
     path: str
     root: str
+    kind: str
     size: int
     blocks: int
     mtime: float
 
 
 async def members(machine: Machine) -> AsyncIterator[Member]:
-    """Every plain file of the three roots, never a link; of the workspace, nothing in dot-folders and caches."""
+    """All but the folders of the three roots, no link followed; of the workspace, nothing in dot-folders and caches."""
     for name, root in ROOTS.items():
         async for member in _beneath(machine, root, name, "", _DEEPEST):
             yield member
@@ -60,9 +61,10 @@ async def _beneath(machine: Machine, root: str, prefix: str, folder: str, depth:
     try:
         async for entry in machine.list(full, hidden=True, limit=_MOST_IN_FOLDER, roots=(root,)):
             path = f"{folder}/{entry.path}" if folder else entry.path
-            if entry.kind == "file":
-                yield Member(f"{prefix}/{path}", f"{root}/{path}", root, entry.size, entry.blocks, entry.mtime)
-            elif entry.kind == "directory" and depth > 0 and not (prefix == "workspace" and _is_cache(entry.path)):
+            if entry.kind != "directory":
+                known = (entry.kind, entry.size, entry.blocks, entry.mtime)
+                yield Member(f"{prefix}/{path}", f"{root}/{path}", root, *known)
+            elif depth > 0 and not (prefix == "workspace" and _is_cache(entry.path)):
                 async for member in _beneath(machine, root, prefix, path, depth - 1):
                     yield member
     except MachineError:
@@ -99,6 +101,9 @@ class Archive:
 
     def _entries(self) -> Iterator[MemberFile]:
         while (member := from_thread.run(self._next_member)) is not None:
+            if member.kind != "file":
+                self._leave_out(member, "it is a link" if member.kind == "symlink" else "it is not a plain file")
+                continue
             if member.size - member.blocks > _LARGEST_HOLE:
                 self._leave_out(member, "it is mostly empty space")
                 continue

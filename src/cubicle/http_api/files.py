@@ -117,6 +117,9 @@ class FileRoutes:
                 yield _sent(request, reader, part, base | _version_headers(seen[-1]))
         except ranges.NotModified:
             yield Response(status_code=304, headers=_version_headers(seen[-1]) | _without_type(base))
+        except ranges.Changed:
+            detail = "The file is of another version than the request names. Read it again without that condition."
+            raise Refusal(Problem(412, detail, _version_headers(seen[-1]))) from None
         except ranges.Unsatisfiable:
             problem = Problem(416, "The range lies outside the file.", {"Content-Range": f"bytes */{seen[-1].size}"})
             raise Refusal(problem) from None

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 
-_ONE_RANGE = re.compile(r"bytes=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.IGNORECASE)
+_ONE_RANGE = re.compile(r"bytes=\s*([0-9]*)\s*-\s*([0-9]*)\s*", re.IGNORECASE)
+_FAR = 10**18  # no file is larger; a number of any length would be slow to read
 _LATEST = 253402300799.0  # the end of the year 9999
 
 
@@ -48,31 +49,52 @@ class NotModified(Exception):
     """The client has this version."""
 
 
+class Changed(Exception):
+    """The client wants another version than this."""
+
+
 class Unsatisfiable(Exception):
     """The range lies outside the file."""
 
 
 def wanted(headers: Mapping[str, str], version: Version) -> Part:
     """What to send. Several ranges, and a range of another version than this, are answered with the whole file."""
+    _check_wanted_version(headers, version)
     _check_modified(headers, version)
     whole = Part(0, version.size)
     found = _ONE_RANGE.fullmatch(headers.get("range", ""))
     if not found or not _same_version(headers.get("if-range"), version):
         return whole
-    first, last = found.groups()
-    if not first and not last:
-        return whole
-    if not first:
-        start, end = max(0, version.size - int(last)), version.size - 1
-        if int(last) == 0:
+    first, last = (_number(digits) for digits in found.groups())
+    if first is None:
+        if last is None:
+            return whole
+        start, end = max(0, version.size - last), version.size - 1
+        if last == 0:
             raise Unsatisfiable
     else:
-        start, end = int(first), min(int(last), version.size - 1) if last else version.size - 1
-        if last and int(last) < int(first):
+        start, end = first, version.size - 1 if last is None else min(last, version.size - 1)
+        if last is not None and last < first:
             return whole
     if start >= version.size:
         raise Unsatisfiable
     return Part(start, end - start + 1, partial=True)
+
+
+def _number(digits: str) -> int | None:
+    if not digits:
+        return None
+    significant = digits.lstrip("0") or "0"
+    return int(significant) if len(significant) < len(str(_FAR)) else _FAR
+
+
+def _check_wanted_version(headers: Mapping[str, str], version: Version) -> None:
+    tags = headers.get("if-match")
+    if tags is not None:
+        if tags.strip() != "*" and version.etag not in (t.strip() for t in tags.split(",")):
+            raise Changed
+    elif (since := _date(headers.get("if-unmodified-since"))) and version.modified > since:
+        raise Changed
 
 
 def _check_modified(headers: Mapping[str, str], version: Version) -> None:

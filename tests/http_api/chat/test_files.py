@@ -78,7 +78,10 @@ async def test_what_a_browser_could_run_has_no_rights(filled, name, walled):
         ("lines=1-2", 200, TEXT),
         ("bytes=a-b", 200, TEXT),
         ("bytes=-", 200, TEXT),
-        ("bytes=" + "9" * 40 + "-", 200, TEXT),
+        ("bytes=99999999999999999999-", 416, None),
+        ("bytes=" + "9" * 6000 + "-" + "9" * 6000, 416, None),
+        ("bytes=" + "0" * 40 + "5-" + "9" * 40, 206, TEXT[5:]),
+        ("bytes=-" + "9" * 40, 206, TEXT),
     ],
 )
 async def test_ranges(filled, range_, status, content):
@@ -107,6 +110,29 @@ async def test_a_client_that_has_the_version_gets_no_bytes(filled):
         assert (answer.status_code, answer.content) == (304, b"")
         assert answer.headers["etag"] == tag
     for headers in ({"If-None-Match": '"other"'}, {"If-Modified-Since": "Mon, 06 May 2024 07:08:08 GMT"}):
+        assert (await filled.client.get("/files/files/ten.txt", headers=headers)).status_code == 200
+
+
+async def test_a_client_that_wants_another_version_is_refused(filled):
+    first = await filled.client.get("/files/files/ten.txt")
+    tag = first.headers["etag"]
+    for headers in (
+        {"If-Match": '"q"'},
+        {"If-Match": f"W/{tag}"},
+        {"If-Match": '"q"', "If-None-Match": tag, "Range": "bytes=99999-"},
+        {"If-Unmodified-Since": "Mon, 06 May 2024 07:08:08 GMT"},
+    ):
+        answer = await filled.client.get("/files/files/ten.txt", headers=headers)
+        assert answer.status_code == 412
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["etag"] == tag
+    for headers in (
+        {"If-Match": f'"q", {tag}'},
+        {"If-Match": "*"},
+        {"If-Match": tag, "If-Unmodified-Since": "Mon, 06 May 2024 07:08:08 GMT"},
+        {"If-Unmodified-Since": first.headers["last-modified"]},
+        {"If-Unmodified-Since": "nonsense"},
+    ):
         assert (await filled.client.get("/files/files/ten.txt", headers=headers)).status_code == 200
 
 

@@ -110,10 +110,13 @@ async def test_the_archive_holds_what_is_good_and_says_what_is_not(trapped):
         assert name.isprintable()
         assert "\\" not in name
         assert ".." not in Path(name).parts
-    assert b"root:" not in b"".join(archive.read(name) for name in names)
+    assert b"root:x:0" not in b"".join(archive.read(name) for name in names)
     note = archive.read("left-out.txt").decode()
     assert "outputs/sparse.bin: it is mostly empty space" in note
     assert "outputs/unreadable: it cannot be read" in note
+    for name in ("link-in", "link-out", "link-root", "loop", "dangling"):
+        assert f"\noutputs/{name}: it is a link\n" in note
+    assert "outputs/fifo: it is not a plain file" in note
 
 
 async def test_names_that_would_be_the_same_in_the_archive_stay_apart(site):

@@ -3,6 +3,7 @@
 export type Kind =
   | "text"
   | "markdown"
+  | "diagram"
   | "html"
   | "image"
   | "pdf"
@@ -18,6 +19,7 @@ export type Kind =
 
 const BY_ENDING: [Kind, string][] = [
   ["markdown", "md markdown mdown mkd"],
+  ["diagram", "mmd mermaid"],
   ["html", "html htm xhtml"],
   ["image", "png jpg jpeg gif webp avif bmp ico svg apng"],
   ["pdf", "pdf"],
@@ -77,5 +79,5 @@ export const SHOWN_BY_BROWSER: ReadonlySet<Kind> = new Set(["image", "audio", "v
 export const SHOWN_IN_PART: ReadonlySet<Kind> = new Set(["text", "markdown", "table", "hex"]);
 /** Those that are written as text, and so have a source to look at. */
 export function hasSource(kind: Kind, name: string): boolean {
-  return ["markdown", "html", "table", "notebook"].includes(kind) || ending(name) === "svg";
+  return ["markdown", "diagram", "html", "table", "notebook"].includes(kind) || ending(name) === "svg";
 }

@@ -1,7 +1,7 @@
 /** What an archive holds, without unpacking it. */
 import JSZip from "jszip";
 import { parseTar, parseTarGzip } from "nanotar";
-import { bytes } from "../common/format";
+import { bytes, shownName } from "../common/format";
 import { element, type Viewer } from "./context";
 import { grid } from "./grid";
 import { showHex } from "./hex";
@@ -12,16 +12,35 @@ interface Item {
   date: Date | null;
 }
 
+/** Every entry under the name that it has. JSZip itself cleans names, and of two that are then alike keeps one. */
 async function zipItems(data: Uint8Array): Promise<Item[]> {
-  const zip = await JSZip.loadAsync(data);
-  return Object.values(zip.files).map((entry) => {
+  const zip = new JSZip();
+  const found: JSZip.JSZipObject[] = [];
+  const file = zip.file as (...given: unknown[]) => unknown;
+  zip.file = ((name: string, ...rest: unknown[]) => {
+    const made = file.call(zip, name, ...rest);
+    const added = rest.length ? (zip.files[name] ?? zip.files[`${name}/`]) : undefined;
+    if (added) found.push(added);
+    return made;
+  }) as typeof zip.file;
+  await zip.loadAsync(data);
+  return found.map((entry) => {
     const inner = (entry as unknown as { _data?: { uncompressedSize?: number } })._data;
-    return { name: entry.name, size: entry.dir ? null : (inner?.uncompressedSize ?? null), date: entry.date };
+    const name = entry.unsafeOriginalName ?? entry.name;
+    return { name, size: entry.dir ? null : (inner?.uncompressedSize ?? null), date: entry.date };
   });
 }
 
+/** The reader takes any bytes for entries, and would go in circles over one of a size below nothing. */
+function isWhole(entry: { size?: number | undefined }): boolean {
+  if (!(Number(entry.size) >= 0)) throw new Error("no tar");
+  return true;
+}
+
 async function tarItems(data: Uint8Array<ArrayBuffer>, gzip: boolean): Promise<Item[]> {
-  const entries = gzip ? await parseTarGzip(data, { metaOnly: true }) : parseTar(data, { metaOnly: true });
+  const options = { metaOnly: true, filter: isWhole };
+  const entries = gzip ? await parseTarGzip(data, options) : parseTar(data, options);
+  if (!entries.length && !gzip && data.some((byte) => byte !== 0)) throw new Error("no tar");
   return entries.map((entry) => ({
     name: entry.name,
     size: entry.size ?? null,
@@ -32,16 +51,19 @@ async function tarItems(data: Uint8Array<ArrayBuffer>, gzip: boolean): Promise<I
 export const showArchive: Viewer = async (host, file, context) => {
   const zipped = file.data[0] === 0x50 && file.data[1] === 0x4b;
   const gzip = file.data[0] === 0x1f && file.data[1] === 0x8b;
+  if (!zipped && !gzip && !/\.tar$/i.test(file.name)) throw new Error("no archive");
   let items: Item[];
   try {
     items = zipped ? await zipItems(file.data) : await tarItems(file.data, gzip);
-  } catch {
+  } catch (error) {
+    // What gzip packs is mostly a tar, but may be one file of any kind.
+    if (!gzip || /\.(tgz|tar\.gz)$/i.test(file.name)) throw error;
     await showHex(host, file, context);
     return;
   }
   const total = items.reduce((sum, item) => sum + (item.size ?? 0), 0);
   const rows = items.map((item) => [
-    item.name,
+    shownName(item.name),
     item.size === null ? "" : bytes(item.size),
     item.date && !Number.isNaN(item.date.getTime())
       ? item.date.toISOString().slice(0, 16).replace("T", " ")

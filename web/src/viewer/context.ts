@@ -8,6 +8,9 @@ export interface Context {
   visible: () => void;
 }
 
+/** Why a file cannot be shown, in words for the person who opened it. */
+export class Unshowable extends Error {}
+
 export type Viewer = (
   host: HTMLElement,
   file: { name: string; data: Uint8Array<ArrayBuffer>; size: number; base: string | null },

@@ -3,12 +3,13 @@ import "../ui/base.css";
 import "./viewer.css";
 import type { Kind } from "../common/kinds";
 import type { Context, Viewer } from "./context";
-import { element } from "./context";
+import { element, Unshowable } from "./context";
 import type { FromViewerFrame, Show, ToViewer } from "./messages";
 
 const VIEWERS: Partial<Record<Kind, () => Promise<Viewer>>> = {
   text: async () => (await import("./text")).showText,
   markdown: async () => (await import("./markdown")).showMarkdown,
+  diagram: async () => (await import("./markdown")).showDiagram,
   table: async () => (await import("./table")).showTable,
   sheet: async () => (await import("./sheet")).showSheet,
   pdf: async () => (await import("./pdf")).showPdf,
@@ -18,6 +19,14 @@ const VIEWERS: Partial<Record<Kind, () => Promise<Viewer>>> = {
   archive: async () => (await import("./archive")).showArchive,
   hex: async () => (await import("./hex")).showHex,
 };
+
+/** What a parser says is for its programmers. */
+function reason(error: unknown): string {
+  if (error instanceof Unshowable) return error.message;
+  return error instanceof Error && /password/i.test(error.message)
+    ? "It is protected by a password."
+    : "It may be damaged, or not be what its name says.";
+}
 
 class Frame {
   readonly #port: MessagePort;
@@ -57,7 +66,7 @@ class Frame {
     const inPart = data.length < message.size && message.kind !== "hex";
     try {
       const viewer = await VIEWERS[message.kind]?.();
-      if (!viewer) throw new Error("There is no viewer for this kind of file.");
+      if (!viewer) throw new Unshowable("There is no viewer for this kind of file.");
       await viewer(
         host,
         { name: message.name, data, size: message.size, base: message.base },
@@ -73,7 +82,7 @@ class Frame {
       }
       this.#say({ type: "shown" });
     } catch (error) {
-      this.#say({ type: "failed", message: error instanceof Error ? error.message : String(error) });
+      this.#say({ type: "failed", message: reason(error) });
     }
   }
 

@@ -163,3 +163,12 @@ export const showMarkdown: Viewer = async (host, file, context) => {
   context.visible();
   await finishMarkdown(made, file.base, context);
 };
+
+/** A file that is one diagram, drawn as a block of Markdown is. */
+export const showDiagram: Viewer = async (host, file, context) => {
+  const source = element("code", { class: "language-mermaid", text: decodeText(file.data) });
+  const made = element("div", { class: "prose page" }, element("pre", {}, source));
+  host.append(made);
+  context.visible();
+  await drawDiagrams(made, context.dark());
+};

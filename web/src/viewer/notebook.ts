@@ -1,6 +1,6 @@
 /** Jupyter notebooks: cells and their saved outputs. Nothing is run. */
 import { colourCode } from "./code";
-import { type Context, element, type Viewer } from "./context";
+import { type Context, element, Unshowable, type Viewer } from "./context";
 import { finishMarkdown, markdownToElement, sanitise } from "./markdown";
 import { decodeText } from "./text";
 
@@ -74,7 +74,7 @@ async function cell(
 export const showNotebook: Viewer = async (host, file, context) => {
   const book = JSON.parse(decodeText(file.data)) as Json;
   const cells = Array.isArray(book.cells) ? (book.cells as Json[]) : null;
-  if (!cells) throw new Error("This is not a notebook of version 4.");
+  if (!cells) throw new Unshowable("This is not a notebook of version 4.");
   const metadata = (book.metadata ?? {}) as { language_info?: { name?: string } };
   const language = metadata.language_info?.name ?? "python";
   const page = element("div", { class: "page" });

@@ -1,6 +1,6 @@
 /** Presentations: the text and pictures of each slide, and its notes. Not the layout. */
 import JSZip from "jszip";
-import { element, type Viewer } from "./context";
+import { element, Unshowable, type Viewer } from "./context";
 
 const PICTURES: Record<string, string> = {
   png: "image/png",
@@ -134,7 +134,7 @@ async function slide(pack: Package, path: string, number: number): Promise<HTMLE
 export const showSlides: Viewer = async (host, file) => {
   const pack = new Package(await JSZip.loadAsync(file.data));
   const presentation = await pack.xml("ppt/presentation.xml");
-  if (!presentation) throw new Error("This is not a presentation that can be read.");
+  if (!presentation) throw new Unshowable("This is not a presentation that can be read.");
   const relations = await pack.relations("ppt/presentation.xml");
   const paths = tagged(presentation, "sldId")
     .map((node) => relations.get(node.getAttribute("r:id") ?? "") ?? "")

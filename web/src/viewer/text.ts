@@ -31,7 +31,25 @@ export function decodeText(data: Uint8Array): string {
       : data[0] === 0xfe && data[1] === 0xff
         ? "utf-16be"
         : null;
-  return new TextDecoder(wide ?? "utf-8").decode(data);
+  if (wide) return new TextDecoder(wide).decode(data);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(data);
+  } catch {
+    return mended(data);
+  }
+}
+
+/** A text that is not UTF-8 is one of Windows, unless it has more letters of UTF-8 than bytes that fit nowhere. */
+function mended(data: Uint8Array): string {
+  const text = new TextDecoder().decode(data);
+  let faults = 0;
+  let letters = 0;
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i);
+    if (code === 0xfffd) faults += 1;
+    else if (code > 0x7f) letters += 1;
+  }
+  return letters > faults ? text : new TextDecoder("windows-1252").decode(data);
 }
 
 function hasLongLine(text: string): boolean {

@@ -38,6 +38,19 @@ export function follow(href: string, from: string, onOpen: (path: string) => voi
   }
 }
 
+function Unshown(props: { why: string; download: string | null }) {
+  return (
+    <Empty icon="file" title="This file cannot be shown">
+      <p>{props.why}</p>
+      {props.download && (
+        <a class="button" href={props.download} download>
+          <Icon name="download" /> Download
+        </a>
+      )}
+    </Empty>
+  );
+}
+
 function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => void }) {
   const { addresses, path, asText } = props;
   const show = useSignal<Show | null>(null);
@@ -64,16 +77,7 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
     return () => stop.abort();
   }, [addresses, path, asText]);
   if (problem.value) {
-    return (
-      <Empty icon="file" title="This file cannot be shown">
-        <p>{problem.value}</p>
-        {!missing.value && (
-          <a class="button" href={addresses.download(path)} download>
-            <Icon name="download" /> Download
-          </a>
-        )}
-      </Empty>
-    );
+    return <Unshown why={problem.value} download={missing.value ? null : addresses.download(path)} />;
   }
   return (
     <>
@@ -99,34 +103,21 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
   );
 }
 
-/** What the browser shows by itself; when it cannot, it says nothing. */
-function Media({
-  source,
-  download,
-  kind,
-  name,
-}: {
-  source: string;
-  download: string;
-  kind: Kind;
-  name: string;
-}) {
+function Media(props: { kind: Kind; name: string; source: string; download: string }) {
+  const { kind, name, source } = props;
   const broken = useSignal(false);
   const onError = () => {
     broken.value = true;
   };
-  if (broken.value) {
+  if (broken.value)
     return (
-      <Empty icon="file" title="This file cannot be shown">
-        <p role="status">It is damaged, or of a kind that this browser does not know.</p>
-        <a class="button" href={download} download>
-          <Icon name="download" /> Download
-        </a>
-      </Empty>
+      <Unshown
+        why="It may be damaged, or of a kind that this browser does not know."
+        download={props.download}
+      />
     );
-  }
   return (
-    <div class={`file-media ${kind === "audio" || kind === "video" ? "" : "picture"}`}>
+    <div class={kind === "image" ? "file-media picture" : "file-media"}>
       {kind === "audio" && <audio controls src={source} aria-label={name} onError={onError} />}
       {kind === "video" && <video controls src={source} aria-label={name} onError={onError} />}
       {kind === "image" && <img src={source} alt={name} onError={onError} />}

@@ -8,11 +8,13 @@ import sys
 import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 MOST_PART = 64 * 1024 * 1024
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 DRAW = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+BUILT_IN = {"d": "14 15 16", "m": "17", "h": "18 19 20 21", "dh": "22", "s": "45 47", "[h": "46"}
 LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 
 
@@ -74,16 +76,33 @@ def sheets(archive: zipfile.ZipFile) -> Iterator[str]:
         link.get("Id", ""): posixpath.normpath(posixpath.join("xl", link.get("Target", ""))).lstrip("/")
         for link in part(archive, "xl/_rels/workbook.xml.rels")
     }
-    for sheet in part(archive, "xl/workbook.xml").iter(SHEET + "sheet"):
+    book = part(archive, "xl/workbook.xml")
+    formats = number_formats(archive)
+    from_1904 = any(node.get("date1904") in ("1", "true") for node in book.iter(SHEET + "workbookPr"))
+    for sheet in book.iter(SHEET + "sheet"):
         yield f"--- sheet {sheet.get('name')} ---"
         name = targets.get(sheet.get(LINK, ""), "")
         if name.startswith("xl/xl/"):
             name = name[3:]
         if name in archive.namelist():
-            yield from rows(part(archive, name), strings)
+            for cells in rows(part(archive, name), strings, formats, 1462 if from_1904 else 0):
+                yield "\t".join(cells)
 
 
-def rows(sheet: ET.Element, strings: list[str]) -> Iterator[str]:
+def number_formats(archive: zipfile.ZipFile) -> list[str]:
+    """For each style of cells the letters of its number format that tell dates and times; none for plain numbers."""
+    if "xl/styles.xml" not in archive.namelist():
+        return []
+    styles = part(archive, "xl/styles.xml")
+    letters = {number: found for found, numbers in BUILT_IN.items() for number in numbers.split()}
+    for node in styles.iter(SHEET + "numFmt"):
+        code = re.sub(r'"[^"]*"|[\\_*].|\[(?!h+\]|m+\]|s+\])[^]]*\]', "", node.get("formatCode", "").lower())
+        letters[node.get("numFmtId", "")] = "".join(re.findall(r"[ymdhs[]", code.split(";")[0]))
+    used = styles.find(SHEET + "cellXfs")
+    return [letters.get(style.get("numFmtId", ""), "") for style in used] if used is not None else []
+
+
+def rows(sheet: ET.Element, strings: list[str], formats: list[str], later: int) -> Iterator[list[str]]:
     for row in sheet.iter(SHEET + "row"):
         cells: list[str] = []
         for cell in row.iter(SHEET + "c"):
@@ -91,8 +110,31 @@ def rows(sheet: ET.Element, strings: list[str]) -> Iterator[str]:
             for letter in re.sub(r"[^A-Z]", "", cell.get("r", "")):
                 column = column * 26 + ord(letter) - 64
             cells.extend([""] * (min(column, 16384) - 1 - len(cells)))
-            cells.append(value(cell, strings))
-        yield "\t".join(cells)
+            style = cell.get("s", "0")
+            letters = formats[int(style)] if style.isdigit() and int(style) < len(formats) else ""
+            text = value(cell, strings)
+            cells.append(moment(text, letters, later) if letters and cell.get("t", "n") == "n" else text)
+        yield cells
+
+
+def moment(number: str, letters: str, later: int) -> str:
+    """Days since 1900 (`later`: days from there to the book's own first day) as a date, a time, both or a duration."""
+    try:
+        seconds = round(float(number) * 86400)
+        if "[" in letters:
+            minutes, second = divmod(abs(seconds), 60)
+            return f"{'-' if seconds < 0 else ''}{minutes // 60}:{minutes % 60:02}:{second:02}"
+        if seconds < 0:
+            return number
+        day, second = divmod(seconds, 86400)
+        day += later
+        # Books count a 29th of February 1900, which there was not.
+        at = datetime(1899, 12, 30) + timedelta(days=day + 1 if day < 60 else day, seconds=second)
+    except (ValueError, OverflowError):
+        return number
+    if not re.search("[yd]", letters) and re.search("[hs]", letters):
+        return f"{at:%H:%M:%S}"
+    return f"{at:%Y-%m-%d %H:%M:%S}" if second else f"{at:%Y-%m-%d}"
 
 
 def value(cell: ET.Element, strings: list[str]) -> str:
@@ -102,6 +144,9 @@ def value(cell: ET.Element, strings: list[str]) -> str:
         return strings[int(text)] if text.isdigit() and int(text) < len(strings) else ""
     if kind == "inlineStr":
         return "".join(t.text or "" for t in cell.iter(SHEET + "t"))
+    formula = cell.find(SHEET + "f")
+    if formula is not None and not text and kind != "str":
+        return "=" + (formula.text or "…")  # never calculated: programs write formulas without their values
     return {"0": "FALSE", "1": "TRUE"}.get(text, text) if kind == "b" else text
 
 
