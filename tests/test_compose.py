@@ -202,7 +202,7 @@ async def test_a_person_types_into_the_terminal(up: Stack) -> None:
 
 
 async def test_the_walls_are_proved_from_inside_the_service(up: Stack) -> None:
-    said = await asyncio.to_thread(up.compose, "exec", "-T", "service", "cubicle", "doctor", "--prove")
+    said = await asyncio.to_thread(up.compose, "exec", "-T", "service", "cubicle", "doctor", "--prove", limit=1000)
     assert "none is open" in said, said
     async with up.client as client:
         told = (await client.get("/health/walls")).json()
