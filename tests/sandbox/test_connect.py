@@ -18,17 +18,17 @@ from tests.emptying import leave
 async def test_a_guest_that_loads_slowly_is_waited_for(tmp_path: Path) -> None:
     driver = MemoryDriver(tmp_path)
     await driver.open()
-    await driver.start("slow", None)
-    holder = int((tmp_path / "slow" / "pid").read_text().split()[0])
-    guest = int(Path(f"/proc/{holder}/task/{holder}/children").read_text())
-    os.kill(guest, signal.SIGSTOP)  # as one that has not got its turn yet: its socket is there
     try:
+        await driver.start("slow", None)
+        holder = int((tmp_path / "memory" / "slow" / "pid").read_text().split()[0])
+        guest = int(Path(f"/proc/{holder}/task/{holder}/children").read_text())
+        os.kill(guest, signal.SIGSTOP)  # as one that has not got its turn yet: its socket is there
         with pytest.raises(Gone, match=r"did not answer within 0\.5 s"):
             await connect(driver, "slow", patience=0.5)
         waiting = asyncio.create_task(connect(driver, "slow"))
         await asyncio.wait([waiting], timeout=0.5)
         assert not waiting.done()
-    finally:
         os.kill(guest, signal.SIGCONT)
-    (await waiting).close()
-    await leave(driver)
+        (await waiting).close()
+    finally:
+        await leave(driver)
