@@ -33,7 +33,8 @@ from tests.live.typist import Typist
 from tests.service import ACCEPT, messages, text
 from tests.survival.process import free_port
 
-pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
+# A browser drops what it is loading whenever an interface of the machine comes or goes, and here some do: nothing beside it.
+pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.serial, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[1]
 KEY = "a-key-of-the-test"
