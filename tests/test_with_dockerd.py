@@ -16,7 +16,7 @@ import pytest
 from tests import remains
 from tests.conftest import absent
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.real
 SCRIPT = Path(__file__).parent.parent / "scripts" / "with-dockerd"
 
 

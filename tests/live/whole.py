@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 from playwright.async_api import BrowserContext, Page, expect
 
+from tests.drivers.sight import within
 from tests.live.ground import ROOT
 from tests.survival.process import free_port
 
@@ -90,19 +91,13 @@ class Whole:
     async def processes(self, chat: str) -> list[int]:
         """The processes of a chat's sandbox, as the host sees them; the guest is the first."""
         space = (await self.bash(chat, "readlink /proc/self/ns/pid")).strip()
-        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _space(pid) == space]
+        found = within(space)
         self.seen |= {(pid, _born(pid)) for pid in found}
-        return sorted(found)
+        return found
 
     def left(self) -> list[int]:
         """Those of the processes that were looked at which are still there."""
         return [pid for pid, born in self.seen if born and _born(pid) == born]
-
-
-def _space(pid: int) -> str:
-    with suppress(OSError):
-        return os.readlink(f"/proc/{pid}/ns/pid")
-    return ""
 
 
 def _born(pid: int) -> str:

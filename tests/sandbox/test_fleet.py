@@ -227,7 +227,7 @@ async def test_a_guest_that_stands_still_is_replaced_not_waited_for(
         holder = int((tmp_path / "memory" / machine.name / "pid").read_text().split()[0])
         guest = int(Path(f"/proc/{holder}/task/{holder}/children").read_text())
     os.kill(guest, signal.SIGSTOP)
-    monkeypatch.setattr("cubicle.sandbox.machine._HELLO_SECONDS", 4)
+    monkeypatch.setattr("cubicle.sandbox.fleet._ANSWER_SECONDS", 4)
     async with asyncio.timeout(100), make() as fleet, fleet.lease(A) as machine:
         await machine.ping()
         await until(lambda: not Path(f"/proc/{guest}").exists())

@@ -110,7 +110,7 @@ def test_nothing_stays_open_when_the_sandbox_goes_down(folder: HostFolder) -> No
     before = len(os.listdir("/proc/self/fd"))
     draft = folder.draft("x/y")
     folder.end()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     attempts = (
         lambda: draft.write([b"x"]),
         lambda: draft.drain(0, 1),

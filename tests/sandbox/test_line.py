@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -38,6 +39,21 @@ async def everything(channel: Channel) -> None:
 async def gone(line: Line) -> None:
     async with asyncio.timeout(60):
         await line.lost
+
+
+async def test_an_answer_that_came_while_nobody_had_time_for_it_counts(pair: tuple[Line, socket.socket]) -> None:
+    line, guest = pair
+    asking = asyncio.create_task(line.ask("ping", limit=0.2))
+    await asyncio.sleep(0)  # one turn of the loop: it is asked, and nothing else can happen until the next
+    guest.recv(65536)
+    guest.send(wire.message(1, wire.END, here=True))
+    time.sleep(0.4)  # the service stands still until the time is over
+    assert await asking == {"here": True}
+
+
+async def test_a_guest_that_does_not_answer_in_time_is_gone(pair: tuple[Line, socket.socket]) -> None:
+    with pytest.raises(Gone, match=r"did not answer within 0\.1 s"):
+        await pair[0].ask("ping", limit=0.1)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ async def test_much_comes_whole_however_it_is_cut(ends, draft, tmp_path, step):
     digest = await pour.into(draft, b"first, ")
     await sending
     pour.close()
-    assert opened() == before
+    assert opened() <= before
     draft.publish()
     assert digest == hashlib.sha256(b"first, " + BODY).hexdigest()
     assert (tmp_path / "file").read_bytes() == b"first, " + BODY
@@ -128,7 +128,7 @@ async def test_a_client_that_ends_too_early_is_given_up(ends, draft, sent):
         await pour.into(draft, b"")
     await sending
     pour.close()
-    assert opened() == before
+    assert opened() <= before
     assert pour.rest == 10
 
 

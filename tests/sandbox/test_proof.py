@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from cubicle.sandbox import proof
+from cubicle.sandbox import proof, walls
+from cubicle.sandbox.attempts import PRELUDE, Attempt
 from cubicle.sandbox.driver import StartFailed, Unusable
 from cubicle.sandbox.proof import Proof, Warden
 from cubicle.sandbox.walls import Finding, Report, Strength, Verdict
@@ -99,3 +102,11 @@ async def test_the_driver_for_tests_promises_nothing_and_is_not_tried(tmp_path: 
 )
 def test_what_is_demanded(tmp_path: Path, driver: str, asked: str, demanded: RequireWalls) -> None:
     assert proof.demanded(settings(tmp_path, driver=driver, require_walls=asked)) is demanded
+
+
+@pytest.mark.parametrize(("name", "answer"), [("a-name-that-nothing-has", "ENOENT"), (sys.executable, "FOUND")])
+def test_a_process_that_ends_while_it_is_looked_at_opens_no_wall(name: str, answer: str) -> None:
+    source = Attempt("processes", "one of another sandbox", walls._LOOK % name, frozenset()).source
+    listed = "listed = os.listdir\nos.listdir = lambda path: ['99999999', *listed(path)]"
+    program = [sys.executable, "-c", "\n".join([PRELUDE, listed, source])]
+    assert subprocess.run(program, capture_output=True, text=True, timeout=60, check=True).stdout == f"{answer}\n"

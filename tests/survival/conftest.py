@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -33,16 +34,27 @@ def options() -> dict[str, str]:
 
 
 @pytest.fixture
-async def service(
-    tmp_path: Path, image: str, after: settings.Settings, options: dict[str, str]
-) -> AsyncIterator[ServiceProcess]:
+async def service(tmp_path: Path, image: str, options: dict[str, str]) -> AsyncIterator[ServiceProcess]:
+    async with serving(tmp_path, image, options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def lasting(tmp_path_factory: pytest.TempPathFactory, image: str) -> AsyncIterator[ServiceProcess]:
+    """One service that has to bear everything that a file of tests does to it."""
+    async with serving(tmp_path_factory.mktemp("lasting"), image, {}) as running:
+        yield running
+
+
+@asynccontextmanager
+async def serving(folder: Path, image: str, options: dict[str, str]) -> AsyncIterator[ServiceProcess]:
     usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
     usual |= {"SANDBOX_DISK_MB": "200", "SANDBOX_PIDS": "128"}
-    service = ServiceProcess(tmp_path / "data", **(usual | options))
+    service = ServiceProcess(folder / "data", **(usual | options))
     try:
         await service.start()
         yield service
     finally:
         service.kill()
         await service.client.aclose()
-        await empty(make_driver(after))
+        await empty(make_driver(settings.load(data_dir=folder / "data", sandbox_image=image)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,13 @@ from tests.survival.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]
 LONG = bool(os.environ.get("CUBICLE_LONG"))
+
+
+@pytest.fixture
+async def service(lasting: ServiceProcess) -> AsyncIterator[ServiceProcess]:
+    """The service that bore the tests before, without the sandbox of theirs."""
+    yield lasting
+    assert (await lasting.client.delete("/api/sandboxes/hostile")).is_success
 
 
 async def fine(service: ServiceProcess, chat: str = "hostile") -> None:

@@ -14,7 +14,7 @@ from cubicle.drivers.choice import make_driver
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 from cubicle.settings import Settings
 from tests import remains
-from tests.drivers.sight import seen_on_host
+from tests.drivers.sight import seen_on_host, within
 from tests.emptying import empty
 from tests.survival.process import ServiceProcess
 
@@ -81,20 +81,13 @@ def first_processes(folder: Path) -> set[int]:
 async def test_a_killed_sandbox_is_started_anew_with_its_files(service: ServiceProcess) -> None:
     assert await service.bash("one", "echo kept > ~/kept") == (False, "(no output)")
     failed, said = await service.bash("one", "readlink /proc/self/ns/pid")
-    guests = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if namespace_of(pid) == said.strip()]
+    guest = within(said.strip())[0]
     waiting = asyncio.create_task(service.bash("one", "sleep 3276"))
     assert await seen_on_host("3276")
-    os.kill(min(map(int, guests)), 9)
+    os.kill(guest, 9)
     async with asyncio.timeout(60):
         failed, said = await waiting
     assert failed
     assert "sandbox" in said
     async with asyncio.timeout(60):
         assert await service.bash("one", "cat ~/kept") == (False, "kept\n")
-
-
-def namespace_of(pid: str) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
-    except OSError:
-        return ""

@@ -38,6 +38,7 @@ _COLOURS = {State.RUNNING: "green", State.STOPPED: "dim", State.FAILED: "red", S
 
 _MOST_WAITING = 16
 _LONGEST_REASON = 500
+_ANSWER_SECONDS = 8.0
 
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose chat it is.")
 
@@ -134,7 +135,7 @@ async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
     if seen.state is not State.RUNNING:
         return "", ""
     try:
-        machine = await connect(driver, seen.name)
+        machine = await connect(driver, seen.name, patience=_ANSWER_SECONDS)
         try:
             stats = await machine.stats()
         finally:

@@ -100,7 +100,7 @@ import json, signal
 def child(source, writer):
     os.dup2(writer, 1)
     os.close(writer)
-    signal.alarm(20)
+    signal.alarm(120)
     try: exec(source, globals())
     except BaseException as error: print("BROKEN", type(error).__name__, error, flush=True)
     os._exit(0)

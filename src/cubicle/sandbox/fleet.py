@@ -24,6 +24,7 @@ Attendant = Callable[[Chat, Machine], AbstractAsyncContextManager[None]]
 _STARTS_AT_ONCE = 4
 _CONNECTS_AT_ONCE = 16
 _START_LIMIT = 60.0
+_ANSWER_SECONDS = 20.0
 _TOUCH_EVERY = 30.0
 
 
@@ -190,7 +191,7 @@ class Fleet:
             await self._driver.start(name, chat.digest)
             berth.name = name
             try:
-                return await connect(self._driver, name)
+                return await connect(self._driver, name, patience=_ANSWER_SECONDS)
             except SandboxError:
                 # A guest that does not answer, or one of another version: once more from the start.
                 await self._driver.stop(name)
@@ -284,7 +285,7 @@ class Fleet:
         machine: Machine | None = None
         if found.state is State.RUNNING and (berth is not None or found.current):
             try:
-                machine = await connect(self._driver, found.name)
+                machine = await connect(self._driver, found.name, patience=_ANSWER_SECONDS)
             except SandboxError as error:
                 log.warning("a sandbox from before does not answer: %s", error)
                 await self._driver.stop(found.name)

@@ -113,10 +113,9 @@ class Channel:
 
     async def answer(self) -> dict[str, Any]:
         """The final answer, passing over everything before it."""
-        while True:
-            item = await self.get()
-            if isinstance(item, End):
-                return item.fields
+        while not isinstance(item := await self.get(), End):
+            pass
+        return item.fields
 
     async def send(self, data: bytes | memoryview, stream: int = 0) -> None:
         """Send data, waiting for the guest to have room for it."""
@@ -227,6 +226,9 @@ class Line(asyncio.BufferedProtocol):
             async with asyncio.timeout(limit):
                 return await channel.answer()
         except TimeoutError:
+            await asyncio.sleep(0.05)  # where it is we who are late, the answer lies in the socket
+            if channel.over:
+                return await channel.answer()
             raise Gone(f"The sandbox did not answer within {limit:g} s.") from None
         finally:
             channel.cancel()
@@ -338,13 +340,11 @@ class Line(asyncio.BufferedProtocol):
                 raise wire.WireError("the guest asks and does not listen")
             self.write(wire.frame(number, wire.CANCEL))
             return
-        channel = Channel(self, number)
+        self._channels[number] = channel = Channel(self, number)
         channel.opening = request
-        self._channels[number] = channel
         acceptor(channel)
 
 
 def _said(fields: dict[str, Any]) -> MachineError:
-    details = fields.get("details")
     words = str(fields.get("error", "io"))[:40], str(fields.get("message", ""))[:2000]
-    return MachineError(*words, details if isinstance(details, dict) else {})
+    return MachineError(*words, details if isinstance(details := fields.get("details"), dict) else {})

@@ -35,7 +35,7 @@ READABLE_ROOTS = (*WRITABLE_ROOTS, SKILLS)
 
 log = logging.getLogger(__name__)
 
-_HELLO_SECONDS = 8.0
+_HELLO_SECONDS = 20.0
 _DIAL_SECONDS = 20.0
 _T = TypeVar("_T")
 
@@ -72,9 +72,9 @@ class Machine:
         """Hang up; what runs in the sandbox goes on."""
         self._line.close()
 
-    async def hello(self) -> dict[str, Any]:
+    async def hello(self, seconds: float = _HELLO_SECONDS) -> dict[str, Any]:
         """Check that it is a guest of our kind that answers."""
-        answer = await self._line.ask("hello", limit=_HELLO_SECONDS)
+        answer = await self._line.ask("hello", limit=seconds)
         if answer.get("version") != wire.VERSION:
             raise MachineError("version", "The sandbox runs another version of the guest.")
         self._hands = answer.get("hands") is True

@@ -17,17 +17,22 @@ from cubicle.sandbox.machine import Machine
 log = logging.getLogger(__name__)
 
 _REST_AFTER_FAILURE = 10.0
+_LOADING_SECONDS = 60.0
 
 Furnish = Callable[[Machine], Awaitable[None]]
 """What a blank sandbox gets before anybody waits for it."""
 
 
-async def connect(driver: Driver, name: str) -> Machine:
-    """The machine of a sandbox that is up, checked to be one of ours."""
+async def connect(driver: Driver, name: str, *, patience: float = _LOADING_SECONDS) -> Machine:
+    """The machine of a sandbox that is up, checked to be one of ours.
+
+    It may have been started this moment, and its socket is there before the guest is loaded. Less `patience` is for
+    one that was up before.
+    """
     reach = partial(driver.connect, name)
     machine = Machine(name, await Line.over(await reach()), driver.uploads(name), reach)
     try:
-        await machine.hello()
+        await machine.hello(patience)
     except BaseException:
         machine.close()
         raise

@@ -176,16 +176,12 @@ async def _reach_out(machine: Machine, other: Machine, strength: Strength) -> li
             tries = {
                 ("host files", "a file of the host"): f"reading({canary.name!r})",
                 ("network", "a port of the host's loopback"): (
-                    f"attempt(lambda: socket.create_connection(('127.0.0.1', {port.getsockname()[1]}), 3) and None)"
+                    f"attempt(lambda: socket.create_connection(('127.0.0.1', {port.getsockname()[1]}), 20) and None)"
                 ),
                 ("network", "an abstract socket of the host"): (
                     f"attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0{secret}'))"
                 ),
-                ("processes", "one of another sandbox"): (
-                    "pids = [n for n in os.listdir('/proc') if n.isdigit()]\n"
-                    f"found = [n for n in pids if open(f'/proc/{{n}}/cmdline').read().startswith({secret!r})]\n"
-                    "'FOUND' if found else 'ENOENT'"
-                ),
+                ("processes", "one of another sandbox"): _LOOK % secret,
                 ("other sandboxes", "a file of another"): f"reading('/home/assistant/{secret}')",
             }
             attempts = [Attempt(wall, name, program, _NOT_THERE) for (wall, name), program in tries.items()]
@@ -240,6 +236,14 @@ async def _limit(
     return Finding(wall, name, Verdict.MISSING, heard if alive else "the sandbox did not answer any more")
 
 
+# A process may end while it is looked at.
+_LOOK = """
+def named(path):
+    try:
+        with open(path) as file: return file.read().startswith(%r)
+    except OSError: return False
+'FOUND' if any(named(f'/proc/{n}/cmdline') for n in os.listdir('/proc') if n.isdigit()) else 'ENOENT'
+"""
 _BOMB = """
 import signal
 children = []

@@ -138,7 +138,7 @@ GUEST = (
         "stop and kill it",
         "import time\nfor n in range(1, 65): attempt(lambda: os.kill(1, n))\n"
         "time.sleep(0.05)\nopen('/proc/1/stat').read().rsplit(')', 1)[1].split()[0]",
-        frozenset({"S", "R"}),
+        frozenset({"S", "R", "D"}),  # asleep, at work, or waiting for a disk: not stopped, and not dead
     ),
     Attempt("guest", "raise its chance to be killed", "writing('/proc/1/oom_score_adj', '1000')", REFUSED),
     Attempt("guest", "reach its root", "attempt(lambda: os.listdir('/proc/1/root/run/cubicle') and None)", REFUSED),
@@ -225,7 +225,7 @@ _FILES = (
     (
         "network",
         "the cloud's metadata address",
-        "s = socket.socket(); s.settimeout(3)\n"
+        "s = socket.socket(); s.settimeout(20)\n"
         "def ask():\n    s.connect(('169.254.169.254', 80)); s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
         "    return 'REACHED' if b' 200' in s.recv(100) else 'ECONNRESET'\n"
         "attempt(ask)",

@@ -112,6 +112,7 @@ def processes(driver: OciDriver) -> list[str]:
 
 
 def open_files() -> int:
+    """Of this process. They may become fewer by themselves: what a test before left is closed when it is collected."""
     return len(os.listdir("/proc/self/fd"))
 
 

@@ -212,7 +212,7 @@ async def test_rounds_of_start_and_stop_leak_nothing(driver, tmp_path):
     assert await eventually(lambda: cgroups(driver)) == []
     assert await eventually(lambda: processes(driver), FETCHED_SECONDS) == []
     assert not await eventually(lambda: children() != own)
-    assert open_files() == files
+    assert open_files() <= files
     assert sorted(driver._place.stage.rglob("*")) == stage
     for folder in (driver._records.sandboxes, driver._records.owners):
         assert os.listdir(folder) == []
@@ -252,7 +252,7 @@ async def test_a_missing_runtime_is_one_sentence(make_driver):
     with pytest.raises(Unusable, match=r"nosuchruntime is not installed: run `apt-get install"):
         async with make_driver(runtime="nosuchruntime"):
             pass
-    assert open_files() == files
+    assert open_files() <= files
 
 
 async def test_without_root_it_says_so(monkeypatch, make_driver):

@@ -13,7 +13,7 @@ import subprocess
 from cubicle.sandbox.egress.environment import CAPTIVE_PORT, NAMES_PORT
 
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
-_LIMIT = 10
+_LIMIT = 60
 _RULES = f"""
 table ip cubicle {{
     chain output {{
