@@ -27,6 +27,7 @@ BEYOND = {
     "mcp_api/refusals::every_answer_carries_a_request_id",
     "mcp_api/refusals::every_line_of_the_log_has_the_chat_and_the_request",
     "mcp_api/resources::a_link_that_leads_out_is_neither_listed_nor_read",
+    "mcp_api/resources::one_that_is_too_large_is_said_to_be_so",
     "mcp_api/resources::resource_templates_are_none",
     "mcp_api/streaming::a_sign_of_life_sent_as_the_tool_ends_is_the_last",
     "mcp_api/listening::too_many_resources_at_once_are_refused",
