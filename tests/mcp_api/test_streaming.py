@@ -166,6 +166,7 @@ class Lateness:
             self.worst = max(self.worst, time.monotonic() - began - 0.1)
 
 
+@pytest.mark.real
 async def test_the_heartbeat_comes_at_15_and_30_seconds(service: Service) -> None:
     await service.bash("true", chat="stream")
     async with Lateness() as late:

@@ -215,6 +215,7 @@ async def test_readers_of_a_file_that_is_replaced_get_one_version_whole(site):
     assert seen > 3
 
 
+@pytest.mark.real
 @pytest.mark.timeout(600)
 async def test_a_thousand_files_are_ordinary(site):
     gate = asyncio.Semaphore(16)
