@@ -1,4 +1,4 @@
-"""`dd` at the ends of TCP sockets: between two of them, which is the yardstick, as one types it, and to the service."""
+"""`dd` at the ends of TCP sockets: between two of them (the yardstick), as one types it, and to the service."""
 
 from __future__ import annotations
 
