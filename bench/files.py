@@ -4,7 +4,7 @@ python -m bench.files [--driver oci|memory] [--size 100]
 
 The bar is half of what `dd` reaches from a file through a loopback socket into a new file on the disk that the uploads
 lie on: two `dd`, each with the bare socket as its end. The service's clients are `dd` too, so that it stands in the
-place of one of them and all else is equal. Printed beside it: the same into /dev/null, and, where there is `nc`, how it is
+place of one of them and all else is equal. Beside it: the same into /dev/null, and, where there is `nc`, how it is
 typed (`dd` into bash's /dev/tcp, `nc -l` into a file), which `nc` makes slower.
 The ways take turns, so that whatever else the machine does hits them alike, and the ratio is that of the medians.
 """
