@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from cubicle.sandbox.host_folder import HostFolder
-from cubicle.sandbox.pour import BrokeOff, Pour
+from cubicle.sandbox.pour import BrokeOff, Mover, Pour
 
 MB = 1024**2
 BODY = os.urandom(MB) * 20 + b"the end"
@@ -54,9 +54,9 @@ async def test_exactly_the_rest_is_taken(ends, draft, tmp_path):
     ours, theirs = ends
     theirs.sendall(b"the rest, and more")
     pour = Pour(ours.fileno(), len(b"the rest"))
-    digest = await pour.into(draft, b"first, ")
+    found, digest = await pour.into(lambda: draft, b"first, ")
     pour.close()
-    draft.publish()
+    assert found.st_size == len(b"first, the rest")
     assert (tmp_path / "file").read_bytes() == b"first, the rest"
     assert digest == hashlib.sha256(b"first, the rest").hexdigest()
     assert ours.recv(100) == b", and more"
@@ -75,11 +75,10 @@ async def test_much_comes_whole_however_it_is_cut(ends, draft, tmp_path, step):
     before = opened()
     pour = Pour(ours.fileno(), len(BODY))
     sending = asyncio.create_task(send())
-    digest = await pour.into(draft, b"first, ")
+    _, digest = await pour.into(lambda: draft, b"first, ")
     await sending
     pour.close()
     assert opened() <= before
-    draft.publish()
     assert digest == hashlib.sha256(b"first, " + BODY).hexdigest()
     assert (tmp_path / "file").read_bytes() == b"first, " + BODY
 
@@ -87,25 +86,29 @@ async def test_much_comes_whole_however_it_is_cut(ends, draft, tmp_path, step):
 async def test_a_client_that_says_nothing_any_more_is_given_up(ends, draft):
     pour = Pour(ends[0].fileno(), 10, idle=0.05)
     with pytest.raises(BrokeOff):
-        await pour.into(draft, b"")
+        await pour.into(lambda: draft, b"")
     pour.close()
 
 
 async def test_a_client_that_sends_as_little_as_one_byte_in_time_is_borne(ends_of_tcp, draft):
     ours, theirs = ends_of_tcp
-    pour = Pour(ours.fileno(), 6, idle=5.0)
-    pouring = asyncio.create_task(pour.into(draft, b""))
-    theirs.sendall(b"a")  # not worth waking anybody: it counts when the time is over
-    await asyncio.sleep(5.5)
-    theirs.sendall(b"bcdef")
+    pour = Pour(ours.fileno(), 6, idle=2.0)
+    pouring = asyncio.create_task(pour.into(lambda: draft, b""))
+    theirs.sendall(b"a")
     async with asyncio.timeout(60):
-        assert await pouring == hashlib.sha256(b"abcdef").hexdigest()
+        while pour.rest == 6:
+            await asyncio.sleep(0.01)
+    theirs.sendall(b"b")  # not worth waking anybody: it counts when the time is over
+    await asyncio.sleep(2.5)
+    theirs.sendall(b"cdef")
+    async with asyncio.timeout(60):
+        assert (await pouring)[1] == hashlib.sha256(b"abcdef").hexdigest()
     pour.close()
 
 
 async def test_a_sandbox_that_goes_down_ends_it_while_the_client_pauses(ends, folder, draft):
     pour = Pour(ends[0].fileno(), 10)
-    pouring = asyncio.create_task(pour.into(draft, b"first"))
+    pouring = asyncio.create_task(pour.into(lambda: draft, b"first"))
     await asyncio.to_thread(folder.end)
     async with asyncio.timeout(60):
         with pytest.raises(OSError, match="no longer up"):
@@ -125,7 +128,7 @@ async def test_a_client_that_ends_too_early_is_given_up(ends, draft, sent):
     pour = Pour(ours.fileno(), len(sent) + 10)
     sending = asyncio.create_task(asyncio.to_thread(send))
     with pytest.raises(BrokeOff):
-        await pour.into(draft, b"")
+        await pour.into(lambda: draft, b"")
     await sending
     pour.close()
     assert opened() <= before
@@ -145,7 +148,7 @@ async def test_a_sandbox_that_goes_down_ends_it_although_the_client_keeps_silent
     sending = asyncio.create_task(asyncio.to_thread(theirs.sendall, BODY[: 2 * MB]))
     async with asyncio.timeout(60):
         with pytest.raises(OSError, match="no longer up"):
-            await pour.into(draft, b"")
+            await pour.into(lambda: draft, b"")
     pour.close()
     ours.close()
     with suppress(BrokenPipeError, ConnectionResetError):  # nobody takes what is left
@@ -162,6 +165,17 @@ async def test_what_cannot_be_written_is_said_and_how_much_was_taken_is_known(en
     monkeypatch.setattr(draft, "drain", full)
     pour = Pour(ours.fileno(), 10)
     with pytest.raises(OSError, match="No space"):
-        await pour.into(draft, b"")
+        await pour.into(lambda: draft, b"")
     pour.close()
     assert pour.rest == 6
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor only")
+async def test_who_sums_up_keeps_its_processor_to_itself():
+    allowed = os.sched_getaffinity(0)
+    mover = Mover()
+    for _ in range(3):
+        left = await asyncio.wrap_future(mover.start(lambda: os.sched_getaffinity(0)))
+        assert left < allowed
+        assert len(left) == len(allowed) - 1
+    assert os.sched_getaffinity(0) == allowed

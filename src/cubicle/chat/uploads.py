@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from cubicle.chat.changes import Changes
 from cubicle.chat.checksum import Checksum
@@ -19,7 +20,7 @@ from cubicle.rules.paths import DEEPEST
 from cubicle.rules.resources import NoSuchResource, ResourceTooLarge
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import Fleet, NoSandbox
-from cubicle.sandbox.host_folder import HostDraft, HostFolder
+from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.machine import Gone, Machine, MachineError
 from cubicle.sandbox.pour import Pourable
 
@@ -206,28 +207,26 @@ async def _prune(machine: Machine, path: str) -> None:
 async def _saved_here(folder: HostFolder, path: str, content: AsyncIterable[bytes], limit: int) -> tuple[Upload, str]:
     """Straight to the disk: half the work of the way by the guest."""
     try:
-        draft = await asyncio.to_thread(folder.draft, path)
-        try:
-            if isinstance(content, Pourable):  # its length is known, and was looked at
-                digest = await content.into(draft)
-            else:
-                digest = await _written(draft, _bounded(content, limit))
-            found = await asyncio.to_thread(draft.publish)
-        finally:
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, draft.close))
+        if isinstance(content, Pourable):  # its length is known, and was looked at
+            found, digest = await content.into(partial(folder.draft, path))
+        else:
+            found, digest = await _written(folder, path, _bounded(content, limit))
     except OSError as error:
         raise _said(error) from error
     return Upload(path, found.st_size, found.st_mtime), digest
 
 
-async def _written(draft: HostDraft, content: AsyncIterator[bytes]) -> str:
+async def _written(folder: HostFolder, path: str, content: AsyncIterator[bytes]) -> tuple[os.stat_result, str]:
+    draft = await asyncio.to_thread(folder.draft, path)
     checksum = Checksum(draft.write)
     try:
         async for chunk in content:
             await checksum.add(chunk)
-        return await checksum.finish()
+        digest = await checksum.finish()
+        return await asyncio.to_thread(draft.publish), digest
     finally:
         checksum.drop()
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, draft.close))
 
 
 def _said(error: OSError) -> Exception:

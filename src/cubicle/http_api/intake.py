@@ -5,7 +5,8 @@ uvicorn copies a body four times and wakes the loop for every 64 KB of it, which
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -28,6 +29,14 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         cast(dict[str, object], self.scope)[_SCOPE] = self
+
+    def at_hand(self) -> bytes:
+        """What came with the head of the request. Raises ClientDisconnect."""
+        if self.cycle.disconnected:
+            raise ClientDisconnect
+        taken = bytes(self.cycle.body)
+        self.cycle.body.clear()
+        return taken
 
     @contextmanager
     def lent(self, rest: int) -> Iterator[Pour]:
@@ -64,13 +73,15 @@ class LargeBody:
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._request.stream()
 
-    async def into(self, draft: HostDraft) -> str:
-        message = await self._request.receive()  # what came with the head; a client that waits for leave gets it
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        first: bytes = message["body"]
+    async def into(self, begins: Callable[[], HostDraft]) -> tuple[os.stat_result, str]:
+        first = self._connection.at_hand()
+        if not first and "Expect" in self._request.headers:  # it waits for leave, and gets it by this
+            message = await self._request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            first = message["body"]
         with self._connection.lent(self._length - len(first)) as pour:
-            return await pour.into(draft, first)
+            return await pour.into(begins, first)
 
 
 def connection_of(request: Request) -> Connection | None:

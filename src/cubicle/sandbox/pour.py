@@ -2,12 +2,14 @@
 
 A burst is what the socket holds and what comes on its heels. One thread has the kernel move it through a pipe to the
 disk; a second one makes the SHA-256 of what is there, which takes twice as long. Nothing of it is held in buffers
-here, so the second may fall behind as far as it likes, and the client does not wait for it before the end.
+here, so the sum may fall behind as far as it likes, and the client does not wait for it before the end. What takes an
+upload longest is then the sum, and whatever keeps it from its processor.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import fcntl
 import hashlib
 import os
@@ -15,6 +17,7 @@ import queue
 import select
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
@@ -25,21 +28,46 @@ _PIPE = 1024**2
 _MAPPED = 4 * 1024**2
 _AT_ONCE = 2
 _LONGEST = 128 * 1024**2  # then it is another client's turn
-_WORTH_WAKING = 256 * 1024
-_WORTH_A_THREAD = 512 * 1024
+_WORTH_A_BURST = 256 * 1024
+_WORTH_MOVING = 1024**2
+_WORTH_A_THREAD = 4 * 1024**2  # so much to sum up that more is there before it is done: who sleeps wakes up late
 _LOOKS_UP = 1.0  # seconds between two looks whether the sandbox still runs
 _HEELS = 2  # milliseconds that a burst waits for what follows it
 
-_readers = ThreadPoolExecutor(_AT_ONCE, "pour-read")
-_hashers = ThreadPoolExecutor(_AT_ONCE, "pour-hash")  # each reader has one at most, so none waits for a thread
+_libc = ctypes.CDLL(None)
+
+
+class Mover:
+    """A thread beside another one, which keeps its processor to itself: the scheduler would have them share it."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "pour-move")
+        self._id = self._thread.submit(threading.get_native_id).result()
+
+    def start(self, move: Callable[[], bool]) -> Future[bool]:
+        allowed = os.sched_getaffinity(0)
+        with suppress(OSError):
+            os.sched_setaffinity(self._id, allowed - {_libc.sched_getcpu()} or allowed)
+        return self._thread.submit(move)
+
+
+class _Own(threading.local):
+    """What each thread that sums up has for itself."""
+
+    def __init__(self) -> None:
+        self.mover = Mover()
+
+
+_own = _Own()
+_summers = ThreadPoolExecutor(_AT_ONCE, "pour-sum")
 
 
 @runtime_checkable
 class Pourable(Protocol):
     """Can give itself to a thread."""
 
-    async def into(self, draft: HostDraft) -> str:
-        """Everything into the file; the SHA-256 of it."""
+    async def into(self, begins: Callable[[], HostDraft]) -> tuple[os.stat_result, str]:
+        """Begin the file, pour everything into it and publish it; what it is then, and its SHA-256."""
         ...
 
 
@@ -56,6 +84,9 @@ class Pour:
         self.rest = rest
         self._idle = idle
         self._digest = hashlib.sha256()
+        self._draft: HostDraft | None = None
+        self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._summing = False
         self._written = 0
         self._summed = 0
 
@@ -63,25 +94,30 @@ class Pour:
         _wakes_at(self._source, 1)  # the copy and the original share it
         self._source.close()
 
-    async def into(self, draft: HostDraft, first: bytes) -> str:
-        """Everything into the file, in a thread; the SHA-256 of it. Raises BrokeOff, and what the disk says."""
+    async def into(self, begins: Callable[[], HostDraft], first: bytes) -> tuple[os.stat_result, str]:
+        """As Pourable's, in a thread. Raises BrokeOff, and what the disk says; then nothing of it is left."""
         loop = asyncio.get_running_loop()
-        while first or self.rest:
-            if not first:
-                await self._news(draft)
-            burst = loop.run_in_executor(_readers, self._burst, draft, first)
-            first = b""
-            try:
-                await asyncio.shield(burst)
-            except asyncio.CancelledError:
-                await asyncio.wait([burst])  # a burst is short, and the socket must not be closed under it
-                raise
-        return self._digest.hexdigest()
+        found = None
+        try:
+            while found is None:
+                if self._draft is not None:
+                    await self._more(self._draft)
+                burst = loop.run_in_executor(_summers, self._burst, begins, first)
+                first = b""
+                try:
+                    found = await asyncio.shield(burst)
+                except asyncio.CancelledError:
+                    await asyncio.wait([burst])  # a burst is short, and the socket must not be closed under it
+                    raise
+        finally:
+            if found is None and self._draft is not None:
+                await asyncio.shield(loop.run_in_executor(None, self._draft.close))
+        return found, self._digest.hexdigest()
 
-    async def _news(self, draft: HostDraft) -> None:
+    async def _more(self, draft: HostDraft) -> None:
         """Wait until it is worth waking up a thread, or until the client has sent as little as one byte for long."""
         loop = asyncio.get_running_loop()
-        _wakes_at(self._source, min(self.rest, _WORTH_WAKING))
+        _wakes_at(self._source, min(self.rest, _WORTH_A_BURST))
         came = asyncio.Event()
         loop.add_reader(self._source, came.set)
         end = loop.time() + self._idle
@@ -102,56 +138,63 @@ class Pour:
         except OSError:
             raise BrokeOff from None
 
-    def _burst(self, draft: HostDraft, first: bytes) -> None:
-        began, end = self._written, self.rest - min(self.rest, _LONGEST)
-        news: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        hashing: Future[None] | None = None
+    def _burst(self, begins: Callable[[], HostDraft], first: bytes) -> os.stat_result | None:
+        """What the file is once it is whole; None as long as more is to come."""
+        awaited = self._draft is None  # the client has just begun: what is to come is at hand
+        draft = self._draft = self._draft or begins()
         if first:
             draft.write([first])
             self._written += len(first)
+        end = max(0, self.rest - _LONGEST)
         out, into = _pipe()
         try:
-            while self.rest > end and (count := self._next(into, hashing)):
-                draft.drain(out, count)
-                self._written += count
-                if hashing is not None:
-                    news.put(True)
-                elif self._written - began >= _WORTH_A_THREAD:
-                    begun = threading.Event()
-                    hashing = _hashers.submit(self._follow, draft, news, begun)
-                    begun.wait()  # else it may wait milliseconds for a processor, behind this thread and the client
+            much = self._move(draft, out, into, max(end, self.rest - _WORTH_A_THREAD), awaited=awaited)
+            if much and self.rest > end:
+                self._sum_while_it_comes(draft, lambda: self._move(draft, out, into, end, awaited=True))
         finally:
             os.close(out)
             os.close(into)
-            if hashing is not None:
-                news.put(False)
-                hashing.result()
         self._catch_up(draft)
+        if self.rest:
+            return None
+        found = draft.publish()
+        draft.close()
+        return found
 
-    def _next(self, pipe: int, hashing: Future[None] | None) -> int:
-        """Move what the socket has into the pipe; how many bytes, none if it is dry and nothing else is to be done."""
-        while True:
+    def _sum_while_it_comes(self, draft: HostDraft, move: Callable[[], bool]) -> None:
+        """It is the other thread that moves: this one has a processor already, has more to do, and is to keep it."""
+        self._news = queue.SimpleQueue()
+        self._summing = True
+        moving = _own.mover.start(move)
+        moving.add_done_callback(lambda _: self._news.put(False))
+        try:
+            self._catch_up(draft)
+            while self._news.get():
+                self._catch_up(draft)
+        finally:
+            self._summing = False
+            moving.result()
+
+    def _move(self, draft: HostDraft, out: int, into: int, end: int, *, awaited: bool) -> bool:
+        """Move what the socket has through the pipe to the disk, until so many bytes are left; False if it is dry."""
+        while self.rest > end:
             try:
-                count = os.splice(self._source.fileno(), pipe, min(self.rest, _PIPE))
+                # Up to where a write is not cut, so that the file lies in large pieces, which are mapped in one go.
+                count = os.splice(self._source.fileno(), into, min(self.rest, _PIPE - self._written % _PIPE))
             except BlockingIOError:
-                if hashing is None:
-                    return 0
-                behind = self._summed < self._written and not hashing.done()
-                if _readable(self._source, self.rest) or behind:
+                behind = self._summing and self._summed < self._written
+                if (awaited and _readable(self._source, self.rest)) or behind:
                     continue
-                return 0
+                return False
             except OSError:
                 raise BrokeOff from None
             if not count:
                 raise BrokeOff
             self.rest -= count
-            return count
-
-    def _follow(self, draft: HostDraft, news: queue.SimpleQueue[bool], begun: threading.Event) -> None:
-        begun.set()
-        self._catch_up(draft)
-        while news.get():
-            self._catch_up(draft)
+            draft.drain(out, count)
+            self._written += count
+            self._news.put(True)
+        return True
 
     def _catch_up(self, draft: HostDraft) -> None:
         while self._summed < self._written:
@@ -174,7 +217,7 @@ def _wakes_at(source: socket.socket, count: int) -> None:
 
 
 def _readable(source: socket.socket, wanted: int) -> bool:
-    _wakes_at(source, min(wanted, _WORTH_WAKING))
+    _wakes_at(source, min(wanted, _WORTH_MOVING))
     poll = select.poll()
     poll.register(source, select.POLLIN)
     return bool(poll.poll(_HEELS))
