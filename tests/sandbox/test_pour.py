@@ -171,11 +171,13 @@ async def test_what_cannot_be_written_is_said_and_how_much_was_taken_is_known(en
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor only")
-async def test_who_sums_up_keeps_its_processor_to_itself():
+async def test_who_sums_up_keeps_its_processor_to_itself_as_long_as_there_is_something_to_sum_up():
     allowed = os.sched_getaffinity(0)
     mover = Mover()
     for _ in range(3):
         left = await asyncio.wrap_future(mover.start(lambda: os.sched_getaffinity(0)))
         assert left < allowed
         assert len(left) == len(allowed) - 1
+        mover.roam()
+        assert await asyncio.wrap_future(mover._thread.submit(os.sched_getaffinity, 0)) == allowed
     assert os.sched_getaffinity(0) == allowed

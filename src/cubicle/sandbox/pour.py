@@ -29,6 +29,7 @@ _MAPPED = 4 * 1024**2
 _AT_ONCE = 2
 _LONGEST = 128 * 1024**2  # then it is another client's turn
 _WORTH_A_BURST = 256 * 1024
+_WORTH_AWAITING = 512 * 1024
 _WORTH_MOVING = 1024**2
 _WORTH_A_THREAD = 4 * 1024**2  # so much to sum up that more is there before it is done: who sleeps wakes up late
 _LOOKS_UP = 1.0  # seconds between two looks whether the sandbox still runs
@@ -43,12 +44,28 @@ class Mover:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "pour-move")
         self._id = self._thread.submit(threading.get_native_id).result()
+        self._is_away = False
 
     def start(self, move: Callable[[], bool]) -> Future[bool]:
-        allowed = os.sched_getaffinity(0)
-        with suppress(OSError):
-            os.sched_setaffinity(self._id, allowed - {_libc.sched_getcpu()} or allowed)
+        self.stay_away()
         return self._thread.submit(move)
+
+    def stay_away(self) -> None:
+        """From the processor of the caller, if there is another one."""
+        if not self._is_away:
+            self._is_away = True
+            allowed = os.sched_getaffinity(0)
+            self._put_on(allowed - {_libc.sched_getcpu()} or allowed)
+
+    def roam(self) -> None:
+        """The caller has nothing to do: its processor is free."""
+        if self._is_away:
+            self._is_away = False
+            self._put_on(os.sched_getaffinity(0))
+
+    def _put_on(self, processors: set[int]) -> None:
+        with suppress(OSError):
+            os.sched_setaffinity(self._id, processors)
 
 
 class _Own(threading.local):
@@ -165,23 +182,32 @@ class Pour:
         """It is the other thread that moves: this one has a processor already, has more to do, and is to keep it."""
         self._news = queue.SimpleQueue()
         self._summing = True
-        moving = _own.mover.start(move)
+        mover = _own.mover
+        moving = mover.start(move)
         moving.add_done_callback(lambda _: self._news.put(False))
         try:
-            self._catch_up(draft)
-            while self._news.get():
+            comes = True
+            while comes:
+                if self._written - self._summed >= _WORTH_A_THREAD:
+                    mover.stay_away()
                 self._catch_up(draft)
+                if self._news.empty():
+                    mover.roam()
+                comes = self._news.get()
         finally:
             self._summing = False
             moving.result()
+            mover.roam()
 
     def _move(self, draft: HostDraft, out: int, into: int, end: int, *, awaited: bool) -> bool:
         """Move what the socket has through the pipe to the disk, until so many bytes are left; False if it is dry."""
+        began = self._written
         while self.rest > end:
             try:
                 # Up to where a write is not cut, so that the file lies in large pieces, which are mapped in one go.
                 count = os.splice(self._source.fileno(), into, min(self.rest, _PIPE - self._written % _PIPE))
             except BlockingIOError:
+                awaited = awaited or self._written - began >= _WORTH_AWAITING
                 behind = self._summing and self._summed < self._written
                 if (awaited and _readable(self._source, self.rest)) or behind:
                     continue
