@@ -9,9 +9,11 @@ import zipfile
 import zlib
 from datetime import date, datetime, timedelta
 from typing import Any
+from xml.sax.saxutils import escape
 
 import openpyxl
 import pytest
+from openpyxl.formula.translate import Translator
 from openpyxl.utils.datetime import CALENDAR_MAC_1904
 
 from cubicle.rules.chats import Chat
@@ -226,6 +228,34 @@ async def test_a_sheet_shows_dates_as_dates_and_formulas_that_were_never_calcula
     assert first == "     2\t2026-01-02\t2026-01-02 13:30:00\t13:30:00\t30:00:00\t46024\t=A1+E1"
     assert second.startswith("     3\t1900-02-28\t1900-03-01\t0.5\t-1\t1e")
     assert second.endswith("\t46024")
+
+
+SHARED = [
+    "A1*$A$1+A$1+$A1",
+    "SUM(A1:B2,C:D,$C:D,5:6,$5:6)",
+    'LOG10(A1)&"A1 ""B2"""&\'A1 B2\'!C3&Sheet1!AZ9',
+    "Table1[A1]+XFD1048576*1.5+AA1",
+]
+
+
+@pytest.mark.parametrize("formula", SHARED)
+@pytest.mark.parametrize("place", ["D10", "E12", "Z14"])
+async def test_a_formula_that_cells_share_is_shown_as_it_reads_in_each(
+    service: Service, formula: str, place: str
+) -> None:
+    row = place.lstrip("DEZ")
+    others = f'<row r="{row}"><c r="{place}"><f t="shared" si="3"/></c></row>' if place != "D10" else ""
+    book = archive(
+        xl__workbook=f'<workbook xmlns="{SHEET}" xmlns:r="{LINKS}"><sheets>'
+        '<sheet name="First" sheetId="1" r:id="rId1"/></sheets></workbook>',
+        xl__worksheets__sheet1=f'<worksheet xmlns="{SHEET}"><sheetData><row r="10"><c r="D10">'
+        f'<f t="shared" ref="D9:Z12" si="3">{escape(formula)}</f></c></row>{others}</sheetData></worksheet>',
+    )
+    await put(service, "/tmp/shared.xlsx", with_relations(book))
+    said, failed = await view(service, "/tmp/shared.xlsx")
+    assert not failed, said
+    expected = Translator(f"={formula}", origin="D10").translate_formula(place)
+    assert said.splitlines()[-1].split("\t")[-1] == expected
 
 
 async def test_a_sheet_that_counts_from_1904_shows_its_own_dates(service: Service) -> None:

@@ -15,6 +15,12 @@ WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 DRAW = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 BUILT_IN = {"d": "14 15 16", "m": "17", "h": "18 19 20 21", "dh": "22", "s": "45 47", "[h": "46"}
+MOST_FORMULA = 8192
+# Words in quotes and names in brackets stay as they are; then a cell, whole columns, whole rows.
+REFERENCE = re.compile(
+    r"""("(?:[^"]|"")*"|'(?:[^']|'')*'|\[[^]]*\])|(?<![\w.$])(?:\$?[A-Z]{1,3}\$?[0-9]{1,7}"""
+    r"""|\$?[A-Z]{1,3}:\$?[A-Z]{1,3}|\$?[0-9]{1,7}:\$?[0-9]{1,7})(?![\w(.!])"""
+)
 LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 
 
@@ -102,17 +108,65 @@ def number_formats(archive: zipfile.ZipFile) -> list[str]:
     return [letters.get(style.get("numFmtId", ""), "") for style in used] if used is not None else []
 
 
+def column_of(letters: str) -> int:
+    column = 0
+    for letter in letters:
+        column = column * 26 + ord(letter) - 64
+    return column
+
+
+def letters_of(column: int) -> str:
+    letters = ""
+    while column > 0:
+        column, rest = divmod(column - 1, 26)
+        letters = chr(65 + rest) + letters
+    return letters
+
+
+def moved(formula: str, down: int, right: int) -> str:
+    """The formula as it reads in a cell that lies so far from the one it was written in."""
+
+    def end(text: str) -> str:
+        column, row = re.fullmatch(r"(\$?[A-Z]+)?(\$?[0-9]+)?", text).groups("")  # type: ignore[union-attr]
+        if column and not column.startswith("$"):
+            column = letters_of(column_of(column) + right)
+        if row and not row.startswith("$"):
+            row = str(int(row) + down) if int(row) + down > 0 else ""
+        whole = bool(column) + bool(row) == bool(re.search("[A-Z]", text)) + bool(re.search("[0-9]", text))
+        return column + row if whole else "#REF!"
+
+    return REFERENCE.sub(lambda found: found[0] if found[1] else ":".join(map(end, found[0].split(":"))), formula)
+
+
+class Formulas:
+    """The formulas of one sheet; one that is shared over a range is written out in its first cell alone."""
+
+    def __init__(self) -> None:
+        self.shared: dict[str, tuple[str, str]] = {}
+
+    def of(self, cell: ET.Element) -> str:
+        formula = cell.find(SHEET + "f")
+        if formula is None:
+            return ""
+        text, place = formula.text or "", cell.get("r", "")
+        if formula.get("t") == "shared" and re.fullmatch("[A-Z]{1,3}[0-9]{1,7}", place):
+            first, at = self.shared.setdefault(formula.get("si", ""), (text, place))
+            if not text and len(first) <= MOST_FORMULA:
+                (here, row), (there, first_row) = (re.findall("[A-Z]+|[0-9]+", name) for name in (place, at))
+                text = moved(first, int(row) - int(first_row), column_of(here) - column_of(there))
+        return "=" + (text or "…")
+
+
 def rows(sheet: ET.Element, strings: list[str], formats: list[str], later: int) -> Iterator[list[str]]:
+    formulas = Formulas()
     for row in sheet.iter(SHEET + "row"):
         cells: list[str] = []
         for cell in row.iter(SHEET + "c"):
-            column = 0
-            for letter in re.sub(r"[^A-Z]", "", cell.get("r", "")):
-                column = column * 26 + ord(letter) - 64
+            column = column_of(re.sub(r"[^A-Z]", "", cell.get("r", "")))
             cells.extend([""] * (min(column, 16384) - 1 - len(cells)))
             style = cell.get("s", "0")
             letters = formats[int(style)] if style.isdigit() and int(style) < len(formats) else ""
-            text = value(cell, strings)
+            text = value(cell, strings, formulas.of(cell))
             cells.append(moment(text, letters, later) if letters and cell.get("t", "n") == "n" else text)
         yield cells
 
@@ -137,16 +191,15 @@ def moment(number: str, letters: str, later: int) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}" if second else f"{at:%Y-%m-%d}"
 
 
-def value(cell: ET.Element, strings: list[str]) -> str:
+def value(cell: ET.Element, strings: list[str], formula: str) -> str:
     kind, found = cell.get("t"), cell.find(SHEET + "v")
     text = found.text or "" if found is not None else ""
     if kind == "s":
         return strings[int(text)] if text.isdigit() and int(text) < len(strings) else ""
     if kind == "inlineStr":
         return "".join(t.text or "" for t in cell.iter(SHEET + "t"))
-    formula = cell.find(SHEET + "f")
-    if formula is not None and not text and kind != "str":
-        return "=" + (formula.text or "…")  # never calculated: programs write formulas without their values
+    if formula and not text and kind != "str":
+        return formula  # never calculated: programs write formulas without their values
     return {"0": "FALSE", "1": "TRUE"}.get(text, text) if kind == "b" else text
 
 
