@@ -41,6 +41,18 @@ async def test_uploads_are_listed_with_uri_name_and_type(service: Service) -> No
         }
 
 
+async def test_files_of_one_name_in_two_folders_are_told_apart_by_their_titles(service: Service) -> None:
+    for folder in ("left", "right/deep"):
+        await put(service, f"{folder}/same.txt", b"words", chat="titles")
+    for answer in (
+        await service.ask("resources/list", chat="titles"),
+        await service.ask_modern("resources/list", chat="titles"),
+    ):
+        listed = answer["result"]["resources"]
+        assert [r["name"] for r in listed] == ["same.txt", "same.txt"]
+        assert sorted(r["title"] for r in listed) == ["left/same.txt", "right/deep/same.txt"]
+
+
 async def test_each_chat_is_told_of_its_own_files_only(service: Service) -> None:
     for chat in ("left", "right"):
         await put(service, f"of-{chat}.txt", b"mine", chat=chat)

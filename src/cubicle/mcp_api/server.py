@@ -161,7 +161,12 @@ class Protocol:
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
-                    uri=str(UploadUri(chat.id, file.path)), name=file.name, mime_type=file.media_type, size=file.size
+                    uri=str(UploadUri(chat.id, file.path)),
+                    name=file.name,
+                    # Two folders may hold files of one name: people tell them apart by this.
+                    title=file.path,
+                    mime_type=file.media_type,
+                    size=file.size,
                 )
                 for file in files
             ]
