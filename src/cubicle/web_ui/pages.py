@@ -25,6 +25,7 @@ RawBase = Callable[[Request, str], str]
 IsThere = Callable[[Request], Awaitable[bool]]
 """Whether the chat has the file or folder that a preview's address names."""
 
+# The script takes the sentence away when it starts. A few seconds pass before it is seen: a slow script is no failure.
 _SHELL = """<!doctype html>
 <html lang="en">
 <head>
@@ -33,10 +34,21 @@ _SHELL = """<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <link rel="icon" href="{static}icon.svg">
+<style>
+.unstarted {{ padding: 2rem 1rem; font: 1rem/1.5 system-ui, sans-serif; animation: unseen 1ms 4s backwards !important }}
+@keyframes unseen {{ from, to {{ visibility: hidden }} }}
+</style>
+<noscript><style>.unstarted {{ animation: none !important }}</style></noscript>
 {links}
 </head>
 <body data-page="{data}">
-<div id="app"><noscript>This page needs JavaScript.</noscript></div>
+<div id="app">
+<main class="unstarted">
+<h1>This page did not start</h1>
+<p>Its script did not load, or failed. <a href="">Reload the page</a>. If that does not help, see whether the browser
+lets JavaScript run, and whether the service can be reached.</p>
+</main>
+</div>
 <script type="module" src="{script}" crossorigin></script>
 </body>
 </html>

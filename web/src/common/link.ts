@@ -1,8 +1,9 @@
 /** A WebSocket that comes back by itself and says so. */
-import { type ReadonlySignal, signal } from "@preact/signals";
+import { effect, type ReadonlySignal, signal } from "@preact/signals";
 import { Backoff } from "./backoff";
 import { shownName } from "./format";
 import { HttpError } from "./http";
+import { stir } from "./stirring";
 
 export type LinkState =
   | { kind: "starting" }
@@ -59,6 +60,9 @@ export class Link {
   constructor(options: LinkOptions) {
     this.#options = options;
     this.#backoff = options.backoff ?? new Backoff();
+    effect(() => {
+      if (this.#state.value.kind !== "starting") stir();
+    });
   }
 
   get state(): ReadonlySignal<LinkState> {

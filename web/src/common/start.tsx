@@ -9,14 +9,20 @@ export function start(page: ComponentChildren): void {
   followTheme();
   const host = document.getElementById("app");
   if (!host) throw new Error("the page has no #app element");
+  const unstarted = [...host.childNodes];
   host.replaceChildren();
-  render(
-    <>
-      {page}
-      <Toasts />
-    </>,
-    host,
-  );
+  try {
+    render(
+      <>
+        {page}
+        <Toasts />
+      </>,
+      host,
+    );
+  } catch (error) {
+    host.replaceChildren(...unstarted);
+    throw error;
+  }
   // Last: the page has read its address by now.
   const shown = seen(document.location.href);
   if (shown !== document.location.href) history.replaceState(history.state, "", shown);

@@ -4,6 +4,7 @@ import { writeClipboard } from "../common/clipboard";
 import { post } from "../common/http";
 import { Link } from "../common/link";
 import type { Addresses } from "../common/page";
+import { stir } from "../common/stirring";
 import { toast } from "../ui/toast";
 import {
   type Frame,
@@ -177,6 +178,7 @@ export class LiveView {
         this.viewport.value = message.viewport;
         break;
       case "state":
+        if (message.browser !== this.browser.value.browser) stir();
         this.browser.value = { browser: message.browser, reason: message.reason };
         break;
       case "tabs":

@@ -164,7 +164,7 @@ function Tools({
         }}
       >
         <Icon name="lock" />
-        <span class="wide-only">Read only: {readOnly.value ? "on" : "off"}</span>
+        <span class="read-only-word wide-only">Read only: {readOnly.value ? "on" : "off"}</span>
       </button>
       <IconButton icon="search" label="Search (Ctrl+Shift+F)" pressed={searching} onClick={onSearch} />
       <IconButton

@@ -121,6 +121,7 @@ class Frame {
 
 addEventListener("message", (event) => {
   if (event.source === parent && event.data === "cubicle-viewer" && event.ports[0]) {
+    document.getElementById("app")?.replaceChildren();
     new Frame(event.ports[0]);
     event.ports[0].postMessage({ type: "ready" } satisfies FromViewerFrame);
   }

@@ -5,9 +5,13 @@ import { writeClipboard } from "../common/clipboard";
 import { ago, seconds, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { chatPath } from "../common/sandbox";
+import { stir } from "../common/stirring";
 import { Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { apply, asMarkdown, type Call, diffOf, gist, parseEvent } from "./calls";
+
+/** The tools that can start or end something that goes on when they are done. */
+const STARTERS = new Set(["bash_tool", "sub_agent"]);
 
 export class Activity {
   readonly calls = signal<readonly Call[]>([]);
@@ -30,6 +34,7 @@ export class Activity {
       if (!event) return;
       this.calls.value = apply(this.calls.value, event);
       if (event.type === "end") this.onEnd();
+      if (event.type === "call" ? STARTERS.has(event.tool) : event.type === "end") stir();
     };
     // A refusal closes the stream for good; a lost connection comes back by itself, from the last id on.
     source.onerror = () => {

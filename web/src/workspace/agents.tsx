@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import { ago, bytes, seconds, shownName } from "../common/format";
 import { getJson, HttpError, post } from "../common/http";
 import type { Addresses } from "../common/page";
+import { stir } from "../common/stirring";
 import { Dialog, Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { showPanel } from "./layout";
@@ -69,6 +70,7 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
     } catch (error) {
       toast(error instanceof Error ? error.message : "It could not be killed.");
     }
+    stir();
     await refresh();
   };
   const resume = async (session: Session) => {

@@ -181,7 +181,7 @@ function Panes({ space }: { space: Workspace }) {
     <div
       class={`pane ${index === front.value ? "front" : ""}`}
       key={name}
-      style={second && index === 0 ? { flex: `0 0 ${share.value * 100}%` } : undefined}
+      style={second && index === 0 ? { flex: `0 1 ${share.value * 100}%` } : undefined}
       onPointerDown={() => {
         front.value = index;
       }}

@@ -1,10 +1,13 @@
 /** What runs in the sandbox, in words. */
-import { useSignal } from "@preact/signals";
+import { effect, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { getJson } from "../common/http";
 import type { Addresses } from "../common/page";
+import { Glances, stirrings } from "../common/stirring";
 
 const EVERY_MS = 15_000;
+/** What a stirring starts may take a moment to come up: a second look follows the first. */
+const GAP_MS = 3_000;
 
 interface State {
   browser: boolean | null;
@@ -29,12 +32,30 @@ async function look(addresses: Addresses): Promise<State> {
 export function StatusChips({ addresses }: { addresses: Addresses }) {
   const state = useSignal<State>({ browser: null, terminal: null, agents: null });
   useEffect(() => {
+    let latest = 0;
     const update = async () => {
-      if (document.visibilityState === "visible") state.value = await look(addresses);
+      if (document.visibilityState !== "visible") return;
+      latest += 1;
+      const mine = latest;
+      const seen = await look(addresses);
+      if (mine === latest) state.value = seen;
     };
-    void update();
-    const timer = setInterval(() => void update(), EVERY_MS);
-    return () => clearInterval(timer);
+    const glances = new Glances(() => void update(), GAP_MS);
+    const ask = () => glances.ask();
+    const quiet = effect(() => {
+      // The first runs at once and is the first look; after a stirring the second finds what it has started.
+      if (stirrings.value) glances.ask();
+      glances.ask();
+    });
+    const timer = setInterval(ask, EVERY_MS);
+    document.addEventListener("visibilitychange", ask);
+    return () => {
+      quiet();
+      glances.stop();
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", ask);
+      latest += 1;
+    };
   }, [addresses, state]);
   const { browser, terminal, agents } = state.value;
   const chip = (name: string, on: boolean | null) =>

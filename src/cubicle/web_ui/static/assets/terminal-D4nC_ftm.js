@@ -1,1 +1,0 @@
-import{O as e,d as t,k as n,t as r}from"./start-5zpht5mv.js";import{t as i}from"./lazy-CxhEMbJU.js";r(t(`main`,{class:`alone`,children:t(i,{addresses:new e(n()),alone:!0})}));
