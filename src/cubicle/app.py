@@ -172,6 +172,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         return await prompt.rendered(caller.chat, caller.email, caller.name)
 
     screens = Screens()
+    if settings.driver is DriverName.OCI:
+        await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
     warden = make_warden(settings, driver)
     async with web, egress, relay, fleet, screens:
         await warden.check()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci.image_users import users
+from cubicle.drivers.oci.image_users import User, users
 from cubicle.drivers.oci.images import (
     ImageError,
     ImageInUse,
@@ -284,6 +284,43 @@ def test_the_image_of_a_service_that_runs_is_not_removed(store: ImageStore, tmp_
             store.remove(base, tmp_path / "mine")
     store.remove(base, tmp_path / "mine")
     assert store.built() == []
+
+
+def test_an_image_that_a_service_starts_with_is_not_removed_before_its_first_sandbox(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    put(store, "a" * 64)
+    with only_service_of(tmp_path / "data", "127.0.0.1:1"):
+        store.claim("aaaa", tmp_path / "data")
+        with pytest.raises(ImageInUse, match="Stop it first"):
+            store.remove(store.resolve("aaaa"), tmp_path / "mine")
+
+
+def test_a_service_that_starts_while_its_image_is_removed_is_told(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, "a" * 64)
+    told: list[str] = []
+
+    def start() -> None:
+        try:
+            store.claim("aaaa", tmp_path / "data")
+        except UnknownImage as error:
+            told.append(str(error))
+
+    starting = threading.Thread(target=start, daemon=True)
+
+    def look(*where: Path) -> list[User]:
+        found = users(*where)
+        starting.start()
+        starting.join(1)  # without a lock it is done by now
+        return found
+
+    monkeypatch.setattr("cubicle.drivers.oci.images.users", look)
+    store.remove(store.resolve("aaaa"), tmp_path / "mine")
+    starting.join(60)
+    assert len(told) == 1
+    assert "There is no sandbox image" in told[0]
 
 
 def test_an_image_is_kept_for_a_sandbox_that_is_younger_than_its_services_note(

@@ -247,6 +247,16 @@ class ImageStore:
 
     def remove(self, base: Base, data_dir: Path) -> None:
         """Remove one image. Raises ImageInUse if a sandbox of any service, or of this data folder, stands on it."""
+        with self._lock(base.digest):
+            self._refuse_if_used(base, data_dir)
+            self._bury(base)
+
+    def claim(self, name: str, data_dir: Path) -> None:
+        """Note that the service of this data folder starts with this image: from now on `remove` refuses it."""
+        with self._lock(self.resolve(name).digest):
+            leave_note(self.folder, data_dir, {self.resolve(name).digest})
+
+    def _refuse_if_used(self, base: Base, data_dir: Path) -> None:
         for user in users(self.folder, data_dir):
             if count := user.sandboxes[base.digest]:
                 stand = f"{count} sandboxes stand" if count > 1 else "1 sandbox stands"
@@ -259,7 +269,6 @@ class ImageStore:
                     f"The service that runs over DATA_DIR={user.data_dir} has started with the image "
                     f"{base.digest[:12]} in use. Stop it first, or start it again with another SANDBOX_IMAGE."
                 )
-        self._bury(base)
 
     def _bury(self, base: Base) -> None:
         """Out of sight first: a half-removed image is never found."""
@@ -287,7 +296,7 @@ class ImageStore:
             ) from None
 
     @contextmanager
-    def _lock(self, digest: str, on_wait: Callable[[], None]) -> Iterator[None]:
+    def _lock(self, digest: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
         locks = self.folder / "locks"
         locks.mkdir(parents=True, exist_ok=True)
         with (locks / digest).open("w") as file:
