@@ -180,6 +180,11 @@ async def test_an_archive_hides_no_entry_and_no_part_of_a_name(house: House, bro
     async with visit(browser, f"{house.url}/preview/kinds/names.zip") as seen:
         cells = seen.page.frame_locator("iframe.file-frame").locator("tbody tr td:nth-child(2)")
         await expect(cells).to_have_text(["../evil.txt", "evil.txt", "/etc/x", "a/./b", "<b>bold", "in\ufffdtxt.exe"])
+        unsafe = "Unsafe: leads out of the folder"
+        marks = seen.page.frame_locator("iframe.file-frame").locator("tbody tr td:nth-child(5)")
+        await expect(marks).to_have_text([unsafe, "", unsafe, "", "", ""])
+        warning = seen.page.frame_locator("iframe.file-frame").get_by_text("Do not unpack this as it is: 2 of its names")
+        await expect(warning).to_be_visible()
 
 
 async def test_a_file_that_is_a_diagram_is_drawn_and_has_a_source(house: House, browser: Browser) -> None:

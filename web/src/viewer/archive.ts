@@ -48,6 +48,11 @@ async function tarItems(data: Uint8Array<ArrayBuffer>, gzip: boolean): Promise<I
   }));
 }
 
+/** Whether a program that trusts the name would write outside of the folder that it unpacks into. */
+export function leadsOut(name: string): boolean {
+  return /^([/\\]|[a-z]:)|(^|[/\\])\.\.([/\\]|$)/i.test(name);
+}
+
 export const showArchive: Viewer = async (host, file, context) => {
   const zipped = file.data[0] === 0x50 && file.data[1] === 0x4b;
   const gzip = file.data[0] === 0x1f && file.data[1] === 0x8b;
@@ -62,18 +67,33 @@ export const showArchive: Viewer = async (host, file, context) => {
     return;
   }
   const total = items.reduce((sum, item) => sum + (item.size ?? 0), 0);
+  const unsafe = items.filter((item) => leadsOut(item.name)).length;
   const rows = items.map((item) => [
     shownName(item.name),
     item.size === null ? "" : bytes(item.size),
     item.date && !Number.isNaN(item.date.getTime())
       ? item.date.toISOString().slice(0, 16).replace("T", " ")
       : "",
+    ...(unsafe ? [leadsOut(item.name) ? "Unsafe: leads out of the folder" : ""] : []),
   ]);
   host.append(
     element("p", {
       class: "summary",
       text: `${items.length.toLocaleString()} ${items.length === 1 ? "entry" : "entries"}, ${bytes(total)} unpacked`,
     }),
-    grid([["Name", "Size", "Changed"], ...rows], true, 1),
+    ...(unsafe
+      ? [
+          element("p", {
+            class: "part",
+            text: `Do not unpack this as it is: ${unsafe.toLocaleString()} of its names ${unsafe === 1 ? "leads" : "lead"} out of the folder that it is unpacked into.`,
+          }),
+        ]
+      : []),
+    ...(zipped
+      ? []
+      : [
+          element("p", { class: "summary", text: "Names are shown without a leading “/” and without “..”." }),
+        ]),
+    grid([["Name", "Size", "Changed", ...(unsafe ? ["Safety"] : [])], ...rows], true, 1),
   );
 };
