@@ -183,7 +183,9 @@ async def test_an_archive_hides_no_entry_and_no_part_of_a_name(house: House, bro
         unsafe = "Unsafe: leads out of the folder"
         marks = seen.page.frame_locator("iframe.file-frame").locator("tbody tr td:nth-child(5)")
         await expect(marks).to_have_text([unsafe, "", unsafe, "", "", ""])
-        warning = seen.page.frame_locator("iframe.file-frame").get_by_text("Do not unpack this as it is: 2 of its names")
+        warning = seen.page.frame_locator("iframe.file-frame").get_by_text(
+            "Do not unpack this as it is: 2 of its names"
+        )
         await expect(warning).to_be_visible()
 
 

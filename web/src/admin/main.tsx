@@ -3,7 +3,7 @@ import "./admin.css";
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { bytes, seconds, shownName } from "../common/format";
-import { getJson, request } from "../common/http";
+import { getJson, HttpError, request } from "../common/http";
 import { Addresses, type PageData, readPage } from "../common/page";
 import { start } from "../common/start";
 import { Icon } from "../ui/icon";
@@ -62,7 +62,10 @@ function SandboxRow({
   return (
     <tr>
       <th scope="row">
-        <a href={addresses.admin(`preview/${encodeURIComponent(sandbox.chat)}/`)}>
+        <a
+          title={shownName(sandbox.chat)}
+          href={addresses.admin(`preview/${encodeURIComponent(sandbox.chat)}/`)}
+        >
           {shownName(sandbox.chat)}
         </a>
       </th>
@@ -79,12 +82,18 @@ function SandboxRow({
       <td class="deeds">
         <button
           type="button"
+          aria-label={`Stop the sandbox of ${shownName(sandbox.chat)}`}
           disabled={sandbox.state !== "running"}
           onClick={() => onDeed({ verb: "stop", sandbox })}
         >
           Stop
         </button>
-        <button type="button" class="danger" onClick={() => onDeed({ verb: "remove", sandbox })}>
+        <button
+          type="button"
+          class="danger"
+          aria-label={`Remove the sandbox of ${shownName(sandbox.chat)}`}
+          onClick={() => onDeed({ verb: "remove", sandbox })}
+        >
           Remove
         </button>
       </td>
@@ -116,15 +125,19 @@ function Confirm({ deed, onYes, onNo }: { deed: Deed; onYes: () => void; onNo: (
 function Admin({ page }: { page: PageData }) {
   const addresses = useMemo(() => new Addresses(page), [page]);
   const overview = useSignal<Overview | null>(null);
-  const problem = useSignal("");
+  const problem = useSignal<{ reason: string; signIn: boolean } | null>(null);
   const filter = useSignal("");
   const asked = useSignal<Deed | null>(null);
   const refresh = async () => {
     try {
       overview.value = await getJson<Overview>(addresses.admin("api/sandboxes"));
-      problem.value = "";
+      problem.value = null;
     } catch (error) {
-      problem.value = error instanceof Error ? error.message : "The service cannot be reached.";
+      const status = error instanceof HttpError ? error.status : 0;
+      problem.value = {
+        reason: error instanceof Error ? error.message : "The service cannot be reached.",
+        signIn: status === 401 || status === 403,
+      };
     }
   };
   useEffect(() => {
@@ -148,9 +161,10 @@ function Admin({ page }: { page: PageData }) {
     await refresh();
   };
   const wanted = filter.value.toLowerCase();
-  const rows = (overview.value?.sandboxes ?? []).filter((s) =>
-    `${s.chat} ${s.user ?? ""} ${s.state} ${s.last_tool ?? ""}`.toLowerCase().includes(wanted),
-  );
+  // By name: a row must not move away from under the pointer.
+  const rows = (overview.value?.sandboxes ?? [])
+    .filter((s) => `${s.chat} ${s.user ?? ""} ${s.state} ${s.last_tool ?? ""}`.toLowerCase().includes(wanted))
+    .sort((a, b) => a.chat.localeCompare(b.chat, "en", { numeric: true }));
   return (
     <div class="admin">
       <header class="bar">
@@ -180,10 +194,15 @@ function Admin({ page }: { page: PageData }) {
       </header>
       {problem.value && (
         <div class="notice bad" role="alert">
-          <span class="grow">{problem.value}</span>
-          <a class="button" href={addresses.login()}>
-            Sign in
-          </a>
+          <span class="grow">
+            {problem.value.reason}
+            {overview.value && " What is shown is from before; the page keeps asking."}
+          </span>
+          {problem.value.signIn && (
+            <a class="button" href={addresses.login()}>
+              Sign in
+            </a>
+          )}
         </div>
       )}
       <main class="admin-body">

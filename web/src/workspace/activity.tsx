@@ -5,7 +5,7 @@ import { writeClipboard } from "../common/clipboard";
 import { ago, seconds, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { chatPath } from "../common/sandbox";
-import { stir } from "../common/stirring";
+import { Glances, stir } from "../common/stirring";
 import { Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { apply, asMarkdown, type Call, diffOf, gist, parseEvent } from "./calls";
@@ -17,6 +17,8 @@ export class Activity {
   readonly calls = signal<readonly Call[]>([]);
   readonly state = signal<"connecting" | "open" | "lost" | "none">("connecting");
   #source: EventSource | null = null;
+  /** A busy model must not make the page ask without end. */
+  readonly #stirs = new Glances(stir, 5_000);
 
   constructor(
     private readonly url: string,
@@ -27,6 +29,7 @@ export class Activity {
     const source = new EventSource(this.url);
     this.#source = source;
     source.onopen = () => {
+      if (this.state.value === "lost") stir();
       this.state.value = "open";
     };
     source.onmessage = (message: MessageEvent<string>) => {
@@ -34,16 +37,18 @@ export class Activity {
       if (!event) return;
       this.calls.value = apply(this.calls.value, event);
       if (event.type === "end") this.onEnd();
-      if (event.type === "call" ? STARTERS.has(event.tool) : event.type === "end") stir();
+      if (event.type === "call" ? STARTERS.has(event.tool) : event.type === "end") this.#stirs.ask();
     };
     // A refusal closes the stream for good; a lost connection comes back by itself, from the last id on.
     source.onerror = () => {
+      if (this.state.value === "open") stir();
       this.state.value = source.readyState === EventSource.CLOSED ? "none" : "lost";
     };
   }
 
   stop(): void {
     this.#source?.close();
+    this.#stirs.stop();
   }
 }
 

@@ -1,22 +1,35 @@
 /** What runs in the sandbox, in words. */
 import { effect, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { getJson } from "../common/http";
+import { getJson, HttpError } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Glances, stirrings } from "../common/stirring";
 
 const EVERY_MS = 15_000;
 /** What a stirring starts may take a moment to come up: a second look follows the first. */
-const GAP_MS = 3_000;
+const GAP_MS = 1_000;
 
 interface State {
   browser: boolean | null;
   terminal: boolean | null;
   agents: number | null;
+  /** Why none of them is known; empty when one is. */
+  problem: string;
+}
+
+function problemOf(statuses: readonly number[], asked: number): string {
+  if (statuses.length < asked) return "";
+  if (statuses.includes(0)) return "Service not reachable";
+  return statuses.includes(401) ? "Not signed in" : "";
 }
 
 async function look(addresses: Addresses): Promise<State> {
-  const quiet = <T,>(url: string): Promise<T | null> => getJson<T>(url).catch(() => null);
+  const failures: number[] = [];
+  const quiet = <T,>(url: string): Promise<T | null> =>
+    getJson<T>(url).catch((error: unknown) => {
+      failures.push(error instanceof HttpError ? error.status : -1);
+      return null;
+    });
   const [browser, terminal, agents] = await Promise.all([
     quiet<{ running: boolean }>(addresses.browser("status")),
     quiet<{ running: boolean }>(addresses.terminal("status")),
@@ -26,11 +39,12 @@ async function look(addresses: Addresses): Promise<State> {
     browser: browser?.running ?? null,
     terminal: terminal?.running ?? null,
     agents: agents?.processes.length ?? null,
+    problem: problemOf(failures, 3),
   };
 }
 
 export function StatusChips({ addresses }: { addresses: Addresses }) {
-  const state = useSignal<State>({ browser: null, terminal: null, agents: null });
+  const state = useSignal<State>({ browser: null, terminal: null, agents: null, problem: "" });
   useEffect(() => {
     let latest = 0;
     const update = async () => {
@@ -57,15 +71,20 @@ export function StatusChips({ addresses }: { addresses: Addresses }) {
       latest += 1;
     };
   }, [addresses, state]);
-  const { browser, terminal, agents } = state.value;
+  const { browser, terminal, agents, problem } = state.value;
   const chip = (name: string, on: boolean | null) =>
-    on === null ? null : <span class={`chip ${on ? "ok" : ""}`}>{`${name} ${on ? "on" : "off"}`}</span>;
+    on === null ? null : (
+      <span class={`chip wide-only ${on ? "ok" : ""}`}>{`${name} ${on ? "on" : "off"}`}</span>
+    );
   return (
-    <div class="chips wide-only" role="status" aria-label="What runs in the sandbox">
+    <div class="chips" role="status" aria-label="What runs in the sandbox">
+      {problem && <span class="chip bad">{problem}</span>}
       {chip("Browser", browser)}
       {chip("Terminal", terminal)}
       {agents !== null && (
-        <span class={`chip ${agents ? "ok" : ""}`}>{agents === 1 ? "1 agent" : `${agents} agents`}</span>
+        <span class={`chip wide-only ${agents ? "ok" : ""}`}>
+          {agents === 1 ? "1 agent" : `${agents} agents`}
+        </span>
       )}
     </div>
   );
