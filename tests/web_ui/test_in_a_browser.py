@@ -76,6 +76,25 @@ async def test_a_terminal_that_was_cut_off_says_so_and_comes_back(house: House, 
         await expect(seen.page.locator(".xterm-rows")).to_contain_text("back-2")
 
 
+async def test_who_has_no_mouse_can_leave_the_terminal_and_it_does_not_take_the_keys_back(
+    house: House, browser: Browser
+) -> None:
+    if ground.ttyd_command() is None:
+        absent("needs ttyd: install it, or build an image (make image)")
+    await house.furnish("keys")
+    async with visit(browser, f"{house.url}/terminal/keys/") as seen:
+        await expect(seen.page.get_by_text("Connected")).to_be_visible()
+        await expect(seen.page.get_by_label("Terminal input. Shift+Escape leaves it.")).to_be_focused()
+        await seen.page.keyboard.press("Shift+Escape")
+        read_only = seen.page.get_by_role("button", name="Read only")
+        await expect(read_only).to_be_focused()
+        await seen.page.evaluate(LISTEN)
+        await house.bash("keys", "pkill -KILL -f 'usr/bin/[t]tyd'")
+        await told(seen.page, "Reconnecting")
+        await expect(seen.page.get_by_text("Connected")).to_be_visible()
+        await expect(read_only).to_be_focused()
+
+
 NAMED_WHEN_DRAWN = """<script>
     requestAnimationFrame(() => requestAnimationFrame(() => { document.title = "Drawn" }))
 </script>"""  # Chromium throws away input that comes before the first picture

@@ -8,6 +8,8 @@ import json
 import pytest
 from playwright.async_api import Browser, expect
 
+from tests.conftest import absent
+from tests.live import ground
 from tests.web_ui.visitor import House, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -60,6 +62,8 @@ NO_POLLING = """
 
 async def test_the_chips_follow_what_the_page_causes_and_sees(house: House, browser: Browser) -> None:
     """The look of every 15 s is taken away: it is not what they wait for."""
+    if ground.ttyd_command() is None:
+        absent("needs ttyd: install it, or build an image (make image)")
     await house.furnish("chips")
     async with visit(browser, "about:blank") as seen:
         await seen.page.add_init_script(NO_POLLING)

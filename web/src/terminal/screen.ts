@@ -39,6 +39,7 @@ export class Screen {
   readonly #terminal: Terminal;
   readonly #fit = new FitAddon();
   readonly #undo: (() => void)[] = [];
+  #opened = false;
 
   constructor(addresses: Addresses) {
     this.#terminal = new Terminal({
@@ -66,7 +67,9 @@ export class Screen {
         this.#terminal.reset();
         this.fit();
         socket.send(hello(this.#terminal.cols, this.#terminal.rows));
-        this.#terminal.focus();
+        // One that comes back by itself must not take the keys from where the person types by now.
+        if (!this.#opened || document.activeElement === document.body) this.#terminal.focus();
+        this.#opened = true;
       },
       onMessage: (data) => this.#take(data),
     });
@@ -75,6 +78,7 @@ export class Screen {
   attach(element: HTMLElement): void {
     const terminal = this.#terminal;
     terminal.open(element);
+    terminal.textarea?.setAttribute("aria-label", "Terminal input. Shift+Escape leaves it.");
     terminal.attachCustomKeyEventHandler((event) => this.#key(event));
     terminal.onData((text) => this.#send(input(text)));
     terminal.onBinary((text) => this.#send([binaryInput(text)]));
@@ -175,6 +179,12 @@ export class Screen {
   /** True: the terminal gets the key; false: the page or the browser does. */
   #key(event: KeyboardEvent): boolean {
     if (event.type !== "keydown") return true;
+    if (event.key === "Escape" && event.shiftKey) {
+      // All other keys are the terminal's, Tab too: without this, who has no mouse could never leave it.
+      event.preventDefault();
+      this.#terminal.element?.closest("section")?.querySelector<HTMLElement>("header button")?.focus();
+      return false;
+    }
     const chord = event.ctrlKey && event.shiftKey && !event.altKey;
     if (chord && event.code === "KeyC") {
       event.preventDefault();
