@@ -315,6 +315,7 @@ DECISIONS: list[Row] = [
         (
             V + "office_files_come_as_their_text",
             V + "a_sheet_shows_dates_as_dates_and_formulas_that_were_never_calculated",
+            V + "a_formula_that_cells_share_is_shown_as_it_reads_in_each",
             V + "a_sheet_that_counts_from_1904_shows_its_own_dates",
             V + "a_pdf_comes_as_its_text_or_says_what_is_missing",
         ),

@@ -71,6 +71,7 @@ SPECIFICATION: list[Row] = [
         "uri, name and mimeType of an uploaded file; the path is one encoded segment",
         (
             F + "uploads_are_listed_with_uri_name_and_type",
+            F + "files_of_one_name_in_two_folders_are_told_apart_by_their_titles",
             "rules/small_rules::a_resource_uri_is_read_back_as_it_was_written",
         ),
     ),
