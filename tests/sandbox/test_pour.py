@@ -7,12 +7,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 
 import pytest
 
 from cubicle.sandbox.host_folder import HostFolder
-from cubicle.sandbox.pour import BrokeOff, Mover, Pour
+from cubicle.sandbox.pour import BrokeOff, Mover, Pour, _own
 
 MB = 1024**2
 BODY = os.urandom(MB) * 20 + b"the end"
@@ -216,3 +217,19 @@ def test_it_has_no_thread_before_there_is_something_to_pour():
         [sys.executable, "-c", "import threading, cubicle.sandbox.pour; print(threading.active_count())"]
     )
     assert said == b"1\n"
+
+
+def test_who_moves_may_go_anywhere_again_although_it_broke_off(ends, draft, monkeypatch):
+    def breaks_off():
+        raise BrokeOff
+
+    def catch_up(_draft):
+        while pour._news.empty():  # so it breaks off while something is summed up
+            time.sleep(0.01)
+
+    pour = Pour(ends[0].fileno(), 10)
+    monkeypatch.setattr(pour, "_catch_up", catch_up)
+    with pytest.raises(BrokeOff):
+        pour._sum_while_it_comes(draft, breaks_off)
+    pour.close()
+    assert _own.mover._thread.submit(os.sched_getaffinity, 0).result(60) == os.sched_getaffinity(0)

@@ -201,8 +201,8 @@ class Pour:
                 comes = self._news.get()
         finally:
             self._summing = False
-            moving.result()
             mover.roam()
+            moving.result()
 
     def _move(self, draft: HostDraft, out: int, into: int, end: int, *, awaited: bool) -> bool:
         """Move what the socket has through the pipe to the disk, until so many bytes are left; False if it is dry."""
