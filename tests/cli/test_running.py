@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -230,6 +231,21 @@ async def test_the_doctor_knows_the_service_at_its_own_port(tmp_path: Path, chan
         assert f"the service of this DATA_DIR runs at {place}" in text
         code, text = await asyncio.to_thread(said, tmp_path, "doctor", **ours | another)
         assert f"{place} is taken by another program" in text
+    finally:
+        service.kill()
+        await service.client.aclose()
+
+
+async def test_a_shell_that_allows_few_open_files_does_not_limit_the_service(tmp_path: Path) -> None:
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    service = ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="0")
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(allowed, 512), most))
+        try:
+            await service.start()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+        assert resource.prlimit(service.pid, resource.RLIMIT_NOFILE) == (min(most, 65_536), most)
     finally:
         service.kill()
         await service.client.aclose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,33 @@ def test_nothing_stays_open_when_the_sandbox_goes_down(folder: HostFolder) -> No
     for attempt in attempts:
         with pytest.raises(OSError, match="no longer up"):
             attempt()
+
+
+def test_one_that_cannot_be_begun_leaves_no_folders(folder: HostFolder, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too long"):
+        folder.draft("a/b/" + "x" * 300)
+    assert os.listdir(tmp_path / "uploads") == []
+
+
+def test_one_may_end_while_folders_are_cleared_away(folder: HostFolder, tmp_path: Path) -> None:
+    drafts = [folder.draft(f"other/{number}") for number in range(3)]
+    ending = threading.Thread(target=drafts[1].close)
+
+    class Sly(str):
+        """Just while all that are on their way are looked through, one of them ends."""
+
+        __slots__ = ()
+
+        def startswith(self, *_: object) -> bool:
+            if ending.ident is None:
+                ending.start()
+                ending.join(0.2)
+            return False
+
+    for draft in drafts:
+        draft.path = Sly(draft.path)
+    (tmp_path / "uploads/a").mkdir()
+    folder.prune("a/file")
+    ending.join(60)
+    assert not (tmp_path / "uploads/a").exists()
+    folder.end()

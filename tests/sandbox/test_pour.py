@@ -4,12 +4,16 @@ import asyncio
 import hashlib
 import os
 import socket
+import subprocess
+import sys
+import threading
+import time
 from contextlib import suppress
 
 import pytest
 
 from cubicle.sandbox.host_folder import HostFolder
-from cubicle.sandbox.pour import BrokeOff, Mover, Pour
+from cubicle.sandbox.pour import BrokeOff, Mover, Pour, _own
 
 MB = 1024**2
 BODY = os.urandom(MB) * 20 + b"the end"
@@ -81,6 +85,7 @@ async def test_much_comes_whole_however_it_is_cut(ends, draft, tmp_path, step):
     assert opened() <= before
     assert digest == hashlib.sha256(b"first, " + BODY).hexdigest()
     assert (tmp_path / "file").read_bytes() == b"first, " + BODY
+    assert pour._news.empty()  # nothing piles up, however long it takes
 
 
 async def test_a_client_that_says_nothing_any_more_is_given_up(ends, draft):
@@ -181,3 +186,50 @@ async def test_who_sums_up_keeps_its_processor_to_itself_as_long_as_there_is_som
         mover.roam()
         assert await asyncio.wrap_future(mover._thread.submit(os.sched_getaffinity, 0)) == allowed
     assert os.sched_getaffinity(0) == allowed
+
+
+async def test_one_that_has_its_name_is_not_said_to_have_failed_although_its_task_is_cancelled(
+    ends, draft, monkeypatch
+):
+    ours, theirs = ends
+    publishing, goes_on, publish = threading.Event(), threading.Event(), draft.publish
+
+    def slowly():
+        publishing.set()
+        goes_on.wait(60)
+        return publish()
+
+    monkeypatch.setattr(draft, "publish", slowly)
+    pour = Pour(ours.fileno(), 4)
+    pouring = asyncio.create_task(pour.into(lambda: draft, b""))
+    theirs.sendall(b"body")
+    assert await asyncio.to_thread(publishing.wait, 60)
+    pouring.cancel()
+    goes_on.set()
+    async with asyncio.timeout(60):
+        found, digest = await pouring
+    pour.close()
+    assert (found.st_size, digest) == (4, hashlib.sha256(b"body").hexdigest())
+
+
+def test_it_has_no_thread_before_there_is_something_to_pour():
+    said = subprocess.check_output(
+        [sys.executable, "-c", "import threading, cubicle.sandbox.pour; print(threading.active_count())"]
+    )
+    assert said == b"1\n"
+
+
+def test_who_moves_may_go_anywhere_again_although_it_broke_off(ends, draft, monkeypatch):
+    def breaks_off():
+        raise BrokeOff
+
+    def catch_up(_draft):
+        while pour._news.empty():  # so it breaks off while something is summed up
+            time.sleep(0.01)
+
+    pour = Pour(ends[0].fileno(), 10)
+    monkeypatch.setattr(pour, "_catch_up", catch_up)
+    with pytest.raises(BrokeOff):
+        pour._sum_while_it_comes(draft, breaks_off)
+    pour.close()
+    assert _own.mover._thread.submit(os.sched_getaffinity, 0).result(60) == os.sched_getaffinity(0)

@@ -7,7 +7,7 @@ Changing         the file is replaced faster than it can be opened
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from cubicle.rules.ranges import Part, Version
@@ -105,28 +105,28 @@ async def opened(
 ) -> AsyncIterator[tuple[FileReader, Part]]:
     """Open the part of the file that `choose` picks for its version: of one version, even if it is replaced now."""
     stat = place.stat
-    for _ in range(_TRIES):
-        part = choose(version(stat))
-        reading = machine.read(
-            place.full,
-            offset=part.start,
-            length=part.length,
-            roots=tuple(ROOTS.values()),
-            straight=part.length >= WORTH,
-        )
-        try:
-            reader = await reading.__aenter__()
-        except MachineError as error:
-            if error.code in _ABSENT:
-                raise NoSuchFile from None
-            raise
-        if version(reader.stat) == version(stat):
-            break
-        await reading.__aexit__(None, None, None)
-        stat = reader.stat
-    else:
-        raise Changing
-    try:
+    async with AsyncExitStack() as stack:
+        for _ in range(_TRIES):
+            part = choose(version(stat))
+            reading = machine.read(
+                place.full,
+                offset=part.start,
+                length=part.length if part.partial else None,
+                roots=tuple(ROOTS.values()),
+                straight=part.length >= WORTH,
+            )
+            try:
+                reader = await stack.enter_async_context(reading)
+            except MachineError as error:
+                if error.code in _ABSENT:
+                    raise NoSuchFile from None
+                raise
+            known, stat = stat, reader.stat
+            if version(stat) == version(known):
+                break
+            if not part.partial and not (part := choose(version(stat))).partial:
+                break  # the whole of another version is as good
+            await stack.aclose()
+        else:
+            raise Changing
         yield reader, part
-    finally:
-        await reading.__aexit__(None, None, None)

@@ -120,7 +120,7 @@ class Uploads:
         if not listed:
             return []
         async with self._fleet.lease(chat, create=False) as machine:
-            return [(upload, await self._sum(machine, chat, upload)) for upload in listed]
+            return [await self._summed(machine, chat, upload) for upload in listed]
 
     async def remove(self, chat: Chat, path: str) -> bool:
         """Delete the file; False when there is none."""
@@ -140,19 +140,22 @@ class Uploads:
         self.changes.tell(chat, path)
         return True
 
-    async def _sum(self, machine: Machine, chat: Chat, upload: Upload) -> str | None:
+    async def _summed(self, machine: Machine, chat: Chat, upload: Upload) -> tuple[Upload, str | None]:
         known = self._sums.get((chat, upload.path, upload.size, upload.mtime))
         if known is not None or upload.size > _LARGEST_SUMMED:
-            return known
+            return upload, known
         digest = hashlib.sha256()
         try:
             async with machine.read(f"{FOLDER}/{upload.path}", roots=(FOLDER,)) as reader:
+                upload = Upload(upload.path, reader.stat.size, reader.stat.mtime)  # it may be a newer one by now
+                if upload.size > _LARGEST_SUMMED:
+                    return upload, None
                 async for chunk in reader:
                     digest.update(chunk)
         except MachineError:
-            return None
+            return upload, None
         self._remember(chat, upload, digest.hexdigest())
-        return digest.hexdigest()
+        return upload, digest.hexdigest()
 
     def _remember(self, chat: Chat, upload: Upload, digest: str) -> None:
         self._sums[(chat, upload.path, upload.size, upload.mtime)] = digest

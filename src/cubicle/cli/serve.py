@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 import logging
+import resource
 import signal
 import socket
 from contextlib import closing, suppress
@@ -23,6 +24,7 @@ from cubicle.settings import BadSettings, DriverName, Settings, load, misspelt
 
 log = logging.getLogger("cubicle")
 
+_OPEN_FILES = 65_536
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -41,6 +43,7 @@ def serve(**flags: Any) -> None:
     # unless it asks for it; as an interrupt, that also closes what is open.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    _allow_many_files()
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
 
@@ -79,6 +82,12 @@ async def _serve(settings: Settings) -> None:
             log.info("serving", extra={"address": address, "driver": settings.driver.value})
             log.info("MCP clients connect to %s%s; people open %s/admin", address, settings.mcp_paths[0], address)
             await server.serve(sockets=[listening])
+
+
+def _allow_many_files() -> None:
+    """A shell allows 1,024 unless asked for more, and an upload that comes slowly keeps four of them open."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, min(most, _OPEN_FILES)), most))
 
 
 def _settle_garbage() -> None:

@@ -5,30 +5,70 @@ uvicorn copies a body four times and wakes the loop for every 64 KB of it, which
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import TypeVar, cast
 
 import httptools
 from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cubicle.sandbox.host_folder import HostDraft
-from cubicle.sandbox.pour import Pour
+from cubicle.sandbox.pour import PATIENCE, Pour
 
 _SCOPE = "cubicle.connection"
 _WORTH = 1024**2
 """Smaller bodies come the ordinary way."""
 _NOTHING = bytes(64 * 1024)
+_T = TypeVar("_T")
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's, which lends its socket to the application."""
+    """uvicorn's, which lends its socket to the application.
+
+    Java's clients offer HTTP/2 with every request. Whoever does not take an offer has to go on as if there were none,
+    but the parser takes the request for complete and its body for the other protocol. So a new one gets the head once
+    more, without the offer.
+    """
+
+    _fed = _again = b""
+
+    def data_received(self, data: bytes) -> None:
+        while data:
+            self._fed, self._again = data, b""
+            super().data_received(data)
+            data = self._again
+        self._fed = b""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         cast(dict[str, object], self.scope)[_SCOPE] = self
+
+    def on_headers_complete(self) -> None:
+        if not self._has_mere_offer():
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._has_mere_offer():
+            super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        offer = sys.exception()
+        if isinstance(offer, httptools.HttpParserUpgrade) and self._has_mere_offer():
+            lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+            lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+            self._begin_anew()
+            self._again = b"\r\n".join([*lines, b"", self._fed[offer.args[0] :]])
+
+    def _begin_anew(self) -> None:
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+
+    def _has_mere_offer(self) -> bool:
+        return self.parser.should_upgrade() and not self._should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def at_hand(self) -> bytes:
         """What came with the head of the request. Raises ClientDisconnect."""
@@ -50,8 +90,7 @@ class Connection(HttpToolsProtocol):
             if pour.rest:
                 self._pass_over(rest - pour.rest)
             else:
-                self.parser = httptools.HttpRequestParser(self)  # as it is behind the body of a request
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self._begin_anew()  # as the parser is behind the body of a request
                 self.on_message_complete()
 
     def _pass_over(self, taken: int) -> None:
@@ -71,17 +110,32 @@ class LargeBody:
         self._length = length
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._request.stream()
+        return chunks_of(self._request)
 
     async def into(self, begins: Callable[[], HostDraft]) -> tuple[os.stat_result, str]:
         first = self._connection.at_hand()
         if not first and "Expect" in self._request.headers:  # it waits for leave, and gets it by this
-            message = await self._request.receive()
+            message = await _in_time(self._request.receive())
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             first = message["body"]
         with self._connection.lent(self._length - len(first)) as pour:
             return await pour.into(begins, first)
+
+
+async def _in_time(coming: Awaitable[_T]) -> _T:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await coming
+    except TimeoutError:
+        raise ClientDisconnect from None
+
+
+async def chunks_of(request: Request) -> AsyncIterator[bytes]:
+    """The body as uvicorn gives it. Raises ClientDisconnect, also when nothing has come for long."""
+    chunks = request.stream()
+    while (chunk := await _in_time(anext(chunks, None))) is not None:
+        yield chunk
 
 
 def connection_of(request: Request) -> Connection | None:
@@ -97,4 +151,4 @@ def body_of(request: Request) -> AsyncIterable[bytes]:
     known = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
     if connection is not None and known >= _WORTH:
         return LargeBody(request, connection, known)
-    return request.stream()
+    return chunks_of(request)

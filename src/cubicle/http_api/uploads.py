@@ -9,7 +9,7 @@ from starlette.routing import Route
 from cubicle.chat.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
 from cubicle.http_api.addresses import tail
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.intake import body_of
+from cubicle.http_api.intake import body_of, chunks_of
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.rules import problems
@@ -46,7 +46,7 @@ class UploadRoutes:
         content_type = request.headers.get("Content-Type", "")
         form = is_multipart(content_type)
         self._check_length(request, self._limit + (_FORM_ROOM if form else 0))
-        content = file_of(content_type, request.stream()) if form else body_of(request)
+        content = file_of(content_type, chunks_of(request)) if form else body_of(request)
         try:
             upload, digest = await self._uploads.save(chat, path, content, limit=self._limit)
         except TooLarge:

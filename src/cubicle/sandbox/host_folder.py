@@ -34,12 +34,16 @@ class HostFolder:
 
     def draft(self, path: str) -> HostDraft:
         """Begin a file; missing folders are made."""
-        with self._lock:
-            if self._ended:
-                raise OSError(errno.ESTALE, "the sandbox is no longer up")
-            draft = HostDraft(self._open(path), path, self._owner, self._forget)
-            self._drafts.add(draft)
-            return draft
+        try:
+            with self._lock:
+                if self._ended:
+                    raise OSError(errno.ESTALE, "the sandbox is no longer up")
+                draft = HostDraft(self._open(path), path, self._owner, self._forget)
+                self._drafts.add(draft)
+                return draft
+        except OSError:
+            self.prune(path)
+            raise
 
     def end(self) -> None:
         """The sandbox goes down: nothing of its disk stays open here, whoever is still sending."""
@@ -63,7 +67,8 @@ class HostFolder:
                     os.close(folder)
 
     def _forget(self, draft: HostDraft) -> None:
-        self._drafts.discard(draft)
+        with self._lock:
+            self._drafts.discard(draft)
         if not draft.published:
             self.prune(draft.path)
 

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from cubicle.sandbox.host_folder import HostDraft
@@ -32,6 +33,7 @@ _WORTH_A_BURST = 256 * 1024
 _WORTH_AWAITING = 512 * 1024
 _WORTH_MOVING = 1024**2
 _WORTH_A_THREAD = 4 * 1024**2  # so much to sum up that more is there before it is done: who sleeps wakes up late
+PATIENCE = 300.0  # seconds that a client may keep silent
 _LOOKS_UP = 1.0  # seconds between two looks whether the sandbox still runs
 _HEELS = 2  # milliseconds that a burst waits for what follows it
 
@@ -71,8 +73,9 @@ class Mover:
 class _Own(threading.local):
     """What each thread that sums up has for itself."""
 
-    def __init__(self) -> None:
-        self.mover = Mover()
+    @cached_property
+    def mover(self) -> Mover:
+        return Mover()
 
 
 _own = _Own()
@@ -95,7 +98,7 @@ class BrokeOff(Exception):
 class Pour:
     """`rest` bytes that are still to come from a non-blocking socket, of which this has a copy until it is closed."""
 
-    def __init__(self, source: int, rest: int, idle: float = 300.0) -> None:
+    def __init__(self, source: int, rest: int, idle: float = PATIENCE) -> None:
         self._source = socket.socket(fileno=os.dup(source))
         self._source.setblocking(False)  # as it is: the copy has to know
         self.rest = rest
@@ -125,7 +128,9 @@ class Pour:
                     found = await asyncio.shield(burst)
                 except asyncio.CancelledError:
                     await asyncio.wait([burst])  # a burst is short, and the socket must not be closed under it
-                    raise
+                    if burst.exception() is not None or burst.result() is None:
+                        raise
+                    found = burst.result()  # it has its name: nobody is to hear that it failed
         finally:
             if found is None and self._draft is not None:
                 await asyncio.shield(loop.run_in_executor(None, self._draft.close))
@@ -196,8 +201,8 @@ class Pour:
                 comes = self._news.get()
         finally:
             self._summing = False
-            moving.result()
             mover.roam()
+            moving.result()
 
     def _move(self, draft: HostDraft, out: int, into: int, end: int, *, awaited: bool) -> bool:
         """Move what the socket has through the pipe to the disk, until so many bytes are left; False if it is dry."""
@@ -219,7 +224,8 @@ class Pour:
             self.rest -= count
             draft.drain(out, count)
             self._written += count
-            self._news.put(True)
+            if self._summing:
+                self._news.put(True)
         return True
 
     def _catch_up(self, draft: HostDraft) -> None:

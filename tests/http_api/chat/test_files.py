@@ -1,8 +1,13 @@
+import itertools
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
 
+from cubicle.chat import files
 from cubicle.rules.chats import Chat
+from cubicle.rules.ranges import Part
+from cubicle.sandbox.machine import OUTPUTS
 
 CHAT = Chat("files")
 TEXT = b"0123456789" * 1000
@@ -221,3 +226,29 @@ async def test_times_that_no_calendar_has_are_shown_as_some_time(site):
     entries = {e["name"]: e for e in (await site.client.get("/files/times/")).json()["entries"]}
     assert datetime.fromisoformat(entries["past"]["modified"]) == datetime(1970, 1, 1, tzinfo=UTC)
     assert (await site.client.get("/files/times/far")).status_code == 200
+
+
+class Restless:
+    """A machine whose file is another one at every look."""
+
+    def __init__(self, machine):
+        self._machine = machine
+        self._versions = itertools.count(1)
+
+    @asynccontextmanager
+    async def read(self, path, **options):
+        await self._machine.write(path, b"x" * next(self._versions))
+        async with self._machine.read(path, **options) as reader:
+            yield reader
+
+
+async def test_a_file_that_is_replaced_all_the_time_is_read_whole_in_one_version(site):
+    async with site.fleet.lease(Chat("restless")) as machine:
+        await machine.write(f"{OUTPUTS}/a", b"")
+        place = await files.find(machine, "a")
+        async with files.opened(Restless(machine), place, lambda version: Part(0, version.size)) as (reader, part):
+            content = b"".join([chunk async for chunk in reader])
+        assert len(content) == part.length == reader.stat.size > 0
+        with pytest.raises(files.Changing):
+            async with files.opened(Restless(machine), place, lambda version: Part(0, version.size, partial=True)):
+                pass

@@ -5,6 +5,7 @@ import os
 import httpx
 import pytest
 
+from cubicle.chat.uploads import FOLDER, Upload
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
 from tests.service import fleet_of
@@ -247,3 +248,16 @@ async def test_a_page_of_another_site_changes_nothing(site, origin):
     for own in (site.url, "https://box.example"):
         answer = await site.client.post("/api/uploads/csrf/kept", content=b"2", headers={"Origin": own})
         assert answer.status_code == 201
+
+
+async def test_a_list_never_has_the_size_of_one_version_and_the_sum_of_another(site, monkeypatch):
+    chat = Chat("versions")
+    async with site.fleet.lease(chat) as machine:
+        await machine.write(f"{FOLDER}/a", b"the new one", as_root=True)
+
+    async def seen_before(_chat):
+        return [Upload("a", 3, 1.0)]
+
+    monkeypatch.setattr(site.uploads, "list", seen_before)
+    ((upload, digest),) = await site.uploads.with_sums(chat)
+    assert (upload.size, digest) == (11, hashlib.sha256(b"the new one").hexdigest())
