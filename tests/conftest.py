@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import subprocess
@@ -17,11 +18,12 @@ from blockbuster import BlockBuster
 
 from tests import remains
 
-# A busy machine is no failure. In a hurry (`make test-fast`) fewer examples have to do.
+# A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
+IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
 _BUSY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("all", **_BUSY)
 hypothesis.settings.register_profile("fast", max_examples=15, **_BUSY)
-hypothesis.settings.load_profile("fast" if os.environ.get("CUBICLE_FAST") else "all")
+hypothesis.settings.load_profile("fast" if IN_A_HURRY else "all")
 
 LEFT = pytest.StashKey[list[str]]()
 LEFT_BEHIND = 20
@@ -52,6 +54,14 @@ QUICK = (
     "os.symlink",
     "os.unlink",
 )
+
+# What is imported and collected is there to stay: looking for rubbish among it, again and again, takes each worker seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

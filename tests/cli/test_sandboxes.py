@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cubicle.cli import main
 from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.fleet import Fleet
@@ -61,6 +63,7 @@ async def test_a_command_in_a_sandbox_has_this_input_and_its_exit_code_is_handed
 
 
 @pytest.mark.parametrize("command", ["shell", "stop", "rm"])
-async def test_a_chat_without_a_sandbox_is_told_in_a_sentence(call: Call, command: str) -> None:
+def test_a_chat_without_a_sandbox_is_told_in_a_sentence(command: str, tmp_path: Path) -> None:
+    done = CliRunner(env={"DRIVER": "memory", "DATA_DIR": str(tmp_path)}).invoke(main, [command, "nobody"])
     said = "Error: The chat nobody has no sandbox. `cubicle ps` lists those that there are.\n"
-    assert call(command, "nobody") == (1, "", said)
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)

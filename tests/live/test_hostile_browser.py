@@ -13,13 +13,15 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from tests.conftest import IN_A_HURRY
 from tests.live import ground
 from tests.live.hostile_browser import nonsense_in
 from tests.live.watcher import Watcher
 
 ROUNDS, MESSAGES, SECONDS = (60, 3000, 20.0) if os.environ.get("CUBICLE_LONG") else (3, 100, 8.0)
-if os.environ.get("CUBICLE_FAST"):
-    ROUNDS, MESSAGES = 1, 30
+SILENCE = SECONDS
+if IN_A_HURRY:
+    ROUNDS, MESSAGES, SILENCE = 1, 30, 1.0
 
 
 @pytest.fixture
@@ -64,6 +66,7 @@ async def _watch(service: ground.Service, chat: str) -> int:
                         await watcher.click(x, x)
                         await watcher.say("nav", action="back")
                     while heard < MESSAGES:
-                        await watcher.hear()
+                        async with asyncio.timeout(SILENCE if heard else SECONDS):
+                            await watcher.hear()
                         heard += 1
     return heard
