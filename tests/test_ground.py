@@ -57,8 +57,9 @@ def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path: Path) -
         "    subprocess.run(['setsid', '--fork', 'sleep', '1000'], check=True, stdout=-3, stderr=-3)\n"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUBICLE_"))}
-    environment |= {"CUBICLE_SETTLED_SECONDS": "1"}
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    environment |= {"CUBICLE_SETTLED_SECONDS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    command += ["-c", "/dev/null"]
     command += ["--rootdir", str(tmp_path), "-n", "1", str(tmp_path)]
     root = Path(__file__).parent.parent
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=250, check=False)

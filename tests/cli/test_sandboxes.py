@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -45,6 +46,12 @@ async def call(tmp_path: Path) -> AsyncIterator[Call]:
 
 
 async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: Call, tmp_path: Path) -> None:
+    def ps() -> tuple[int, str]:
+        done = CliRunner(env={"DRIVER": "memory", "DATA_DIR": str(tmp_path / "data"), "COLUMNS": "80"}).invoke(
+            main, ["ps"]
+        )
+        return done.exit_code, done.stdout
+
     code, output, _ = call("ps")
     assert code == 0
     heading, row = output.splitlines()
@@ -52,9 +59,9 @@ async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: C
     assert row.split()[:3] == [CHAT, "main", "running"]
     assert all(re.fullmatch(r"\d+[smh]", span) for span in row.split()[3:5])
     assert call("stop", CHAT) == (0, f"Stopped {CHAT}.\n", "")
-    assert call("ps")[1].splitlines()[1].split()[2] == "stopped"
+    assert (await asyncio.to_thread(ps))[1].splitlines()[1].split()[2] == "stopped"
     assert call("rm", CHAT) == (0, f"Removed {CHAT}.\n", "")
-    assert call("ps") == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n", "")
+    assert await asyncio.to_thread(ps) == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n")
 
 
 async def test_a_command_in_a_sandbox_has_this_input_and_its_exit_code_is_handed_on(call: Call) -> None:
