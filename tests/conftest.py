@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import subprocess
@@ -17,11 +18,12 @@ from blockbuster import BlockBuster
 
 from tests import remains
 
-# A busy machine is no failure. In a hurry (`make test-fast`) fewer examples have to do.
+# A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
+IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
 _BUSY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("all", **_BUSY)
 hypothesis.settings.register_profile("fast", max_examples=15, **_BUSY)
-hypothesis.settings.load_profile("fast" if os.environ.get("CUBICLE_FAST") else "all")
+hypothesis.settings.load_profile("fast" if IN_A_HURRY else "all")
 
 LEFT = pytest.StashKey[list[str]]()
 LEFT_BEHIND = 20
@@ -53,6 +55,14 @@ QUICK = (
     "os.unlink",
 )
 
+# What is imported and collected is there to stay: looking for rubbish among it, again and again, takes each worker seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,17 +75,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A run that leaves mounts, loop devices, cgroups, processes or folders of its own behind has failed."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
+    """A run that leaves mounts, loop devices, cgroups, processes or folders of its own behind has failed.
+
+    One that was interrupted ends its processes itself: its workers had no time to.
+    """
     base = os.environ.get("CUBICLE_TEST_RUN")
     if hasattr(session.config, "workerinput") or base is None or base != session.config.option.basetemp:
         return
-    deadline = time.monotonic() + SETTLED_SECONDS
-    while (left := remains.of_run(Path(base))) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+    left = _left(base, min(3, SETTLED_SECONDS) if interrupted else SETTLED_SECONDS)
+    if left and interrupted:
+        remains.end_processes(base)
+        left = _left(base, SETTLED_SECONDS)
     if left:
         session.config.stash[LEFT] = left
         session.exitstatus = LEFT_BEHIND
+
+
+def _left(base: str, seconds: float) -> list[str]:
+    """What is still there of this run after a while."""
+    deadline = time.monotonic() + seconds
+    while (left := remains.of_run(Path(base))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

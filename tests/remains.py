@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,13 @@ def processes(*marks: str) -> list[str]:
     above = _above()
     others = (entry for entry in _numbers() if int(entry.name) not in above)
     return [_line(entry) for entry in others if any(mark in text for text in _traits(entry) for mark in marks)]
+
+
+def end_processes(*marks: str) -> None:
+    """Kill the processes that bear one of the marks."""
+    for line in processes(*marks):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(line.partition(":")[0]), signal.SIGKILL)
 
 
 def children() -> list[str]:

@@ -50,18 +50,39 @@ def test_where_all_is_promised_a_missing_part_fails_a_test(monkeypatch: pytest.M
         absent("needs a moon")
 
 
+def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A run of its own over the tests in a folder."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUBICLE_"))}
+    environment |= {"CUBICLE_SETTLED_SECONDS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    command += ["--rootdir", str(folder), *arguments, str(folder)]
+    root = Path(__file__).parent.parent
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=250, check=False)
+
+
+def test_a_run_that_is_interrupted_ends_what_it_started(tmp_path: Path) -> None:
+    (tmp_path / "test_leak.py").write_text(
+        "import pathlib, subprocess\n"
+        "def test_that_is_interrupted():\n"
+        f"    told = pathlib.Path({str(tmp_path)!r}, 'pid')\n"
+        "    script = 'echo $$ >$1.new; mv $1.new $1; exec sleep 1000'\n"
+        "    subprocess.run(['setsid', '--fork', 'sh', '-c', script, 'sh', told], check=True, stdout=-3, stderr=-3)\n"
+        "    while not told.exists(): pass\n"
+        "    raise KeyboardInterrupt\n"
+    )
+    done = _run(tmp_path)
+    assert "LEFT BEHIND" not in done.stdout
+    assert done.returncode == pytest.ExitCode.INTERRUPTED
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
+
+
 def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path: Path) -> None:
     (tmp_path / "test_leak.py").write_text(
         "import subprocess\n"
         "def test_that_leaves_a_process():\n"
         "    subprocess.run(['setsid', '--fork', 'sleep', '1000'], check=True, stdout=-3, stderr=-3)\n"
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUBICLE_"))}
-    environment |= {"CUBICLE_SETTLED_SECONDS": "1"}
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
-    command += ["--rootdir", str(tmp_path), "-n", "1", str(tmp_path)]
-    root = Path(__file__).parent.parent
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    done = _run(tmp_path, "-p", "xdist", "-n", "1")
     assert "1 passed" in done.stdout
     (line,) = [line for line in done.stdout.splitlines() if "LEFT BEHIND" in line]
     found = re.fullmatch(r"LEFT BEHIND process (\d+): sleep 1000", line)

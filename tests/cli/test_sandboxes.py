@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -10,7 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cubicle.cli import main
 from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.fleet import Fleet
@@ -43,6 +46,12 @@ async def call(tmp_path: Path) -> AsyncIterator[Call]:
 
 
 async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: Call, tmp_path: Path) -> None:
+    def ps() -> tuple[int, str]:
+        done = CliRunner(env={"DRIVER": "memory", "DATA_DIR": str(tmp_path / "data"), "COLUMNS": "80"}).invoke(
+            main, ["ps"]
+        )
+        return done.exit_code, done.stdout
+
     code, output, _ = call("ps")
     assert code == 0
     heading, row = output.splitlines()
@@ -50,9 +59,9 @@ async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: C
     assert row.split()[:3] == [CHAT, "main", "running"]
     assert all(re.fullmatch(r"\d+[smh]", span) for span in row.split()[3:5])
     assert call("stop", CHAT) == (0, f"Stopped {CHAT}.\n", "")
-    assert call("ps")[1].splitlines()[1].split()[2] == "stopped"
+    assert (await asyncio.to_thread(ps))[1].splitlines()[1].split()[2] == "stopped"
     assert call("rm", CHAT) == (0, f"Removed {CHAT}.\n", "")
-    assert call("ps") == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n", "")
+    assert await asyncio.to_thread(ps) == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n")
 
 
 async def test_a_command_in_a_sandbox_has_this_input_and_its_exit_code_is_handed_on(call: Call) -> None:
@@ -61,6 +70,7 @@ async def test_a_command_in_a_sandbox_has_this_input_and_its_exit_code_is_handed
 
 
 @pytest.mark.parametrize("command", ["shell", "stop", "rm"])
-async def test_a_chat_without_a_sandbox_is_told_in_a_sentence(call: Call, command: str) -> None:
+def test_a_chat_without_a_sandbox_is_told_in_a_sentence(command: str, tmp_path: Path) -> None:
+    done = CliRunner(env={"DRIVER": "memory", "DATA_DIR": str(tmp_path)}).invoke(main, [command, "nobody"])
     said = "Error: The chat nobody has no sandbox. `cubicle ps` lists those that there are.\n"
-    assert call(command, "nobody") == (1, "", said)
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)

@@ -94,7 +94,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
     """The whole service, as `cubicle serve` puts it together, and a chat whose sandbox is up."""
     chosen = settings.load(driver="memory", data_dir=tmp_path_factory.mktemp("data"), pool_size=0)
     async with running(chosen) as app, serve(app) as url:
-        async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False) as client:
             made = await client.post("/api/uploads/walk/inside.txt", content=b"inside")
             page = await client.get("/preview/walk/uploads/inside.txt")
         assert (made.status_code, page.status_code) == (201, 200)

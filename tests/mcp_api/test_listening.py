@@ -77,7 +77,7 @@ async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
     async with (
         running(settings) as app,
         serve(app) as url,
-        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
+        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client,
     ):
         yield Door(url, client, app)
     driver = make_driver(settings)

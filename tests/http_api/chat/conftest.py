@@ -79,7 +79,7 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
         ],
         exception_handlers=HANDLERS,  # type: ignore[arg-type]
     )
-    async with serve(app) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+    async with serve(app) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client:
         yield Site(url, fleet, links, uploads, client)
 
 

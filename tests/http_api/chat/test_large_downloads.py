@@ -10,7 +10,8 @@ import pytest
 
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.handed_file import HandedFile
-from cubicle.sandbox.machine import OUTPUTS
+from cubicle.sandbox.machine import OUTPUTS, MachineError
+from tests.conftest import IN_A_HURRY
 from tests.service import fleet_of
 
 from .conftest import site_of
@@ -50,6 +51,11 @@ def poured(monkeypatch):
 
 @pytest.fixture
 async def site(served):
+    """With the file that every test expects, written again where the last one left another."""
+    async with served.fleet.lease(Chat("down")) as machine:
+        with suppress(MachineError):
+            if (await machine.stat(f"{OUTPUTS}/large")).size == len(BODY):
+                return served
     await put(served, BODY)
     return served
 
@@ -217,7 +223,7 @@ async def test_it_is_whole_old_or_whole_new_while_it_is_replaced(site):
     replacing = asyncio.ensure_future(replace())
     try:
         async with asyncio.timeout(LIMIT):
-            for _ in range(20):
+            for _ in range(6 if IN_A_HURRY else 20):
                 fetched = await site.client.get("/files/down/large")
                 assert fetched.status_code == 503 or fetched.content in versions
     finally:

@@ -8,12 +8,13 @@ import pytest
 from cubicle.chat.uploads import FOLDER, Upload
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
+from tests.conftest import IN_A_HURRY
 from tests.service import fleet_of
 
 from .conftest import site_of
 
 CHAT = Chat("up")
-ROUNDS = 600 if os.environ.get("CUBICLE_LONG") else 12
+ROUNDS = 600 if os.environ.get("CUBICLE_LONG") else 4 if IN_A_HURRY else 12
 
 
 class Remote(MemoryDriver):
