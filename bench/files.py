@@ -29,7 +29,7 @@ from bench.report import Report
 from bench.service import cpu_seconds, image, service
 
 MB = 1_000_000
-ROUNDS = 21
+ROUNDS = 41
 AT_ONCE = 20
 BAR = 0.5
 
