@@ -24,7 +24,7 @@ test: setup-test check image ## set up all that the tests need, and run every ga
 	@scripts/with-dockerd scripts/with-podman scripts/run-tests
 
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute
-	@CUBICLE_FAST=1 pytest -n 3 --dist worksteal -m "not oci and not docker and not real and not serial"
+	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not real and not serial"
 
 check: setup-dev ## format, lint, types, layers, dependencies, gates of the repository; seconds
 	@scripts/run-checks
