@@ -29,7 +29,7 @@ async def service(tmp_path: Path) -> AsyncIterator[ground.Service]:
         yield running
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 + ROUNDS * SECONDS)
 async def test_a_browser_that_talks_nonsense_harms_nobody(
     service: ground.Service, caplog: pytest.LogCaptureFixture
 ) -> None:
