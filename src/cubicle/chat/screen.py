@@ -132,7 +132,12 @@ class Screen:
             with suppress(DevToolsError):
                 await work
 
-        self._group.create_task(doing())
+        task = doing()
+        try:
+            self._group.create_task(task)
+        except RuntimeError:  # the view is coming to its end: nothing is begun any more
+            task.close()
+            work.close()
 
     def browser_tell(self, method: str, **params: Any) -> None:
         self._devtools.tell(method, **params)
