@@ -53,6 +53,17 @@ async def test_files_of_one_name_in_two_folders_are_told_apart_by_their_titles(s
         assert sorted(r["title"] for r in listed) == ["left/same.txt", "right/deep/same.txt"]
 
 
+async def test_names_that_are_no_text_are_listed_with_marks_in_their_place(service: Service) -> None:
+    await put(service, "d\udcff/n\udcff.txt", b"words", chat="no-text")
+    for answer in (
+        await service.ask("resources/list", chat="no-text"),
+        await service.ask_modern("resources/list", chat="no-text"),
+    ):
+        (listed,) = answer["result"]["resources"]
+        assert listed["name"] == "n?.txt"
+        assert listed["title"] == "d\N{REPLACEMENT CHARACTER}/n\N{REPLACEMENT CHARACTER}.txt"
+
+
 async def test_each_chat_is_told_of_its_own_files_only(service: Service) -> None:
     for chat in ("left", "right"):
         await put(service, f"of-{chat}.txt", b"mine", chat=chat)

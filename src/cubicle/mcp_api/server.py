@@ -26,6 +26,7 @@ from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages
 from cubicle.rules.callers import Caller
+from cubicle.rules.paths import readable
 from cubicle.rules.resources import NoSuchResource, ResourceTooLarge, UploadUri
 from cubicle.tools.answers import Answer, Block, Call, Image, Tool
 from cubicle.tools.registry import Registry, UnknownTool
@@ -164,7 +165,7 @@ class Protocol:
                     uri=str(UploadUri(chat.id, file.path)),
                     name=file.name,
                     # Two folders may hold files of one name: people tell them apart by this.
-                    title=file.path,
+                    title=readable(file.path),
                     mime_type=file.media_type,
                     size=file.size,
                 )
