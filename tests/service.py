@@ -21,8 +21,8 @@ from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.http_api import info, problems
-from cubicle.http_api.intake import Connection
 from cubicle.http_api.requests import RequestLog
+from cubicle.http_api.server import OPTIONS
 from cubicle.mcp_api.door import McpDoor
 from cubicle.rules.callers import Caller
 from cubicle.rules.keys import KeyRing
@@ -156,7 +156,7 @@ async def serve(app: Any) -> AsyncIterator[str]:
     """An ASGI application on a free port of the loopback."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, http=Connection, log_config=None, lifespan="off", timeout_graceful_shutdown=2)
+        config = uvicorn.Config(app, timeout_graceful_shutdown=2, **OPTIONS)
         server = _Server(config)
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))

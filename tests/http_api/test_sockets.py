@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from cubicle.http_api.bridge import SERVER_OPTIONS
+from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.sockets import ClientSocket
 
 pytestmark = pytest.mark.anyio
@@ -40,8 +40,7 @@ async def served(take: asyncio.Event, taken: list[bytes]) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def serving(application: ASGIApp, **options: Any) -> AsyncIterator[str]:
-    options = {**SERVER_OPTIONS, **options}
-    config = uvicorn.Config(application, port=0, log_config=None, lifespan="off", **options)
+    config = uvicorn.Config(application, port=0, **{**OPTIONS, **options})
     server = uvicorn.Server(config)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server._serve())

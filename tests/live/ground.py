@@ -22,10 +22,11 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api import problems
-from cubicle.http_api.bridge import SERVER_OPTIONS, Limits
+from cubicle.http_api.bridge import Limits
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.live import LiveRoutes
 from cubicle.http_api.origins import OriginGuard
+from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.driver import Driver
@@ -89,10 +90,8 @@ async def serving(
             application(fleet, screens, limits),
             host="127.0.0.1",
             port=0,
-            log_config=None,
-            lifespan="off",
             timeout_graceful_shutdown=3,
-            **{**SERVER_OPTIONS, **options},
+            **{**OPTIONS, **options},
         )
         server = uvicorn.Server(config)
         async with asyncio.TaskGroup() as group:

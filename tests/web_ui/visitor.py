@@ -20,7 +20,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog
 
 from cubicle import settings
 from cubicle.app import running
-from cubicle.http_api.bridge import SERVER_OPTIONS
+from cubicle.http_api.server import OPTIONS
 from tests.emptying import empty
 from tests.live import ground
 
@@ -114,7 +114,7 @@ async def house(folder: Path, *, key: str = "") -> AsyncIterator[House]:
         async with AsyncExitStack() as end:
             end.push_async_callback(empty, ground.memory_driver(folder))
             app = await end.enter_async_context(running(chosen))
-            config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=3, **SERVER_OPTIONS)
+            config = uvicorn.Config(app, timeout_graceful_shutdown=3, **OPTIONS)
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server._serve([listener]))
             headers = {"Authorization": f"Bearer {key}"} if key else {}

@@ -50,8 +50,7 @@ def serve(**flags: Any) -> None:
 
 async def _serve(settings: Settings) -> None:
     from cubicle.app import base_url, key_ring, running
-    from cubicle.http_api.bridge import SERVER_OPTIONS
-    from cubicle.http_api.intake import Connection
+    from cubicle.http_api.server import OPTIONS
 
     if settings.host not in _LOCAL and not key_ring(settings):
         log.warning(
@@ -63,20 +62,7 @@ async def _serve(settings: Settings) -> None:
         require_root()
     with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
         async with running(settings) as app:
-            server = _Server(
-                uvicorn.Config(
-                    app,
-                    http=Connection,
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                    root_path=settings.root_path,
-                    timeout_graceful_shutdown=5,
-                    timeout_keep_alive=75,
-                    **SERVER_OPTIONS,
-                )
-            )
+            server = _Server(uvicorn.Config(app, root_path=settings.root_path, timeout_graceful_shutdown=5, **OPTIONS))
             _settle_garbage()
             address = base_url(settings)
             log.info("serving", extra={"address": address, "driver": settings.driver.value})

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -22,16 +21,6 @@ from cubicle.rules.chats import BadChatId
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import NoSandbox
 from cubicle.sandbox.machine import MachineError
-
-SERVER_OPTIONS: dict[str, Any] = {
-    "ws": ClientSocket,
-    "ws_max_size": 64 * 1024**2,
-    "ws_per_message_deflate": False,
-    "ws_ping_interval": 20.0,
-    "ws_ping_timeout": 30.0,
-}
-"""How uvicorn treats WebSockets. This implementation stops reading from a client whose last message was not taken yet
-and waits for a slow one before it takes more; compression would cost three times the relay's own work."""
 
 
 @dataclass(frozen=True, slots=True)
