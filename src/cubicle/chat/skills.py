@@ -29,6 +29,7 @@ MAX_SKILL_BYTES = 32 * 1024 * 1024
 MAX_SKILLS = 200
 _MAX_MANIFEST_BYTES = 256 * 1024
 _MAX_FRONT_MATTER = 16 * 1024
+_MAX_BRACKETS = 100  # the time for nested ones grows with their square
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LEFT_OUT = frozenset({"__pycache__", "node_modules"})
@@ -108,6 +109,8 @@ def front_matter(manifest: bytes) -> tuple[str, str]:
     found = _FRONT_MATTER.match(text)
     if not found or len(found[1]) > _MAX_FRONT_MATTER:
         raise BadSkill(f"{MANIFEST} does not begin with front matter between two lines of ---")
+    if found[1].count("[") + found[1].count("{") > _MAX_BRACKETS:
+        raise BadSkill(f"the front matter has more than {_MAX_BRACKETS} opening brackets")
     try:
         fields = yaml.safe_load(found[1])
     except (yaml.YAMLError, RecursionError, ValueError) as error:

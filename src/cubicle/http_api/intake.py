@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from cubicle.sandbox.pour import PATIENCE, Pour
 _SCOPE = "cubicle.connection"
 _WORTH = 1024**2
 """Smaller bodies come the ordinary way."""
+_HEAD_SECONDS = 60.0
+"""For the head of a request, from its first byte, and for that one on a new connection."""
 _NOTHING = bytes(64 * 1024)
 _T = TypeVar("_T")
 
@@ -35,6 +38,17 @@ class Connection(HttpToolsProtocol):
     """
 
     _fed = _again = b""
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        own = transport.get_extra_info("socket")  # the kernel gives up who takes nothing, however it is sent
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(PATIENCE * 1000))
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         while data:
@@ -45,9 +59,11 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._await_head()
         cast(dict[str, object], self.scope)[_SCOPE] = self
 
     def on_headers_complete(self) -> None:
+        self._head_came()
         if not self._has_mere_offer():
             super().on_headers_complete()
 
@@ -66,6 +82,28 @@ class Connection(HttpToolsProtocol):
     def _begin_anew(self) -> None:
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+
+    def _await_head(self) -> None:
+        self._head_came()
+        self._due = self.loop.call_later(_HEAD_SECONDS, self._on_late_head)
+
+    def _head_came(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _on_late_head(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:  # the answer before it is still being sent
+            self._await_head()
+
+    def _should_upgrade(self) -> bool:
+        """A WebSocket begins with a GET and nothing behind it; all else with such a header is an ordinary request."""
+        if self.parser.get_method() != b"GET" or not super()._should_upgrade():
+            return False
+        headers = dict(self.headers)
+        return b"transfer-encoding" not in headers and headers.get(b"content-length", b"0").strip() == b"0"
 
     def _has_mere_offer(self) -> bool:
         return self.parser.should_upgrade() and not self._should_upgrade() and self.parser.get_method() != b"CONNECT"

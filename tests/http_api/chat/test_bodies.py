@@ -86,3 +86,26 @@ async def test_a_client_that_says_nothing_any_more_is_given_up(site, monkeypatch
         status, problem = await answer(reader)
     assert (status, problem["detail"]) == (400, "The upload broke off.")
     assert (await site.client.get("/api/uploads/silent")).json() == {"files": []}
+
+
+WEBSOCKET = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+
+
+@pytest.mark.parametrize("size", [0, 3, 3 * MB])
+async def test_a_websocket_is_not_begun_by_an_upload(site, size):
+    async with connection(site) as (reader, writer):
+        for _ in range(2):
+            writer.write(head("POST", "socket/a", WEBSOCKET + f"Content-Length: {size}\r\n") + b"x" * size)
+            status, record = await answer(reader)
+            assert (status, record["size"]) == (201, size)
+
+
+@pytest.mark.parametrize(
+    "body", ["Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"]
+)
+async def test_nor_by_a_request_with_something_behind_it(site, body):
+    sent = head("GET", "socket-list", WEBSOCKET)[:-2] + body.encode()
+    async with connection(site) as (reader, writer):
+        for _ in range(2):
+            writer.write(sent)
+            assert await answer(reader) == (200, {"files": []})

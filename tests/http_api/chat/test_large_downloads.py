@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from cubicle.http_api import intake
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.handed_file import HandedFile
 from cubicle.sandbox.machine import OUTPUTS, MachineError
@@ -208,6 +209,24 @@ async def test_clients_that_do_not_read_hold_up_nobody_and_get_all_in_the_end(si
         for other in others:
             await other.__aexit__(None, None, None)
         assert (await answer(reader))[2] == BODY
+
+
+@pytest.mark.parametrize("way", ["from the disk", "by the service"])
+async def test_a_client_that_never_reads_is_given_up(site, monkeypatch, way):
+    monkeypatch.setattr(intake, "PATIENCE", 1.0)
+    await until(lambda: not descriptors())
+    async with connection(site, slow=True) as (reader, writer):
+        # A second request in the pipeline makes uvicorn send the answer.
+        writer.write(request() if way == "from the disk" else request() + request(path="/files/down/"))
+        assert (await head(reader))[0] == 200
+        assert descriptors()
+        await until(lambda: not descriptors())
+        got = 0
+        with suppress(ConnectionError):
+            while part := await reader.read(MB):
+                got += len(part)
+        assert got < len(BODY)
+    assert (await site.client.get("/files/down/large")).content == BODY
 
 
 async def test_it_is_whole_old_or_whole_new_while_it_is_replaced(site):
