@@ -44,7 +44,9 @@ fi
 echo "cubicle: adding the user"
 groupadd --gid 1000 assistant
 useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --comment Assistant assistant
-install -d -o assistant -g assistant -m 0755 /home/assistant/.local /home/assistant/.local/bin
+for folder in .local .local/bin .local/lib; do # npm wants the last one even to list what there is
+    install -d -o assistant -g assistant -m 0755 "/home/assistant/$folder"
+done
 install -d -m 0755 /mnt/user-data /mnt/user-data/uploads /mnt/skills
 install -d -o assistant -g assistant -m 0755 /mnt/user-data/outputs
 install -d -m 0700 /run/cubicle

@@ -172,6 +172,7 @@ def test_a_tool_of_every_variant_runs(inside: Inside, command: str, answer: str)
             "function",
         ),
         ("npm prefix -g", "/home/assistant/.local"),
+        ("npm ls -g", "/home/assistant/.local/lib"),
         ("mkdir -p bare && cd bare && npm prefix", "/home/assistant/bare"),
         ("node --input-type=module -e 'import \"nowhere\"' 2>&1 || true", "Cannot find package 'nowhere'"),
     ],
