@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -27,6 +28,7 @@ def test_events_are_json_lines_when_nobody_watches() -> None:
     with log.bound(chat="a", request="r1"):
         logging.getLogger("cubicle.test").info("tool call", extra={"tool": "view", "error": False})
     logging.getLogger("cubicle.test").info("two\nlines")
+    log.flush()
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert (first["event"], first["chat"], first["request"], first["tool"]) == ("tool call", "a", "r1", "view")
     assert first["time"].endswith("Z")
@@ -39,6 +41,7 @@ def test_events_are_single_lines_for_people_too() -> None:
     log.configure("text", stream)
     with log.bound(chat="a"):
         logging.getLogger("cubicle.test").warning("first\nsecond")
+    log.flush()
     assert stream.getvalue().count("\n") == 1
     assert "chat=a" in stream.getvalue()
 
@@ -50,4 +53,46 @@ def test_a_failure_is_logged_with_its_reason() -> None:
         raise ValueError("why")
     except ValueError:
         logging.getLogger("cubicle.test").exception("it failed")
+    log.flush()
     assert "ValueError: why" in json.loads(stream.getvalue())["exception"]
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """(its reading end, its writing end)"""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_a_log_that_nobody_takes_holds_up_nothing(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_MOST", 2000)
+    monkeypatch.setattr(log, "_PATIENCE", 0.1)
+    reading, writing = pipe
+    with open(writing, "w", closefd=False) as stream:
+        log.configure("json", stream)
+        for number in range(10_000):
+            logging.getLogger("cubicle.test").info("%d %s", number, "x" * 100)
+        log.flush()
+        seen, missing, rest = list[int](), 0, b""
+        while len(seen) + missing < 10_000:
+            *lines, rest = (rest + os.read(reading, 65536)).split(b"\n")
+            for line in lines:
+                number, text = json.loads(line)["event"].split(" ", 1)
+                if "missing" in text:
+                    missing += int(number)
+                else:
+                    seen.append(int(number))
+        assert len(seen) + missing == 10_000
+        assert seen == sorted(seen)
+        assert len(seen) >= 2000
+        assert missing
+        log.configure("json", io.StringIO())
+
+
+def test_a_log_that_was_closed_is_no_reason_to_fail(pipe: tuple[int, int]) -> None:
+    with open(pipe[1], "w", closefd=False) as stream:
+        log.configure("json", stream)
+    logging.getLogger("cubicle.test").info("nobody reads this")
+    log.flush()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from queue import Empty, SimpleQueue
 from types import MappingProxyType
 from typing import Any, TextIO
 
@@ -16,6 +18,13 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _context: ContextVar[Mapping[str, Any]] = ContextVar("cubicle_log_context", default=_NOTHING)
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "context", "color_message"}
+
+_MOST = 10_000
+"""Lines that wait to be written; further ones are counted only."""
+_TOGETHER = 0.02
+"""Seconds in which lines gather: one wake-up of the thread for all of them."""
+_PATIENCE = 2.0
+"""Seconds that the end of the process waits for the last lines."""
 
 
 @contextmanager
@@ -71,13 +80,60 @@ class TextLines(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+class Lines(logging.Handler):
+    """Writes in a thread: a terminal that is held, a pipe that nobody reads or a busy disk holds up the log alone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._waiting = SimpleQueue[str | threading.Event]()
+        self._lost = 0
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._waiting.qsize() < _MOST:
+            self._waiting.put(self.format(record))
+        else:
+            self._lost += 1
+
+    def flush(self) -> None:
+        """Returns when all is written, or the stream takes nothing."""
+        written = threading.Event()
+        self._waiting.put(written)
+        written.wait(_PATIENCE)
+
+    def _run(self) -> None:
+        said = 0
+        while True:
+            batch = [self._waiting.get()]
+            time.sleep(_TOGETHER)
+            with suppress(Empty):
+                while len(batch) < _MOST:
+                    batch.append(self._waiting.get_nowait())
+            lines = [one for one in batch if isinstance(one, str)]
+            lost = self._lost  # counted where events come, under the handler's lock
+            if lost > said:
+                lines.append(self.format(_event(f"{lost - said} events are missing here: the log was not taken")))
+                said = lost
+            with suppress(OSError, ValueError):  # it was closed
+                self._stream.write("".join(f"{line}\n" for line in lines))
+                self._stream.flush()
+            for one in batch:
+                if isinstance(one, threading.Event):
+                    one.set()
+
+
+def _event(text: str) -> logging.LogRecord:
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
+
+
 def configure(style: str = "auto", stream: TextIO | None = None, level: int = logging.INFO) -> None:
     """Send every event to the stream. `style`: text, json, or auto, which is JSON unless the stream is a terminal."""
     stream = stream or sys.stderr
     # No line shows the thread or the process; looking them up for each costs.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     as_json = style == "json" or (style == "auto" and not stream.isatty())
-    handler = logging.StreamHandler(stream)
+    handler = Lines(stream)
     handler.setFormatter(JsonLines() if as_json else TextLines())
     handler.addFilter(_Context())
     root = logging.getLogger()
@@ -85,3 +141,9 @@ def configure(style: str = "auto", stream: TextIO | None = None, level: int = lo
     root.setLevel(level)
     for chatty in ("mcp", "sse_starlette", "uvicorn.access", "httpx", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def flush() -> None:
+    """Have all written so far, if it is taken in a while."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()

@@ -114,6 +114,30 @@ async def test_a_signal_is_a_clean_end(tmp_path: Path, number: signal.Signals) -
     await service.client.aclose()
 
 
+async def test_a_log_that_nobody_reads_stops_nobody(tmp_path: Path) -> None:
+    """A terminal that is held by Ctrl-S, or `cubicle serve | less`."""
+    service = ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="0")
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+    try:
+        await service.start(writing)
+        for number in range(20):
+            assert (await service.client.get(f"/files/none/{number}")).status_code == 404
+        process = service._process
+        assert process is not None
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 100) == 0
+    finally:
+        service.kill()
+        await service.client.aclose()
+        os.close(reading)
+        os.close(writing)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a process that is the first of its kind")
 @pytest.mark.parametrize("before", ["", "trap '' INT;"], ids=["", "a background job"])
 def test_the_first_process_of_a_container_ends_when_told_while_it_starts(tmp_path: Path, before: str) -> None:

@@ -35,8 +35,8 @@ class ServiceProcess:
         assert self._process is not None
         return self._process.pid
 
-    async def start(self) -> float:
-        """Start it and wait until it answers; how long that took."""
+    async def start(self, errors: int | None = None) -> float:
+        """Start it and wait until it answers; how long that took. `errors`: where its log goes, if not to a file."""
         began = time.monotonic()
         environment = os.environ | self._environment
         environment |= {
@@ -51,7 +51,7 @@ class ServiceProcess:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=log,
+                stderr=log if errors is None else errors,
                 start_new_session=True,
                 cwd=self._data.parent,
             )
