@@ -35,6 +35,7 @@ from cubicle.http_api.access import Access
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.archive import ArchiveRoutes
 from cubicle.http_api.browser import BrowserRoutes
+from cubicle.http_api.chats import chat_of
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.info import mcp_info
 from cubicle.http_api.live import LiveRoutes
@@ -51,10 +52,8 @@ from cubicle.http_api.walls import WallRoutes
 from cubicle.mcp_api.door import McpDoor
 from cubicle.routes import routes
 from cubicle.rules.callers import Caller
-from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Policy
 from cubicle.rules.keys import BadKeys, KeyRing
-from cubicle.rules.links import effective_secret
 from cubicle.rules.passes import signing_key
 from cubicle.sandbox import walls
 from cubicle.sandbox.driver import Driver
@@ -134,12 +133,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
     ring = await asyncio.to_thread(key_ring, settings)
     secret = await asyncio.to_thread(kept_secret, settings.data_dir)
-    links = Links(
-        effective_secret(secret, settings.mcp_api_key),
-        base_url(settings),
-        signed=bool(ring),
-        days=settings.data_max_age_days,
-    )
+    links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
     web = httpx.AsyncClient()
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
@@ -236,8 +230,8 @@ async def collect_images(settings: Settings, driver: Driver) -> None:
 
 
 def make_pages(settings: Settings, links: Links, fleet: Fleet, locked: bool) -> Pages:
-    def raw_base(request: Request, chat_id: str) -> str:
-        return f"raw/{links.capability(Chat(chat_id, request.state.tenant))}/"
+    def raw_base(request: Request) -> str:
+        return f"raw/{links.capability(chat_of(request), request.state.link)}/"
 
     try:
         return Pages(

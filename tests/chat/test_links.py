@@ -5,8 +5,11 @@ import pytest
 
 from cubicle.chat.links import Links, kept_secret
 from cubicle.rules.chats import Chat
+from cubicle.rules.keys import KeyRing
 
 CHAT = Chat("a:b@c")
+RING = KeyRing({"a key": "main", "acme-key": "acme"})
+NOW = 1_800_000_000
 
 
 def test_the_secret_is_made_once_and_only_its_owner_can_read_it(tmp_path):
@@ -30,7 +33,7 @@ def test_a_damaged_secret_is_named_not_used(tmp_path):
 
 
 def test_a_link_to_a_file_is_escaped_and_carries_the_signature():
-    links = Links(b"s" * 32, "https://box.example/p/", signed=True, clock=lambda: 1_800_000_000)
+    links = Links(b"s" * 32, "https://box.example/p/", RING, clock=lambda: NOW)
     address = links.file(CHAT, "sub folder/50% of ü?.txt")
     head, key = address.split("?key=")
     assert head == "https://box.example/p/files/a%3Ab%40c/sub%20folder/50%25%20of%20%C3%BC%3F.txt"
@@ -38,4 +41,38 @@ def test_a_link_to_a_file_is_escaped_and_carries_the_signature():
 
 
 def test_without_an_api_key_links_carry_no_signature():
-    assert Links(b"s" * 32, "http://127.0.0.1:8081", signed=False).file(CHAT, "x").endswith("/x")
+    assert Links(b"s" * 32, "http://127.0.0.1:8081", KeyRing({})).file(CHAT, "x").endswith("/x")
+
+
+def links_with(ring, now=NOW):
+    return Links(b"s" * 32, "https://box.example", KeyRing(ring), clock=lambda: now)
+
+
+@pytest.mark.parametrize(
+    ("ring", "opens"),
+    [
+        ({"k1": "main", "k2": "acme"}, True),
+        ({"other": "main", "k2": "acme"}, True),
+        ({"k1": "main", "new": "acme"}, False),
+        ({"k1": "main", "k2": "acme", "more": "acme"}, False),
+        ({"k1": "main"}, False),
+    ],
+)
+def test_a_tenants_links_and_sign_ins_last_as_long_as_its_keys(ring, opens):
+    chat = Chat("room", "acme")
+    before, after = links_with({"k1": "main", "k2": "acme"}), links_with(ring)
+    assert after.opened("room", before.key(chat)) == (chat if opens else None)
+    assert after.opened_capability(before.capability(chat)) == (chat if opens else None)
+    assert after.signed_in(before.sign_in("acme")) == ("acme" if opens else None)
+
+
+def test_what_a_link_leads_to_lasts_no_longer_than_the_link():
+    made = links_with({"k": "main"})
+    key = made.key(CHAT)
+    end = int(key.split(".")[0])
+    late = links_with({"k": "main"}, end - 5)
+    assert late.file(CHAT, "x", key).endswith(f"?key={key}")
+    capability = late.capability(CHAT, key)
+    assert late.opened_capability(capability) == CHAT
+    assert links_with({"k": "main"}, end).opened_capability(capability) is None
+    assert links_with({"k": "main"}, end).opened_capability(late.capability(CHAT)) == CHAT

@@ -8,6 +8,7 @@ from cubicle.chat.links import Links
 from cubicle.chat.outfit import Outfitter
 from cubicle.chat.prompt import Prompt
 from cubicle.rules.chats import Chat
+from cubicle.rules.keys import KeyRing
 
 CHAT = Chat("room")
 
@@ -36,7 +37,7 @@ class Setup:
         put(self.own, "mine")
         (self.public / "one" / "tool").chmod(0o755)
         library = Library(self.public, None, self.users, clock=lambda: self.now)
-        prompt = Prompt(library, Links(b"s" * 32, "http://x", signed=True), clock=lambda: self.now)
+        prompt = Prompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"})), clock=lambda: self.now)
         self.outfitter = Outfitter(library, prompt)
 
 
@@ -91,7 +92,7 @@ async def test_a_restarted_service_writes_only_what_changed(fleet, setup):
         _, before = await shell(machine, "stat -c '%n %i' /mnt/skills/*/*/*")
         put(setup.public, "one", tool="2")
         library = Library(setup.public, None, setup.users)
-        outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", signed=True)))
+        outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"}))))
         await outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
         _, after = await shell(machine, "stat -c '%n %i' /mnt/skills/*/*/*")
         assert await shell(machine, "cat /mnt/skills/public/one/tool") == (0, "2")

@@ -6,6 +6,7 @@ from cubicle.chat.library import Library
 from cubicle.chat.links import Links
 from cubicle.chat.prompt import Prompt
 from cubicle.rules.chats import Chat
+from cubicle.rules.keys import KeyRing
 from cubicle.sandbox.driver import Limits
 
 CHAT = Chat("room-1")
@@ -14,7 +15,12 @@ CHAT = Chat("room-1")
 class Setup:
     def __init__(self, *, signed=True, **options):
         self.now = 0.0
-        self.links = Links(b"s" * 32, "https://box.example/p", signed=signed, clock=lambda: 1_800_000_000)
+        self.links = Links(
+            b"s" * 32,
+            "https://box.example/p",
+            KeyRing({"a key": "main"} if signed else {}),
+            clock=lambda: 1_800_000_000,
+        )
         self.prompt = Prompt(Library(), self.links, clock=lambda: self.now, **options)
 
 

@@ -7,6 +7,8 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -91,6 +93,66 @@ async def test_a_signed_link_opens_its_chat_and_nothing_else(client: httpx.Async
     ):
         assert (await client.get(path, params={"key": key})).status_code == 401, path
     assert (await client.post("/mcp", params={"key": key}, json={})).status_code == 401
+
+
+def misleading(path: str) -> list[str]:
+    """The address of chat `two`, with chat `one` before it for whoever takes an encoded slash for a slash."""
+    before, _, behind = path.partition("two")
+    first, *more = before.strip("/").split("/")
+    heads = [f"/{first}%2Fone/", f"/{first}%2fone/", f"/{first}%252Fone/", f"/{first}/one%2F", f"/{first}/one%2F..%2F"]
+    if more:
+        second = more[0]
+        heads = [f"/{first}%2F{second}/one/", f"/{first}%2F{second}%2Fone/", f"/{first}/{second}%2Fone/"]
+    return [f"{head}two{behind}" for head in heads] + [f"/{first}//{'/'.join(more)}one%2F..%2Ftwo{behind}"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("GET", f"/files/two/{rest}") for rest in ("", "a.txt", "uploads/a.txt", "archive")),
+        *(("GET", f"/preview/two/{rest}") for rest in ("", "a.txt")),
+        *(("GET", path) for path in ("/browser/two/status", "/terminal/two/status", "/terminal/two/processes")),
+        *((method, "/api/uploads/two/a.txt") for method in ("POST", "PUT", "DELETE")),
+        *(("GET", path) for path in ("/api/uploads/two", "/api/uploads/two/", "/api/chats/two/events")),
+        *(("POST", path) for path in ("/terminal/two/start-ttyd", "/browser/two/start")),
+    ],
+)
+async def test_an_encoded_slash_leads_a_link_to_no_other_chat(
+    client: httpx.AsyncClient, method: str, path: str
+) -> None:
+    await client.post("/api/uploads/one/a.txt", content=b"mine", headers=KEY)
+    await client.post("/api/uploads/two/a.txt", content=b"not yours", headers=KEY)
+    key = await signed(client, "one")
+    for way in misleading(path):
+        for query, headers in ((f"?key={key}", {}), ("", {"Cookie": f"cubicle-one={key}"})):
+            answer = await client.request(method, way + query, content=b"changed", headers=headers)
+            if answer.status_code == 200:  # the page of chat `one`, or its file of that name
+                assert "/preview%2f" not in way.lower()
+                assert "not yours" not in answer.text
+                assert '"name":"two"' not in answer.text
+            else:
+                assert answer.status_code in (400, 401, 404, 405), way
+            client.cookies.clear()
+    assert (await client.get("/files/two/a.txt", headers=KEY)).text == "not yours"
+    assert (await client.get("/terminal/two/status", headers=KEY)).json()["running"] is False
+
+
+async def test_what_a_link_shows_carries_the_same_link_on(client: httpx.AsyncClient) -> None:
+    await client.post("/api/uploads/one/a.txt", content=b"mine", headers=KEY)
+    key = await signed(client, "one")
+    (entry,) = (await client.get("/files/one/uploads/", params={"key": key})).json()["entries"]
+    assert entry["url"].endswith(f"?key={key}")
+    (entry,) = (await client.get("/files/one/uploads/")).json()["entries"]  # by the cookie
+    assert entry["url"].endswith(f"?key={key}")
+
+
+@pytest.mark.parametrize("path", ["/system-prompt", "/skill-list", "/skill-mounts", "/mcp-info"])
+async def test_a_person_who_signed_in_may_ask_what_a_program_with_the_key_may(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    assert (await client.post("/login", data={"key": "a-good-key"})).status_code == 303
+    assert (await client.get(path)).status_code == 200
+    assert (await client.get("/health/walls")).status_code == 401
 
 
 async def test_the_first_signed_visit_leaves_a_cookie_for_that_chat(client: httpx.AsyncClient) -> None:
@@ -180,6 +242,44 @@ async def test_a_person_signs_in_with_the_key(client: httpx.AsyncClient) -> None
 async def test_signing_in_never_leads_to_another_site(client: httpx.AsyncClient, target: str) -> None:
     answer = await client.post("/login", data={"key": "a-good-key", "next": target})
     assert answer.headers["location"] == "./admin"
+
+
+@asynccontextmanager
+async def other_service(folder: Path, **chosen: Any) -> AsyncIterator[str]:
+    other = Settings(_env_file=None, driver="memory", data_dir=folder, pool_size=0, **chosen)  # type: ignore[call-arg]
+    async with running(other) as app, serve(app) as url:
+        yield url
+    driver = make_driver(other)
+    await driver.open()
+    for seen in await driver.running():
+        await driver.delete(seen.name)
+
+
+async def test_a_link_of_another_tenant_works_for_a_person_who_is_signed_in(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").write_text('{"acme-secret": "acme", "beta-secret": "beta"}')
+    acme = {"Authorization": "Bearer acme-secret"}
+    async with other_service(tmp_path, api_keys_file=tmp_path / "keys") as url:
+        await client.post(f"{url}/api/uploads/room/a.txt", content=b"acme's", headers=acme)
+        (entry,) = (await client.get(f"{url}/files/room/uploads/", headers=acme)).json()["entries"]
+        key = entry["url"].partition("?key=")[2]
+        await client.post(f"{url}/login", data={"key": "beta-secret"})
+        assert (await client.get(f"{url}/files/room/a.txt")).status_code == 404
+        for params in ({"key": key}, {}):  # then by the cookie
+            assert (await client.get(f"{url}/files/room/a.txt", params=params)).text == "acme's"
+        assert (await client.get(f"{url}/files/other/a.txt")).status_code == 404
+
+
+async def test_with_one_chat_for_all_a_preview_shows_that_chats_files(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    async with other_service(tmp_path, single_user_mode="true") as url:
+        await client.post(f"{url}/api/uploads/any/x.html", content=b"<p>seen")
+        page = (await client.get(f"{url}/preview/any/uploads/x.html")).text
+        raw = re.search(r"raw/[^/\"&]+/", page)
+        assert raw is not None
+        assert (await client.get(f"{url}/{raw[0]}uploads/x.html")).text == "<p>seen"
 
 
 async def test_the_operator_sees_stops_and_removes_sandboxes(client: httpx.AsyncClient) -> None:

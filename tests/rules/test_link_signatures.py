@@ -4,43 +4,48 @@ from hypothesis import strategies as st
 from cubicle.rules import links
 from cubicle.rules.chats import Chat
 
-SECRET = links.effective_secret(b"s" * 32, "api-key")
+SECRET = links.effective_secret(b"s" * 32, ["api-key"])
 CHAT = Chat("room-1", "acme")
 NOW = 1_800_000_000
+
+
+def of_all(_tenant):
+    return SECRET
 
 
 def test_a_key_opens_its_own_chat_until_it_expires():
     expires = links.expiry(NOW, 30)
     key = links.sign(SECRET, CHAT, expires)
-    assert links.opened(SECRET, "room-1", key, NOW) == CHAT
-    assert links.opened(SECRET, "room-1", key, expires - 1) == CHAT
-    assert links.opened(SECRET, "room-1", key, expires) is None
+    assert links.opened(of_all, "room-1", key, NOW) == CHAT
+    assert links.opened(of_all, "room-1", key, expires - 1) == CHAT
+    assert links.opened(of_all, "room-1", key, expires) is None
 
 
 def test_a_key_opens_no_other_chat_tenant_or_service():
     key = links.sign(SECRET, CHAT, NOW + 60)
     other_tenant = links.sign(SECRET, Chat("room-1", "other"), NOW + 60)
-    assert links.opened(SECRET, "room-2", key, NOW) is None
-    assert links.opened(SECRET, "Room-1", key, NOW) is None
-    assert links.opened(SECRET, "room-1", other_tenant, NOW) == Chat("room-1", "other")
+    assert links.opened(of_all, "room-2", key, NOW) is None
+    assert links.opened(of_all, "Room-1", key, NOW) is None
+    assert links.opened(of_all, "room-1", other_tenant, NOW) == Chat("room-1", "other")
     forged = ".".join((key.split(".")[0], other_tenant.split(".")[1], key.split(".")[2]))
-    assert links.opened(SECRET, "room-1", forged, NOW) is None
-    assert links.opened(links.effective_secret(b"s" * 32, "new-key"), "room-1", key, NOW) is None
-    assert links.opened(links.effective_secret(b"t" * 32, "api-key"), "room-1", key, NOW) is None
+    assert links.opened(of_all, "room-1", forged, NOW) is None
+    assert links.opened(lambda _tenant: links.effective_secret(b"s" * 32, ["new-key"]), "room-1", key, NOW) is None
+    assert links.opened(lambda _tenant: links.effective_secret(b"t" * 32, ["api-key"]), "room-1", key, NOW) is None
+    assert links.opened(lambda _tenant: None, "room-1", key, NOW) is None
 
 
 def test_a_later_expiry_written_into_a_key_does_not_hold():
     expires, tenant, mac = links.sign(SECRET, CHAT, NOW + 60).split(".")
-    assert links.opened(SECRET, "room-1", f"{int(expires) + 1}.{tenant}.{mac}", NOW) is None
+    assert links.opened(of_all, "room-1", f"{int(expires) + 1}.{tenant}.{mac}", NOW) is None
 
 
 def test_a_capability_holds_its_chat_and_is_no_key():
     text = links.capability(SECRET, CHAT, NOW + 60)
-    assert links.opened_capability(SECRET, text, NOW) == CHAT
-    assert links.opened_capability(SECRET, text, NOW + 61) is None
-    assert links.opened(SECRET, "room-1", text, NOW) is None
+    assert links.opened_capability(of_all, text, NOW) == CHAT
+    assert links.opened_capability(of_all, text, NOW + 61) is None
+    assert links.opened(of_all, "room-1", text, NOW) is None
     expires, tenant, _, mac = text.split(".")
-    assert links.opened(SECRET, "room-1", f"{expires}.{tenant}.{mac}", NOW) is None
+    assert links.opened(of_all, "room-1", f"{expires}.{tenant}.{mac}", NOW) is None
     assert "/" not in text
 
 
@@ -52,8 +57,8 @@ def test_links_made_on_one_day_are_alike_and_live_at_least_the_days_promised():
 
 @given(st.text(max_size=300))
 def test_no_text_opens_anything_by_chance_and_none_breaks_the_check(text):
-    assert links.opened(SECRET, "room-1", text, NOW) is None
-    assert links.opened_capability(SECRET, text, NOW) is None
+    assert links.opened(of_all, "room-1", text, NOW) is None
+    assert links.opened_capability(of_all, text, NOW) is None
 
 
 @given(st.integers(0, 2), st.integers(0, 200), st.characters())
@@ -63,4 +68,4 @@ def test_a_changed_key_does_not_open(part, index, character):
     changed = parts[part][:at] + character + parts[part][at + 1 :]
     if changed != parts[part]:
         parts[part] = changed
-        assert links.opened(SECRET, "room-1", ".".join(parts), NOW) is None
+        assert links.opened(of_all, "room-1", ".".join(parts), NOW) is None

@@ -10,6 +10,7 @@ from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.rules.callers import Caller
 from cubicle.rules.chats import Chat
+from cubicle.rules.keys import KeyRing
 from cubicle.sandbox.driver import Unusable
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
@@ -45,7 +46,7 @@ async def machine(image, tmp_path_factory):
     folder = tmp_path_factory.mktemp(variant)
     driver = OciDriver(folder / "data", store, base.digest, SUBUID_START)
     library = Library()
-    outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", signed=False)))
+    outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
     async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet:
         try:
             async with fleet.lease(CHAT) as machine:

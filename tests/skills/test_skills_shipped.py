@@ -16,6 +16,7 @@ from cubicle.chat.skills import Source, read_skill
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.callers import Caller
 from cubicle.rules.chats import Chat
+from cubicle.rules.keys import KeyRing
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from tests.conftest import absent
@@ -48,7 +49,7 @@ async def machine(folder):
     """One sandbox for all."""
     driver = MemoryDriver(folder / "sandboxes")
     library = Library()
-    outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", signed=False)))
+    outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
     async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet:
         async with fleet.lease(CHAT) as machine:
             await outfitter.prepare(machine, Caller(CHAT))

@@ -25,7 +25,7 @@ HOSTILE = "\"'><img src=x onerror=alert(1)>&amp;</title><script>alert(2)</script
 
 @pytest.fixture
 def client() -> Iterator[TestClient]:
-    app = Starlette(routes=Pages(raw_base=lambda request, chat: f"raw/cap-{chat}/").routes())
+    app = Starlette(routes=Pages(raw_base=lambda request: f"raw/cap-{request.path_params['chat']}/").routes())
     with TestClient(app) as client:
         yield client
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from cubicle.rules import links as rules
 from cubicle.rules.chats import Chat
+from cubicle.rules.keys import KeyRing
 from cubicle.rules.paths import encoded
 
 SECRET_FILE = "link-secret"  # noqa: S105 - the name of a file
@@ -51,49 +52,53 @@ class Links:
         self,
         secret: bytes,
         base_url: str,
+        ring: KeyRing,
         *,
-        signed: bool,
         days: float = 30,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self._secret = secret
-        self._signed = signed
+        self._ring = ring
         self._days = days
         self._clock = clock
 
-    def query(self, chat: Chat) -> str:
-        """`?key=…`, or nothing where nothing needs it."""
-        return f"?key={self.key(chat)}" if self._signed else ""
+    def query(self, chat: Chat, link: str = "") -> str:
+        """`?key=…`, or nothing where nothing needs it. `link`: the key that the asker came with, which then is it."""
+        return f"?key={link or self.key(chat)}" if self._ring else ""
 
     def key(self, chat: Chat) -> str:
-        return rules.sign(self._secret, chat, rules.expiry(self._clock(), self._days))
+        return rules.sign(self._signing(chat.tenant), chat, rules.expiry(self._clock(), self._days))
 
     def opened(self, chat_id: str, key: str) -> Chat | None:
         """The chat of this id that the key opens, or None."""
-        return rules.opened(self._secret, chat_id, key, self._clock())
+        return rules.opened(self._opening, chat_id, key, self._clock())
 
-    def capability(self, chat: Chat) -> str:
-        """The path segment under /raw/ that stands for this chat's files for a day or two."""
-        return rules.capability(self._secret, chat, rules.expiry(self._clock(), 1))
+    def capability(self, chat: Chat, link: str = "") -> str:
+        """The path segment under /raw/ that stands for this chat's files for a day or two, no longer than the link."""
+        expires = rules.expiry(self._clock(), 1)
+        return rules.capability(self._signing(chat.tenant), chat, min(expires, rules.end_of(link)) if link else expires)
 
     def opened_capability(self, text: str) -> Chat | None:
-        return rules.opened_capability(self._secret, text, self._clock())
+        return rules.opened_capability(self._opening, text, self._clock())
 
     def sign_in(self, tenant: str) -> str:
         """What the cookie of a person who showed the tenant's key holds, for a day or two."""
-        return rules.sign_in(self._secret, tenant, rules.expiry(self._clock(), 1))
+        return rules.sign_in(self._signing(tenant), tenant, rules.expiry(self._clock(), 1))
 
     def signed_in(self, cookie: str) -> str | None:
         """The tenant that such a cookie opens, or None."""
-        return rules.signed_in(self._secret, cookie, self._clock())
+        return rules.signed_in(self._opening, cookie, self._clock())
 
-    def file(self, chat: Chat, path: str) -> str:
-        return f"{self._of('files', chat)}/{quote(encoded(path))}{self.query(chat)}"
+    def file(self, chat: Chat, path: str, link: str = "") -> str:
+        return f"{self._of('files', chat)}/{quote(encoded(path))}{self.query(chat, link)}"
 
-    def raw_base(self, chat: Chat) -> str:
-        """The address that relative links of an untrusted page resolve against; ends in a slash."""
-        return f"{self.base_url}/raw/{self.capability(chat)}/"
+    def _signing(self, tenant: str) -> bytes:
+        return rules.effective_secret(self._secret, self._ring.keys_of(tenant))
+
+    def _opening(self, tenant: str) -> bytes | None:
+        """The same; None for a tenant whose keys were all taken away."""
+        return self._signing(tenant) if not self._ring or self._ring.keys_of(tenant) else None
 
     def _of(self, door: str, chat: Chat) -> str:
         return f"{self.base_url}/{door}/{quote(chat.id, safe='')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
@@ -45,8 +46,24 @@ _SHOWN = re.compile(r"/(preview|files)/.*|/(browser|terminal)/[^/]*/?", re.DOTAL
 """What a person opens in a tab; the rest is for programs, which keep no cookies."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a request may enter, and by what."""
+
+    tenant: str
+    chat: Chat | None = None
+    link: str = ""
+    anew: bool = False
+    """The link came in the address, and is to be kept in a cookie."""
+    signed_in: bool = False
+
+
 class Access:
-    """ASGI middleware for every route but MCP's own. Leaves the tenant and the isolation mode in `scope["state"]`."""
+    """ASGI middleware for every route but MCP's own.
+
+    Leaves in `scope["state"]` the tenant and the isolation mode; `signed_in`, the tenant whose key a person showed;
+    `link` and `opened`, the key of a link and the one chat that it opens.
+    """
 
     def __init__(
         self,
@@ -74,35 +91,34 @@ class Access:
         if not hosts.host_is_known(self._hosts, headers.get("Host")):
             await self._refuse(scope, receive, send, Problem(403, hosts.UNKNOWN_HOST))
             return
-        tenant, key = self._tenant(scope, headers)
-        if tenant is None:
+        entry = self._entry(scope, headers)
+        if entry is None:
             await self._refuse(scope, receive, send, problems.UNAUTHORIZED)
             return
-        scope.setdefault("state", {}).update(tenant=tenant, isolation=self._isolation)
+        state = scope.setdefault("state", {})
+        state.update(tenant=entry.tenant, isolation=self._isolation, link=entry.link, opened=entry.chat)
+        state["signed_in"] = entry.tenant if entry.signed_in else None
         app = _led_on(scope, headers) or self._app
-        await app(scope, receive, _with_cookie(send, scope, key) if key else send)
+        await app(scope, receive, _with_cookie(send, scope, entry.link) if entry.anew else send)
 
-    def _tenant(self, scope: Scope, headers: Headers) -> tuple[str | None, str]:
-        """(tenant, the signature to keep in a cookie)."""
+    def _entry(self, scope: Scope, headers: Headers) -> _Entry | None:
         path = route_path(scope)
         if any(path == prefix or path.startswith(prefix + "/") for prefix in _OPEN):
-            return DEFAULT_TENANT, ""
-        opened = self._ring.tenant(headers.get("Authorization"))
-        if opened is not None:
-            return opened, ""
+            return _Entry(DEFAULT_TENANT)
+        tenant = self._ring.tenant(headers.get("Authorization"))
+        if tenant is not None:
+            return _Entry(tenant)
         cookies = _cookies(headers)
-        if signed_in := self._links.signed_in(cookies.get(LOGIN_COOKIE, "")):
-            return signed_in, ""
         chat_id = _chat_id(path)
-        if chat_id is None:
-            return None, ""
-        sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]
-        if sent and (chat := self._links.opened(chat_id, sent)):
-            return chat.tenant, sent
-        for name, value in cookies.items():
-            if name.startswith("cubicle-") and (chat := self._links.opened(chat_id, value)):
-                return chat.tenant, ""
-        return None, ""
+        if chat_id is not None:  # first: a person may be signed in for another tenant than a link's
+            sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]
+            if sent and (chat := self._links.opened(chat_id, sent)):
+                return _Entry(chat.tenant, chat, sent, anew=True)
+            for name, value in cookies.items():
+                if name.startswith("cubicle-") and (chat := self._links.opened(chat_id, value)):
+                    return _Entry(chat.tenant, chat, value)
+        signed_in = self._links.signed_in(cookies.get(LOGIN_COOKIE, ""))
+        return None if signed_in is None else _Entry(signed_in, signed_in=True)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
         if scope["type"] == "http":

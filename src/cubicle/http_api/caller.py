@@ -14,8 +14,9 @@ from cubicle.rules.keys import KeyRing
 
 
 def tenant(connection: HTTPConnection, ring: KeyRing) -> str:
-    """The tenant whose bearer key the request shows. Raises Refusal (401)."""
+    """The tenant whose bearer key the request shows, or its person has shown. Raises Refusal (401)."""
     opened = ring.tenant(Headers(connection.scope["headers"]).get("Authorization"))
+    opened = opened or getattr(connection.state, "signed_in", None)
     if opened is None:
         raise Refusal(problems.UNAUTHORIZED)
     return opened

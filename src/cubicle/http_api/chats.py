@@ -6,16 +6,21 @@ from starlette.requests import HTTPConnection
 
 from cubicle.http_api.addresses import route_path, segment
 from cubicle.log import note
-from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
+from cubicle.rules.chats import DEFAULT_CHAT_ID, BadChatId, Chat
 from cubicle.rules.isolation import Isolation
 
 
 def chat_of(connection: HTTPConnection) -> Chat:
     """The chat of `{chat}` in the path. The gate before the routes sets `state.tenant`. Raises BadChatId."""
-    # Routes see the decoded path, where an encoded slash ends the id too early: the segment itself is what counts.
-    named = Chat(
-        segment(connection, 3 if route_path(connection.scope).startswith("/api/") else 2), connection.state.tenant
-    )
+    # Routes and the gate see the decoded path, what comes behind the id is read from the raw one: an encoded slash
+    # before it would make these two different chats.
+    sent = segment(connection, 3 if route_path(connection.scope).startswith("/api/") else 2)
+    if sent != connection.path_params["chat"]:
+        raise BadChatId("The address has an encoded slash before or in the chat id.")
+    named = Chat(sent, connection.state.tenant)
+    opened = getattr(connection.state, "opened", None)
+    if opened is not None and named != opened:
+        raise BadChatId("The link is another chat's.")
     alone = getattr(connection.state, "isolation", None) is Isolation.SINGLE
     chat = Chat(DEFAULT_CHAT_ID, named.tenant) if alone else named
     note(chat=chat.id)

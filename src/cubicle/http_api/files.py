@@ -132,10 +132,10 @@ class FileRoutes:
             if len(entries) == files.MOST_LISTED:
                 complete = False
                 break
-            entries.append(self._entry(chat, listed))
+            entries.append(self._entry(chat, listed, request.state.link))
         return JSONResponse(_listing(path, entries, complete=complete), headers={"Cache-Control": "no-store"})
 
-    def _entry(self, chat: Chat, listed: files.Listed) -> dict[str, Any]:
+    def _entry(self, chat: Chat, listed: files.Listed, link: str) -> dict[str, Any]:
         entry = listed.entry
         path = listed.path if listed.root == "outputs" else f"{listed.root}/{listed.path}"
         slash = "/" if entry.kind == "directory" else ""
@@ -145,7 +145,7 @@ class FileRoutes:
             "size": entry.size,
             "modified": ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
             "root": listed.root,
-            "url": self._links.file(chat, path + slash),
+            "url": self._links.file(chat, path + slash, link),
         }
 
 

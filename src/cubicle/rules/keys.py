@@ -43,6 +43,9 @@ class KeyRing:
         match = _BEARER.fullmatch(authorization.strip()) if authorization else None
         return self.opens(match.group(1)) if match else None
 
+    def keys_of(self, tenant: str) -> list[str]:
+        return sorted(key.decode() for key, owner in self._tenants.items() if owner == tenant)
+
     def opens(self, key: str) -> str | None:
         """The tenant of a key. Looks at every key, whichever is the right one."""
         sent, found = key.encode("utf-8", "surrogateescape"), None

@@ -12,18 +12,21 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Callable, Sequence
 
 from cubicle.rules.chats import BadChatId, Chat
 
 DAY = 86_400
 _LONGEST = 1024
 _NO_CHAT = "-"
+Secrets = Callable[[str], bytes | None]
+"""From a tenant to the secret that signs for it; None for one that there is not."""
 _MAC_BYTES = 16  # 128 bits cannot be guessed, and six links stand in every prompt
 
 
-def effective_secret(kept: bytes, api_key: str) -> bytes:
-    """The secret that signs: changing the API key ends every link made before."""
-    return hmac.digest(kept, b"cubicle links\0" + api_key.encode(), "sha256")
+def effective_secret(kept: bytes, keys: Sequence[str]) -> bytes:
+    """The secret that signs for a tenant with these API keys: changing them ends every link made before."""
+    return hmac.digest(kept, "\0".join(("cubicle links", *(keys or [""]))).encode(), "sha256")
 
 
 def expiry(now: float, days: float) -> int:
@@ -31,17 +34,22 @@ def expiry(now: float, days: float) -> int:
     return (int(now + days * DAY) // DAY + 1) * DAY
 
 
+def end_of(key: str) -> int:
+    """When a key that opened something ceases to."""
+    return int(key.partition(".")[0])
+
+
 def sign(secret: bytes, chat: Chat, expires: int) -> str:
     """The key that opens this chat until then."""
     return f"{expires}.{_encode(chat.tenant)}.{_mac(secret, 'key', chat, expires)}"
 
 
-def opened(secret: bytes, chat_id: str, key: str, now: float) -> Chat | None:
+def opened(secrets: Secrets, chat_id: str, key: str, now: float) -> Chat | None:
     """The chat of this id that the key opens now, or None."""
     parts = key.split(".") if len(key) <= _LONGEST else []
     if len(parts) != 3:
         return None
-    return _checked(secret, "key", chat_id, _decode(parts[1]), parts[0], parts[2], now)
+    return _checked(secrets, "key", chat_id, _decode(parts[1]), parts[0], parts[2], now)
 
 
 def capability(secret: bytes, chat: Chat, expires: int) -> str:
@@ -49,13 +57,13 @@ def capability(secret: bytes, chat: Chat, expires: int) -> str:
     return f"{expires}.{_encode(chat.tenant)}.{_encode(chat.id)}.{_mac(secret, 'raw', chat, expires)}"
 
 
-def opened_capability(secret: bytes, text: str, now: float) -> Chat | None:
+def opened_capability(secrets: Secrets, text: str, now: float) -> Chat | None:
     """The chat whose files the capability opens now, or None."""
     parts = text.split(".") if len(text) <= _LONGEST else []
     if len(parts) != 4:
         return None
     chat_id = _decode(parts[2])
-    return None if chat_id is None else _checked(secret, "raw", chat_id, _decode(parts[1]), parts[0], parts[3], now)
+    return None if chat_id is None else _checked(secrets, "raw", chat_id, _decode(parts[1]), parts[0], parts[3], now)
 
 
 def sign_in(secret: bytes, tenant: str, expires: int) -> str:
@@ -63,17 +71,17 @@ def sign_in(secret: bytes, tenant: str, expires: int) -> str:
     return f"{expires}.{_encode(tenant)}.{_mac(secret, 'login', Chat(_NO_CHAT, tenant), expires)}"
 
 
-def signed_in(secret: bytes, text: str, now: float) -> str | None:
+def signed_in(secrets: Secrets, text: str, now: float) -> str | None:
     """The tenant that a cookie of `sign_in` opens now, or None."""
     parts = text.split(".") if len(text) <= _LONGEST else []
     if len(parts) != 3:
         return None
-    chat = _checked(secret, "login", _NO_CHAT, _decode(parts[1]), parts[0], parts[2], now)
+    chat = _checked(secrets, "login", _NO_CHAT, _decode(parts[1]), parts[0], parts[2], now)
     return None if chat is None else chat.tenant
 
 
 def _checked(
-    secret: bytes, use: str, chat_id: str, tenant: str | None, expires: str, mac: str, now: float
+    secrets: Secrets, use: str, chat_id: str, tenant: str | None, expires: str, mac: str, now: float
 ) -> Chat | None:
     if tenant is None or not (expires.isascii() and expires.isdigit() and len(expires) <= 12) or not mac.isascii():
         return None
@@ -81,8 +89,10 @@ def _checked(
         chat = Chat(chat_id, tenant)
     except BadChatId:
         return None
-    right = hmac.compare_digest(mac, _mac(secret, use, chat, int(expires)))
-    return chat if right and now < int(expires) else None
+    secret = secrets(tenant)
+    if secret is None or not hmac.compare_digest(mac, _mac(secret, use, chat, int(expires))):
+        return None
+    return chat if now < int(expires) else None
 
 
 def _mac(secret: bytes, use: str, chat: Chat, expires: int) -> str:

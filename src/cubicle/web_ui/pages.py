@@ -19,9 +19,9 @@ from cubicle.rules.chats import BadChatId, Chat
 from cubicle.web_ui.assets import STATIC, AssetFiles, Assets
 from cubicle.web_ui.policy import page_policy, viewer_policy
 
-RawBase = Callable[[Request, str], str]
-"""From a request and a chat id: the way from the root of the service to that chat's untrusted bytes, such as
-`raw/<capability>/`; empty when there is none."""
+RawBase = Callable[[Request], str]
+"""From a request for a chat's page: the way from the root of the service to that chat's untrusted bytes, such as
+`raw/<capability>/`; empty when there is none. Raises BadChatId."""
 IsThere = Callable[[Request], Awaitable[bool]]
 """Whether the chat has the file or folder that a preview's address names."""
 
@@ -77,7 +77,7 @@ class _AnyName(Convertor[str]):
 register_url_convertor("any_name", _AnyName())
 
 
-def _no_raw(request: Request, chat: str) -> str:
+def _no_raw(request: Request) -> str:
     return ""
 
 
@@ -186,13 +186,13 @@ class Pages:
 
     def _of_chat(self, request: Request, page: str, title: str, *, path: str = "") -> Response:
         try:
-            chat = Chat(request.path_params["chat"])
+            chat, raw = Chat(request.path_params["chat"]), self._raw_base(request)
         except BadChatId as error:
             return self._no_chat(error)
         facts: dict[str, str | bool] = {
             "chat": chat.id,
             "path": path,
-            "raw": self._raw_base(request, chat.id),
+            "raw": raw,
             "embed": request.query_params.get("embed") == "1",
         }
         return self._page(request, page, f"{title} · {chat.id}", facts)

@@ -62,7 +62,7 @@ class Site:
 async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
     ring = KeyRing.parse(options.get("key", ""))
     mode = options.get("mode", Isolation.LENIENT)
-    links = Links(b"s" * 32, "https://box.example/base", signed=bool(ring))
+    links = Links(b"s" * 32, "https://box.example/base", ring)
     library = Library(None, None, options.get("users"))
     uploads = Uploads(fleet)
     app = Starlette(
