@@ -108,6 +108,18 @@ async def test_another_chats_file_is_as_unknown_as_one_that_is_not_there(service
         assert "secret" not in str(old["error"].get("message")) + str(new["error"].get("message"))
 
 
+async def test_a_caller_that_names_no_chat_reads_the_file_that_the_uri_names(service: Service) -> None:
+    await put(service, "a.txt", b"words", chat="named")
+    for answer in (
+        await read(service, "file://uploads/named/a.txt", chat=None),
+        await service.ask_modern("resources/read", {"uri": "file://uploads/named/a.txt"}, chat=None),
+    ):
+        assert answer["result"]["contents"][0]["text"] == "words"
+    for uri in ("file://uploads/named/b.txt", "file://uploads/never/a.txt", "file://uploads/..%2Fnamed/a.txt"):
+        assert (await read(service, uri, chat=None))["error"]["code"] == -32002
+    assert not service.fleet.has(Chat("never"))
+
+
 async def test_a_link_that_leads_out_is_neither_listed_nor_read(service: Service) -> None:
     async with service.fleet.lease(Chat("links")) as machine:
         await machine.write(f"{FOLDER}/x", b"x", as_root=True)

@@ -78,6 +78,14 @@ SPECIFICATION: list[Row] = [
     ),
     (
         "2.3",
+        "The chat is inside the URI because some clients do not resend X-Chat-Id on resource calls",
+        (
+            F + "a_caller_that_names_no_chat_reads_the_file_that_the_uri_names",
+            F + "another_chats_file_is_as_unknown_as_one_that_is_not_there",
+        ),
+    ),
+    (
+        "2.3",
         "resources/read: text for text types, blob otherwise",
         (F + "text_is_read_as_text_and_the_rest_as_base64",),
     ),

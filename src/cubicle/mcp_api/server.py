@@ -184,12 +184,13 @@ class Protocol:
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        chat = _caller(context).chat
+        caller = _caller(context)
         try:
             uri = UploadUri.parse(str(params.uri))
-            if uri.chat_id != chat.id:
+            if not caller.shared and uri.chat_id != caller.chat.id:
                 raise NoSuchResource
-            file = await self.uploads.read(chat, uri.path)
+            # Some clients send no X-Chat-Id with these calls: there the URI is what names the chat.
+            file = await self.uploads.read(uri.chat(caller.chat.tenant), uri.path)
         except ResourceTooLarge as error:
             raise MCPError(messages.INVALID_PARAMS, str(error), {"uri": str(params.uri)[:1000]}) from None
         except NoSuchResource:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from cubicle.rules.chats import BadChatId, Chat
+
 _SCHEME = "file://uploads/"
 
 
@@ -28,6 +30,13 @@ class UploadUri:
 
     chat_id: str
     path: str
+
+    def chat(self, tenant: str) -> Chat:
+        """Raises NoSuchResource for an id that no chat can have."""
+        try:
+            return Chat(self.chat_id, tenant)
+        except BadChatId:
+            raise NoSuchResource from None
 
     def __str__(self) -> str:
         return f"{_SCHEME}{quote(self.chat_id, safe=':@')}/{quote(self.path, safe='', errors='surrogateescape')}"
