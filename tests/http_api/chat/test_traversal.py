@@ -65,6 +65,7 @@ async def test_uploads_refuse_it(home, method, way):
     status, answer = await home.raw(ask(method, b"/api/uploads/walk/" + way, b"evil" if method == b"POST" else b""))
     if b"..;" in way:  # an ordinary name to us
         assert status in (201, 204, 404), answer
+        await home.raw(ask(b"DELETE", b"/api/uploads/walk/" + way))
     else:
         assert status == 400, answer
     assert b"root:" not in answer
