@@ -115,10 +115,10 @@ async def test_the_time_limit_reaches_daemons_of_any_kind(machine: Machine) -> N
 
 
 async def test_leaving_early_kills_everything_within_a_second(machine: Machine) -> None:
-    """The quickest of three, when the last question is asked: a busy machine may delay one, never all."""
+    """The quickest of ten, when the last question is asked: a busy machine may delay one, never all."""
     stray = "(setsid sleep 600 &); trap '' TERM; until pgrep -x sleep >/dev/null; do :; done"
     quickest = 100.0
-    for _ in range(3):
+    for _ in range(10):
         async with machine.run(f"{stray}; echo on; while :; do sleep 0.1; done") as process:
             assert (await anext(process.output))[1] == b"on\n"
             assert await alive(machine, "sleep")
@@ -148,13 +148,15 @@ async def test_a_background_process_does_not_hold_the_answer_and_lives_on(machin
 
 async def test_a_silent_background_process_costs_no_wait(machine: Machine) -> None:
     quickest = {"true": 100.0, "sleep 100 >/dev/null 2>&1 &": 100.0}
-    for _ in range(5):
+    for turn in range(30):
         for command in quickest:
             began = time.monotonic()
             await machine.output(command)
             quickest[command] = min(quickest[command], time.monotonic() - began)
-    nothing, silent = quickest.values()
-    assert silent < nothing + 0.4  # what keeps the pipe open costs 0.5
+        nothing, silent = quickest.values()
+        if turn >= 4 and silent < nothing + 0.4:  # what keeps the pipe open costs 0.5
+            return
+    raise AssertionError(f"{silent - nothing:.2f} s more than nothing")
 
 
 async def test_a_command_that_closes_its_pipes_and_goes_on_is_waited_for(machine: Machine) -> None:
@@ -184,7 +186,7 @@ async def test_input_that_is_still_to_be_read_when_the_command_ends_is_in_nobody
         writing = asyncio.create_task(process.write(b"x" * (5 * MB)))
         assert (await process.wait()).code == 0
         await writing
-    async with asyncio.timeout(30), machine.run("sleep 0.1; wc -c", stdin=True) as process:
+    async with asyncio.timeout(100), machine.run("sleep 0.1; wc -c", stdin=True) as process:
         await process.write(b"x" * (3 * MB))
         process.close_input()
         assert [chunk async for _, chunk in process.output] == [b"3000000\n"]
@@ -251,7 +253,7 @@ async def test_many_commands_run_side_by_side(machine: Machine) -> None:
     """Each waits for all the others, without a program of its own: one after the other, none would ever end."""
     await machine.output("mkfifo ~/pause")
     meet = ": > ~/here-$i; while all=(~/here-*); ((${#all[@]} < 40)); do read -rt 0.1 <>~/pause; done; echo $i"
-    results = await asyncio.gather(*(machine.output(meet, env={"i": str(i)}, timeout=60) for i in range(40)))
+    results = await asyncio.gather(*(machine.output(meet, env={"i": str(i)}, timeout=200) for i in range(40)))
     assert [output for _, output in results] == [f"{i}\n".encode() for i in range(40)]
 
 
@@ -263,12 +265,14 @@ async def test_zombies_are_reaped(machine: Machine) -> None:
 
 async def test_a_command_outlives_its_connection_and_is_heard_again(house: House, machine: Machine) -> None:
     second = await connect(house.driver, machine.name)
-    async with second.run("echo one; sleep 0.6; echo two; exit 9", id="again") as process:
+    gate = "until [ -e ~/go ]; do sleep 0.05; done"
+    async with second.run(f"echo one; {gate}; echo two; exit 9", id="again") as process:
         assert (await anext(process.output))[1] == b"one\n"
         process.detach()
         second.close()
         await second.gone()
         async with machine.attach("again") as heard:
+            await machine.output("touch ~/go")
             output = b"".join([chunk async for _, chunk in heard.output])
             assert output == b"one\ntwo\n"
             assert (await heard.wait()).code == 9
