@@ -292,7 +292,7 @@ async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Servi
             chat="logged",
         )
         async with asyncio.timeout(60):  # the last line is written once the answer is sent
-            while '"request"' not in stream.getvalue().rpartition('"event"')[2]:
+            while '"event": "request"' not in stream.getvalue():
                 await asyncio.sleep(0.01)
     finally:
         root.handlers[:] = handlers
