@@ -258,7 +258,7 @@ async def test_a_viewer_gets_the_latest_frame_and_one_at_a_time(
     slow = await watch(acknowledges=False)  # type: ignore[call-arg]
     first = await slow.picture()
     async with asyncio.timeout(60):
-        while driver.pictures[-1].seq < first.seq + 15:
+        while not driver.pictures or driver.pictures[-1].seq < first.seq + 15:
             await driver.picture()
     await slow.say("ack", seq=first.seq)
     second = await slow.picture()
