@@ -75,7 +75,7 @@ async def test_both_sockets_and_the_bare_one(service: Service, http: httpx.Async
     page = (await http.get("/browser/b/json/list")).json()[0]["webSocketDebuggerUrl"]
     whole = (await http.get("/browser/b/json/version")).json()["webSocketDebuggerUrl"]
     for address in (page, whole, f"{service.ws}/browser/b", f"{service.ws}/browser/b/"):
-        async with connect(address, compression=None) as socket:
+        async with connect(address, compression=None, open_timeout=60) as socket:
             assert "Sec-WebSocket-Extensions" not in socket.response.headers  # type: ignore[union-attr]
             await socket.send(json.dumps({"id": 1, "method": "Browser.getVersion"}))
             assert "Chrome" in json.loads(await asyncio.wait_for(socket.recv(), 60))["result"]["product"]
@@ -89,7 +89,7 @@ async def test_no_page_no_browser_no_chat(service: Service, http: httpx.AsyncCli
             ("/browser/empty/devtools/browser/x", 4503),
             ("/browser/none", 4404),
         ):
-            async with connect(service.ws + address) as socket:
+            async with connect(service.ws + address, open_timeout=60) as socket:
                 with pytest.raises(ConnectionClosed) as closed:
                     await asyncio.wait_for(socket.recv(), 60)
             assert closed.value.rcvd is not None

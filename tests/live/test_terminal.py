@@ -38,7 +38,7 @@ async def sit(service: Service, http: httpx.AsyncClient) -> AsyncIterator[Sit]:
 
 async def closing_code(address: str, **options: object) -> int:
     """The code with which the service closes a connection that was only just accepted."""
-    async with connect(address, subprotocols=["tty"], **options) as socket:  # type: ignore[list-item,arg-type]
+    async with connect(address, subprotocols=["tty"], open_timeout=60, **options) as socket:  # type: ignore[list-item,arg-type]
         with pytest.raises(ConnectionClosed) as closed:
             await asyncio.wait_for(socket.recv(), 60)
     assert closed.value.rcvd is not None
@@ -178,7 +178,7 @@ async def test_close_codes_and_bad_chat_ids(service: Service, http: httpx.AsyncC
 @pytest.mark.parametrize("origin", ["null", "https://evil.example", "http://127.0.0.1:1", "file://"])
 async def test_foreign_pages_get_no_terminal(service: Service, http: httpx.AsyncClient, origin: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        await connect(f"{service.ws}/terminal/idle/ws", additional_headers={"Origin": origin})
+        await connect(f"{service.ws}/terminal/idle/ws", additional_headers={"Origin": origin}, open_timeout=60)
     assert refused.value.response.status_code == 403
     answer = await http.post("/terminal/idle/start-ttyd", headers={"Origin": origin})
     assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
