@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import shutil
@@ -115,7 +116,7 @@ async def test_playwright_connects_over_cdp(service: Service, machine: Machine) 
         await browser.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_puppeteer_connects(service: Service, machine: Machine, tmp_path: Path) -> None:
     node, folder = shutil.which("node"), await asyncio.to_thread(puppeteer)
     url = await pages.put(machine, "button", pages.BUTTON)
@@ -141,14 +142,18 @@ for (const how of [{{browserWSEndpoint: {json.dumps(service.ws + "/browser/b")}}
 
 
 def puppeteer() -> Path:
-    """Where puppeteer-core is; installed at the first use, as package-lock.json pins it."""
+    """Where puppeteer-core is; installed at the first use, as package-lock.json pins it.
+
+    Two workers may want it at once, and npm begins by removing what the other has."""
     folder = ROOT / "tests/live/puppeteer"
-    if not (folder / "node_modules/puppeteer-core").exists():
-        npm = shutil.which("npm")
-        if npm is None:
-            absent("needs npm: make setup")
-        command = [str(npm), "ci", "--ignore-scripts", "--loglevel=error"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
-        if done.returncode != 0:
-            absent(f"needs puppeteer-core, and npm says: {done.stderr[-500:]}")
+    with (folder / "package-lock.json").open() as pins:
+        fcntl.flock(pins, fcntl.LOCK_EX)
+        if not (folder / "node_modules/.package-lock.json").exists():  # what npm writes last
+            npm = shutil.which("npm")
+            if npm is None:
+                absent("needs npm: make setup")
+            command = [str(npm), "ci", "--ignore-scripts", "--loglevel=error"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+            if done.returncode != 0:
+                absent(f"needs puppeteer-core, and npm says: {done.stderr[-500:]}")
     return folder
