@@ -39,6 +39,14 @@ async def seen_on_host(word: str, seconds: float = 60) -> bool:
     return bool(found)
 
 
+async def gone_from_host(word: str, seconds: float) -> bool:
+    """Whether no process of the host has this word any more before the time is over."""
+    deadline = time.monotonic() + seconds
+    while (found := host_processes(word)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    return not found
+
+
 async def guest_sign(driver: Driver, name: str) -> str:
     """The word by which the runtime's own processes for a sandbox are known."""
     container = getattr(driver, "container_id", None)
