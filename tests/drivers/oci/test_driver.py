@@ -136,7 +136,7 @@ async def test_an_owner_has_one_sandbox_and_a_sandbox_one_owner(driver):
 
 async def test_a_killed_first_process_is_a_failure_in_words(driver):
     await driver.start("one", None)
-    assert await (await first_process(driver, "one")).kill(10)
+    assert await (await first_process(driver, "one")).kill(60)
     seen = await state_of(driver, "one")
     assert seen.state is State.FAILED
     assert "killed" in seen.reason
@@ -211,7 +211,7 @@ async def test_rounds_of_start_and_stop_leak_nothing(driver, tmp_path):
     assert await eventually(lambda: loop_devices(tmp_path)) == []
     assert await eventually(lambda: cgroups(driver)) == []
     assert await eventually(lambda: processes(driver), FETCHED_SECONDS) == []
-    assert not await eventually(lambda: children() != own)
+    assert not await eventually(lambda: set(children()) - set(own))
     assert open_files() <= files
     assert sorted(driver._place.stage.rglob("*")) == stage
     for folder in (driver._records.sandboxes, driver._records.owners):
@@ -231,7 +231,7 @@ async def test_whatever_of_a_sandbox_is_still_there_is_counted(driver, tmp_path)
     assert loop_devices(tmp_path) or driver.disk_mode is not DiskMode.IMAGE
     own = children()
     child = await asyncio.create_subprocess_exec("sleep", "100")
-    assert len(children()) == len(own) + 1
+    assert {line.split(":")[0] for line in set(children()) - set(own)} == {str(child.pid)}
     child.kill()
     await child.wait()
     await driver.delete("one")
@@ -333,4 +333,4 @@ async def test_the_last_driver_takes_its_folders_with_it(make_driver):
     async with make_driver() as third:
         assert (await state_of(third, "two")).state is State.RUNNING
     assert not first._place.stage.exists()
-    assert cgroups(third) == []
+    assert await eventually(lambda: cgroups(third)) == []
