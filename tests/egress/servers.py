@@ -152,6 +152,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # of more callers at once than this queue holds, some would wait for a second or three
     callers = 0
 
     def process_request(self, request: Any, client_address: Any) -> None:
