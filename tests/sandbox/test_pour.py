@@ -97,14 +97,14 @@ async def test_a_client_that_says_nothing_any_more_is_given_up(ends, draft):
 
 async def test_a_client_that_sends_as_little_as_one_byte_in_time_is_borne(ends_of_tcp, draft):
     ours, theirs = ends_of_tcp
-    pour = Pour(ours.fileno(), 6, idle=2.0)
+    pour = Pour(ours.fileno(), 6, idle=4.0)
     pouring = asyncio.create_task(pour.into(lambda: draft, b""))
     theirs.sendall(b"a")
     async with asyncio.timeout(60):
         while pour.rest == 6:
             await asyncio.sleep(0.01)
     theirs.sendall(b"b")  # not worth waking anybody: it counts when the time is over
-    await asyncio.sleep(2.5)
+    await asyncio.sleep(4.5)
     theirs.sendall(b"cdef")
     async with asyncio.timeout(60):
         assert (await pouring)[1] == hashlib.sha256(b"abcdef").hexdigest()
