@@ -112,7 +112,7 @@ async def test_any_bytes_are_answered_or_dropped(
     payloads = seeds(server.port)
     payloads += [bend(dice, dice.choice(seeds(server.port))) for _ in range(500)]
     payloads += [dice.randbytes(dice.randint(1, 300)) for _ in range(50)]
-    async with behind(OPEN, limits=Limits(idle=20, silent=2, handshake=20)) as machine:
+    async with behind(OPEN, limits=Limits(idle=40, silent=30, handshake=40)) as machine:
         async with machine.run(["python3", "-c", CLIENT], stdin=True, timeout=100) as process:
             await process.write(json.dumps([payload.hex() for payload in payloads]).encode())
             process.close_input()
@@ -131,7 +131,7 @@ async def test_no_bytes_get_around_a_rule(behind: Behind, server: Server, audit:
     dice = random.Random(8)
     only = Policy(Mode.ALLOWLIST, (Rule("one", hosts=("other.test",), networks=OPEN.rules[0].networks),))
     payloads = [bend(dice, dice.choice(seeds(server.port))) for _ in range(300)]
-    limits = Limits(idle=20, silent=2, handshake=20)
+    limits = Limits(idle=40, silent=30, handshake=40)
     async with (
         behind(only, limits=limits) as machine,
         machine.run(["python3", "-c", CLIENT], stdin=True, timeout=100) as process,
