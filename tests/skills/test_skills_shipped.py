@@ -1,7 +1,7 @@
 """Every skill that ships runs its own example in a sandbox, and says what is missing where it cannot."""
 
+import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -60,10 +60,18 @@ async def machine(folder):
 @pytest.fixture(scope="module")
 def packages(folder, machine):
     """The packages of the tests in the sandbox: they are those that the full image has. Where they are there."""
-    way = [sysconfig.get_path("purelib"), str(folder / "sandboxes" / "memory" / machine.name / "home" / "packages")]
-    if subprocess.call(["cp", "-alT", *way]):
-        subprocess.check_call(["cp", "-aT", *way])
+    there = folder / "sandboxes" / "memory" / machine.name / "home" / "packages"
+    # What other workers are compiling just now bears a name of its own until it is whole.
+    unfinished = shutil.ignore_patterns("*.pyc.*")
+    shutil.copytree(sysconfig.get_path("purelib"), there, symlinks=True, ignore=unfinished, copy_function=link_or_copy)
     return "/home/assistant/packages"
+
+
+def link_or_copy(source, target, **_options):
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def python_of_all() -> str:
