@@ -57,8 +57,9 @@ async def test_twenty_sandboxes_outlive_a_killed_service(
     assert len(first_processes(tmp_path)) == len(CHATS) + 1  # and one blank
     assert first <= first_processes(tmp_path)  # adopted, not started anew
     assert remains.mounts(stage) == mounts
-    strays = [line for line in remains.processes(str(tmp_path)) if not line.startswith(f"{service.pid}:")]
-    assert strays == []
+    async with asyncio.timeout(60):  # what the service itself starts and fetches is none
+        while [line for line in remains.processes(str(tmp_path)) if not line.startswith(f"{service.pid}:")]:
+            await asyncio.sleep(0.2)
     service.stop()
     await empty(make_driver(after))
     assert await gone(tmp_path) == []
