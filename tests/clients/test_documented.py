@@ -25,7 +25,7 @@ BEARER = {"Authorization": f"Bearer {KEY}"}
 PAGE = (HERE.parent.parent / "docs" / "clients.md").read_text()
 COMMAND = "echo made by it | tee ~/made"
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,14 @@ class Home:
     path: Path
     environment: dict[str, str]
 
-    async def run(self, *command: str, limit: float = 120) -> str:
+    async def run(self, *command: str, limit: float = 250) -> str:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "CLAUDE"))},
             "HOME": str(self.path),
             "NO_PROXY": "*",
             "CUBICLE_KEY": KEY,
             "DISABLE_AUTOUPDATER": "1",
+            "MCP_TIMEOUT": "200000",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "ENABLE_TOOL_SEARCH": "false",
             "OPENAI_API_KEY": KEY,
@@ -115,6 +116,7 @@ async def test_codex(service: Service, tmp_path: Path) -> None:
         provider += 'env_key = "OPENAI_API_KEY"\nwire_api = "responses"\n\n'
         (folder / "config.toml").write_text(provider + documented("Codex", "toml", service))
         free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        free += ["-c", "mcp_servers.cubicle.startup_timeout_sec=200"]  # a busy machine is no failure
         said = await Home(tmp_path, {}).run(str(PROGRAMS / program("codex")), "exec", *free, "Make it.")
     assert "It is made." in said
     assert "made by it" in str(api.requests[-1]["input"]), api.requests[-1]["input"]
@@ -136,7 +138,7 @@ async def test_claude_desktop_through_its_bridge(service: Service, node_program:
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(250):
             hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
             started = await ask(bridge, 1, "initialize", hello)
             assert started["result"]["instructions"] == "You work in chat desktop for None."
