@@ -50,10 +50,10 @@ def test_where_all_is_promised_a_missing_part_fails_a_test(monkeypatch: pytest.M
         absent("needs a moon")
 
 
-def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run(folder: Path, *arguments: str, settled: int = 1) -> subprocess.CompletedProcess[str]:
     """A run of its own over the tests in a folder."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUBICLE_"))}
-    environment |= {"CUBICLE_SETTLED_SECONDS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment |= {"CUBICLE_SETTLED_SECONDS": str(settled), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
     command += ["--rootdir", str(folder), *arguments, str(folder)]
     root = Path(__file__).parent.parent
@@ -70,7 +70,7 @@ def test_a_run_that_is_interrupted_ends_what_it_started(tmp_path: Path) -> None:
         "    while not told.exists(): pass\n"
         "    raise KeyboardInterrupt\n"
     )
-    done = _run(tmp_path)
+    done = _run(tmp_path, settled=60)
     assert "LEFT BEHIND" not in done.stdout
     assert done.returncode == pytest.ExitCode.INTERRUPTED
     assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()

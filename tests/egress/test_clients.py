@@ -42,7 +42,7 @@ git init -q -b main src && cd src && echo hello > file && git add file
 git -c user.name=a -c user.email=a@b commit -q -m one && cd ..
 git clone -q --bare src repo.git && git --git-dir=repo.git update-server-info
 """
-    subprocess.run(["sh", "-ec", script], cwd=site, check=True, timeout=30)
+    subprocess.run(["sh", "-ec", script], cwd=site, check=True, timeout=120)
     async with behind() as machine:
         output = await shell(machine, f"git clone -q http://git.test:{server.port}/repo.git && cat repo/file")
     assert output.endswith("hello\n")
@@ -102,7 +102,7 @@ async def test_npm_installs(behind: Behind, site: Path, server: Server, audit: A
 async def test_python_fetches(behind: Behind, server: Server, audit: Audit) -> None:
     program = f"import urllib.request as r; print(r.urlopen('http://py.test:{server.port}/echo').status)"
     async with behind() as machine:
-        _, output = await machine.output(["python3", "-c", program], timeout=30)
+        _, output = await machine.output(["python3", "-c", program], timeout=120)
     assert output == b"200\n"
     assert through(audit, "py.test")
 

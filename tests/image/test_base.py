@@ -245,8 +245,9 @@ start = lambda: subprocess.run(["bash", "-c", "cubicle-browser"], capture_output
 first, second = start(), start()
 assert first == second == "http://127.0.0.1:9222\\n", (first, second)
 with sync_playwright() as playwright:
-    browser = playwright.chromium.connect_over_cdp(first.strip())
+    browser = playwright.chromium.connect_over_cdp(first.strip(), timeout=120_000)
     page = browser.contexts[0].pages[0]
+    page.set_default_timeout(120_000)
     page.goto("data:text/html,<title>seen</title><h1>hello</h1>")
     page.screenshot(path="shot.png")
     print(page.title(), page.evaluate("innerWidth"))

@@ -114,7 +114,12 @@ async def service(
     """One with an egress door, a settings service and an MCP server."""
     folder = tmp_path_factory.mktemp("s")
     users = Starlette(routes=[Route("/users/{email}", user)])
-    async with vault() as vault_url, serve(users) as users_url, httpx.AsyncClient() as web, emptied(folder / "data"):
+    async with (
+        vault() as vault_url,
+        serve(users) as users_url,
+        httpx.AsyncClient(timeout=60, trust_env=False) as web,
+        emptied(folder / "data"),
+    ):
         tokens = PersonalTokens(SettingsService(web, users_url, SETTINGS_TOKEN))
         egress = EgressDoor(
             OPEN,

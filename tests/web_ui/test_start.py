@@ -52,6 +52,7 @@ async def test_a_page_that_cannot_be_drawn_says_so(house: House, browser: Browse
 
 async def test_a_browser_that_runs_no_scripts_is_told_what_the_page_needs(house: House, browser: Browser) -> None:
     context = await browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(60_000)
     try:
         page = await context.new_page()
         await page.goto(f"{house.url}/admin")
@@ -63,6 +64,7 @@ async def test_a_browser_that_runs_no_scripts_is_told_what_the_page_needs(house:
 async def test_the_sentence_is_not_seen_while_the_script_is_on_its_way(house: House, browser: Browser) -> None:
     """Also for people who want no motion: what waits there is not motion."""
     context = await browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(60_000)
     try:
         page = await context.new_page()
         await page.route("**/static/assets/*.js", lambda route: None)
