@@ -46,6 +46,29 @@ def test_events_are_single_lines_for_people_too() -> None:
     assert "chat=a" in stream.getvalue()
 
 
+HOSTILE = "\x1b]52;c;eA==\x07\x1b[2J\r19:99:99\x9b\u202e\u2028\x7f\udcff"
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_nobody_speaks_to_the_terminal_through_the_log(style: str) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), "utf-8", newline="")
+    log.configure(style, stream)
+    with log.bound(chat=HOSTILE):
+        logging.getLogger("cubicle.test").info(HOSTILE, extra={"path": HOSTILE})
+        try:
+            raise ValueError(HOSTILE)
+        except ValueError:
+            logging.getLogger("cubicle.test").exception("it failed")
+    log.flush()
+    stream.seek(0)
+    lines = stream.read().splitlines()
+    assert all(line.isprintable() for line in lines)
+    if style == "json":
+        first, second = map(json.loads, lines)
+        assert (first["event"], first["path"], first["chat"]) == (HOSTILE,) * 3
+        assert HOSTILE in second["exception"]
+
+
 def test_a_failure_is_logged_with_its_reason() -> None:
     stream = io.StringIO()
     log.configure("json", stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -18,6 +19,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _context: ContextVar[Mapping[str, Any]] = ContextVar("cubicle_log_context", default=_NOTHING)
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "context", "color_message"}
+
+_COMMANDS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal obeys, or cannot be written; the text of an event may come from anybody. A line break is not here."""
 
 _MOST = 10_000
 """Lines that wait to be written; further ones are counted only."""
@@ -67,7 +71,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
-        return json.dumps(event, default=str, ensure_ascii=False)
+        return _harmless(json.dumps(event, default=str, ensure_ascii=False))
 
 
 class TextLines(logging.Formatter):
@@ -77,7 +81,12 @@ class TextLines(logging.Formatter):
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         fields = "".join(f"  {name}={value}" for name, value in fields_of(record).items())
         line = f"{clock} {record.levelname:<7} {record.getMessage()}{fields}".replace("\n", "\\n")
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return _harmless(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
+
+
+def _harmless(text: str) -> str:
+    """Such characters as JSON escapes them."""
+    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class Lines(logging.Handler):

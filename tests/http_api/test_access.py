@@ -255,20 +255,29 @@ async def other_service(folder: Path, **chosen: Any) -> AsyncIterator[str]:
         await driver.delete(seen.name)
 
 
-async def test_a_link_of_another_tenant_works_for_a_person_who_is_signed_in(
-    client: httpx.AsyncClient, tmp_path: Path
+@pytest.mark.parametrize("known_by", ["a sign-in", "a link"])
+async def test_a_link_of_another_tenant_works_and_takes_no_chat_of_the_same_id_over(
+    client: httpx.AsyncClient, tmp_path: Path, known_by: str
 ) -> None:
     (tmp_path / "keys").write_text('{"acme-secret": "acme", "beta-secret": "beta"}')
-    acme = {"Authorization": "Bearer acme-secret"}
     async with other_service(tmp_path, api_keys_file=tmp_path / "keys") as url:
-        await client.post(f"{url}/api/uploads/room/a.txt", content=b"acme's", headers=acme)
-        (entry,) = (await client.get(f"{url}/files/room/uploads/", headers=acme)).json()["entries"]
-        key = entry["url"].partition("?key=")[2]
-        await client.post(f"{url}/login", data={"key": "beta-secret"})
-        assert (await client.get(f"{url}/files/room/a.txt")).status_code == 404
-        for params in ({"key": key}, {}):  # then by the cookie
-            assert (await client.get(f"{url}/files/room/a.txt", params=params)).text == "acme's"
-        assert (await client.get(f"{url}/files/other/a.txt")).status_code == 404
+        keys = {}
+        for tenant in ("acme", "beta"):
+            bearer = {"Authorization": f"Bearer {tenant}-secret"}
+            await client.post(f"{url}/api/uploads/room/a.txt", content=tenant.encode(), headers=bearer)
+            (entry,) = (await client.get(f"{url}/files/room/uploads/", headers=bearer)).json()["entries"]
+            keys[tenant] = {"key": entry["url"].partition("?key=")[2]}
+        address = f"{url}/files/room/a.txt"
+        if known_by == "a sign-in":
+            await client.post(f"{url}/login", data={"key": "beta-secret"})
+        else:
+            assert (await client.get(address, params=keys["beta"])).text == "beta"
+        assert (await client.get(address, params=keys["acme"])).text == "acme"
+        page = await client.get(f"{url}/preview/room/a.txt", params=keys["acme"], headers=TAB)
+        assert page.status_code == 200  # not led on to an address that would be beta's
+        assert "set-cookie" not in page.headers
+        assert (await client.get(address)).text == "beta"
+        assert (await client.get(address, params=keys["acme"])).text == "acme"
 
 
 async def test_with_one_chat_for_all_a_preview_shows_that_chats_files(

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +201,22 @@ async def test_the_end_of_the_service_ends_the_streams(door: Door) -> None:
         assert "result" in await soon(heard)
         with pytest.raises(StopAsyncIteration):
             await soon(heard)
+
+
+async def test_one_tenant_cannot_take_all_streams(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "MOST_STREAMS_OF_A_TENANT", 1)
+    async with AsyncExitStack() as held, asyncio.timeout(100):
+
+        async def taken(chat: str, key: dict[str, str]) -> None:
+            """Streams of the tests before may take a while to be let go of."""
+            while True:
+                stream = door.stream(chat, key, resourcesListChanged=True)
+                if "error" not in await soon(await stream.__aenter__()):
+                    held.push_async_exit(stream)
+                    return
+                await stream.__aexit__(None, None, None)
+
+        await taken("share", ONE)
+        async with door.stream("another", resourcesListChanged=True) as refused:
+            assert "Too many" in (await soon(refused))["error"]["message"]
+        await taken("share", TWO)

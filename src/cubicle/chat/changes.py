@@ -33,6 +33,9 @@ class Changes:
         for listener in list(self._listeners.get(chat, {}).values()):
             listener(path)
 
+    def count_of(self, tenant: str) -> int:
+        return sum(len(listeners) for chat, listeners in self._listeners.items() if chat.tenant == tenant)
+
     def count(self, chat: Chat | None = None) -> int:
         """How many listen: to one chat, or in all."""
         if chat is not None:

@@ -55,6 +55,9 @@ class _Entry:
     link: str = ""
     anew: bool = False
     """The link came in the address, and is to be kept in a cookie."""
+    stays: bool = False
+    """Or not: the browser is known to another tenant, whose chat of the same id would become this one. The link stays
+    in the address, and the page sends it along."""
     signed_in: bool = False
 
 
@@ -98,7 +101,7 @@ class Access:
         state = scope.setdefault("state", {})
         state.update(tenant=entry.tenant, isolation=self._isolation, link=entry.link, opened=entry.chat)
         state["signed_in"] = entry.tenant if entry.signed_in else None
-        app = _led_on(scope, headers) or self._app
+        app = self._app if entry.stays else _led_on(scope, headers) or self._app
         await app(scope, receive, _with_cookie(send, scope, entry.link) if entry.anew else send)
 
     def _entry(self, scope: Scope, headers: Headers) -> _Entry | None:
@@ -108,17 +111,21 @@ class Access:
         tenant = self._ring.tenant(headers.get("Authorization"))
         if tenant is not None:
             return _Entry(tenant)
-        cookies = _cookies(headers)
         chat_id = _chat_id(path)
-        if chat_id is not None:  # first: a person may be signed in for another tenant than a link's
-            sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]
-            if sent and (chat := self._links.opened(chat_id, sent)):
-                return _Entry(chat.tenant, chat, sent, anew=True)
-            for name, value in cookies.items():
-                if name.startswith("cubicle-") and (chat := self._links.opened(chat_id, value)):
-                    return _Entry(chat.tenant, chat, value)
-        signed_in = self._links.signed_in(cookies.get(LOGIN_COOKIE, ""))
-        return None if signed_in is None else _Entry(signed_in, signed_in=True)
+        known = self._by_cookie(chat_id, _cookies(headers))
+        sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]
+        if sent and chat_id is not None and (chat := self._links.opened(chat_id, sent)):
+            other = known is not None and known.tenant != chat.tenant
+            return _Entry(chat.tenant, chat, sent, anew=not other, stays=other)
+        return known
+
+    def _by_cookie(self, chat_id: str | None, cookies: dict[str, str]) -> _Entry | None:
+        if signed_in := self._links.signed_in(cookies.get(LOGIN_COOKIE, "")):
+            return _Entry(signed_in, signed_in=True)
+        for name, value in cookies.items() if chat_id is not None else ():
+            if name.startswith("cubicle-") and (chat := self._links.opened(str(chat_id), value)):
+                return _Entry(chat.tenant, chat, value)
+        return None
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
         if scope["type"] == "http":

@@ -21,6 +21,7 @@ from cubicle.rules.chats import Chat
 from cubicle.rules.resources import NoSuchResource, UploadUri
 
 MOST_STREAMS = 1000
+MOST_STREAMS_OF_A_TENANT = 500  # one leaves room for others
 MOST_STREAMS_OF_A_CHAT = 32
 MOST_URIS = 1000
 _MOST_WAITING = 256
@@ -61,7 +62,9 @@ class Listening:
         self, context: Context, params: types.SubscriptionsListenRequestParams, chat: Chat
     ) -> types.SubscriptionsListenResult:
         """One stream, until the client closes it or `close` is called."""
-        if len(self._open) >= MOST_STREAMS or self.changes.count(chat) >= MOST_STREAMS_OF_A_CHAT:
+        of_tenant = self.changes.count_of(chat.tenant)
+        full = len(self._open) >= MOST_STREAMS or of_tenant >= MOST_STREAMS_OF_A_TENANT
+        if full or self.changes.count(chat) >= MOST_STREAMS_OF_A_CHAT:
             raise MCPError(messages.INTERNAL_ERROR, "Too many streams listen already. Close one, or try again later.")
         uris = _uris(params.notifications.resource_subscriptions or [], chat)
         wanted = types.SubscriptionFilter(
