@@ -80,6 +80,7 @@ DECISIONS: list[Row] = [
         "Listening streams are bounded, and end with their client or the service",
         (
             "mcp_api/listening::streams_are_counted_and_one_that_was_left_is_free_again",
+            "mcp_api/listening::one_tenant_cannot_take_all_streams",
             "mcp_api/listening::the_end_of_the_service_ends_the_streams",
         ),
     ),
