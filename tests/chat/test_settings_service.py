@@ -73,6 +73,26 @@ async def test_after_a_minute_it_is_asked_whether_something_changed(fake):
     assert await fake.service.of("a@b", "main") == NOTHING
 
 
+@pytest.mark.parametrize("tag", [b'"v\xe91"', '"ключ"'.encode(), b'"a\tb"'])
+@pytest.mark.anyio
+async def test_a_tag_that_cannot_be_sent_back_is_passed_over(fake, tag):
+    fake.answer = lambda request: httpx.Response(200, json=ANSWER, headers={b"ETag": tag})
+    first = await fake.service.of("a@b", "main")
+    fake.now += 61
+    assert await fake.service.of("a@b", "main") == first
+    assert len(fake.requests) == 2
+    assert "If-None-Match" not in fake.requests[1].headers
+
+
+@pytest.mark.anyio
+async def test_a_request_that_cannot_be_made_is_a_failure_like_any_other(fake, caplog):
+    service = SettingsService(httpx.AsyncClient(), "https://set.example", "ключ")
+    with caplog.at_level(logging.WARNING):
+        assert await service.of("a@b", "main") == NOTHING
+    assert "settings service" in caplog.text
+    assert "ключ" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "failure",
     [

@@ -120,7 +120,7 @@ class SettingsService:
                     kept.settings, kept.tag = NOTHING, ""
                 elif status != 304:
                     raise BadAnswer(f"it answered {status}")
-        except (httpx.HTTPError, httpx.InvalidURL, BadAnswer, TimeoutError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, BadAnswer, TimeoutError, ValueError) as error:
             reason = str(error) if isinstance(error, BadAnswer) else type(error).__name__
             log.warning("settings service does not answer: %s; what it said last is used", reason)
             return
@@ -140,7 +140,12 @@ class SettingsService:
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         raise BadAnswer(f"its answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
-            return answer.status_code, answer.headers.get("ETag", ""), bytes(body)
+            return answer.status_code, _tag(answer.headers.get("ETag", "")), bytes(body)
+
+
+def _tag(sent: str) -> str:
+    """A tag that can be sent back as it came; without one the whole answer is asked for again."""
+    return sent if sent.isascii() and sent.isprintable() else ""
 
 
 def read_answer(body: bytes) -> UserSettings:
