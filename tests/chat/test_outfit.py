@@ -9,6 +9,7 @@ from cubicle.chat.outfit import Outfitter
 from cubicle.chat.prompt import Prompt
 from cubicle.rules.chats import Chat
 from cubicle.rules.keys import KeyRing
+from cubicle.sandbox.line import MachineError
 
 CHAT = Chat("room")
 
@@ -38,7 +39,7 @@ class Setup:
         (self.public / "one" / "tool").chmod(0o755)
         library = Library(self.public, None, self.users, clock=lambda: self.now)
         prompt = Prompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"})), clock=lambda: self.now)
-        self.outfitter = Outfitter(library, prompt)
+        self.outfitter = Outfitter(library, prompt, clock=lambda: self.now)
 
 
 @pytest.fixture
@@ -145,6 +146,69 @@ async def test_a_trap_in_the_place_of_the_readme_stops_nothing(fleet, setup, tra
         await setup.outfitter.prepare(machine, Caller(CHAT))
         assert (await shell(machine, "ls /mnt/skills/public"))[1].split() == ["one", "two"]
         assert "not laid out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "harm",
+    ["rm README.md", "echo other > README.md", "echo more >> README.md", "rm README.md; ln -s nowhere README.md"],
+)
+async def test_a_readme_that_a_command_took_away_or_changed_is_back_within_a_minute(fleet, setup, harm):
+    async with fleet.lease(CHAT) as machine:
+        caller = Caller(CHAT, "ann@x.org")
+        await setup.outfitter.prepare(machine, caller)
+        text = await shell(machine, "cat README.md")
+        assert (await shell(machine, harm))[0] == 0
+        assert await shell(machine, "cat README.md") != text
+        setup.now += 60
+        await setup.outfitter.prepare(machine, caller)
+        assert await shell(machine, "cat README.md") == text
+
+
+async def test_a_readme_that_is_as_it_was_is_looked_at_once_a_minute_and_not_written(fleet, setup, monkeypatch):
+    async with fleet.lease(CHAT) as machine:
+        caller = Caller(CHAT, "ann@x.org")
+        await setup.outfitter.prepare(machine, caller)
+        looks = []
+        true_read = type(machine).read
+
+        def read(self, path, **options):
+            looks.append(path)
+            return true_read(self, path, **options)
+
+        monkeypatch.setattr(type(machine), "read", read)
+        monkeypatch.setattr(type(machine), "write", None)
+        for _ in range(3):
+            setup.now += 60
+            for _ in range(5):
+                await setup.outfitter.prepare(machine, caller)
+        assert looks == ["/home/assistant/README.md"] * 3
+
+
+async def test_a_readme_that_could_not_be_written_is_tried_again(fleet, setup, caplog):
+    async with fleet.lease(CHAT) as machine:
+        caller = Caller(CHAT)
+        await shell(machine, "mkdir README.md")
+        await setup.outfitter.prepare(machine, caller)
+        assert "README.md not laid out" in caplog.text
+        await shell(machine, "rmdir README.md")
+        setup.now += 60
+        await setup.outfitter.prepare(machine, caller)
+        assert (await shell(machine, "head -1 README.md"))[1] == "# Your computer\n"
+
+
+async def test_skills_that_cannot_be_laid_out_do_not_keep_the_readme_away(fleet, setup, monkeypatch, caplog):
+    async with fleet.lease(CHAT) as machine:
+        true_write = type(machine).write
+
+        async def write(self, path, *arguments, **options):
+            if path.startswith("/mnt/skills/"):
+                raise MachineError("no-space", "The disk is full.")
+            return await true_write(self, path, *arguments, **options)
+
+        monkeypatch.setattr(type(machine), "write", write)
+        await setup.outfitter.prepare(machine, Caller(CHAT))
+        assert "skills not laid out: " in caplog.text
+        assert (await shell(machine, "head -1 README.md"))[1] == "# Your computer\n"
 
 
 async def test_a_dressed_blank_sandbox_waits_for_the_readme_only(fleet, setup, monkeypatch):

@@ -44,7 +44,10 @@ SPECIFICATION: list[Row] = [
     (
         "1",
         "The same text is in /home/assistant/README.md",
-        ("chat/outfit::skills_and_readme_are_there_before_the_first_command_and_read_only",),
+        (
+            "chat/outfit::skills_and_readme_are_there_before_the_first_command_and_read_only",
+            "chat/outfit::a_readme_that_a_command_took_away_or_changed_is_back_within_a_minute",
+        ),
     ),
     ("1", "The prompt is not exposed through prompts/get", (P + "the_prompt_is_not_a_prompt_of_the_protocol",)),
     (

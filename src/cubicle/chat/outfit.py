@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -19,11 +21,13 @@ from cubicle.sandbox.machine import HOME, Machine
 
 if TYPE_CHECKING:
     from cubicle.rules.callers import Caller
+    from cubicle.rules.chats import Chat
 
 log = logging.getLogger(__name__)
 
 MARKER = f"{MOUNT}/.laid-out"
 README = f"{HOME}/README.md"
+LOOK_SECONDS = 60.0
 _MAX_MARKER = 256 * 1024
 _LIMIT = 30.0
 _AT_ONCE = 32
@@ -37,15 +41,17 @@ class _Known:
     laid_out: dict[str, str] | None = None
     shelf: Shelf | None = None
     readme: str = ""
+    looked_at: float = float("-inf")
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
 class Outfitter:
     """Keeps skills and README.md of sandboxes current; does nothing, quickly, when they are."""
 
-    def __init__(self, library: Library, prompt: Prompt) -> None:
+    def __init__(self, library: Library, prompt: Prompt, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._library = library
         self._prompt = prompt
+        self._clock = clock
         self._known: WeakKeyDictionary[Machine, _Known] = WeakKeyDictionary()
 
     async def dress(self, machine: Machine, tenant: str = "main") -> None:
@@ -55,24 +61,27 @@ class Outfitter:
             await self._lay_out(machine, known, await self._library.of(None, tenant), own=False)
 
     async def prepare(self, machine: Machine, caller: Caller) -> None:
-        """Call before a use of the sandbox. A failure is logged: a tool works without skills too."""
+        """Call before a use of the sandbox. A failure is logged: a tool works without skills too.
+
+        Commands can write README.md. So it is looked at once a minute, and a write that failed is tried again then.
+        """
         known = self._known.setdefault(machine, _Known())
         shelf = await self._library.of(caller.email, caller.chat.tenant)
         text = await self._prompt.text(caller.chat, caller.email, caller.name)
-        if known.shelf is shelf and known.readme == text:
+        if known.shelf is shelf and known.readme == text and not self._look_is_due(known):
             return
         async with known.lock:
-            try:
-                # A caller that goes away in the middle must not leave half a skill behind.
-                with anyio.fail_after(_LIMIT, shield=True):
-                    if known.shelf is not shelf:
-                        await self._lay_out(machine, known, shelf, own=bool(caller.email))
-                    if known.readme != text:
-                        await machine.write(README, text.encode(), roots=(HOME,))
-            except (MachineError, BadSkill, OSError) as error:
-                log.warning("skills or README.md not laid out: %s", error, extra={"chat": caller.chat.id})
-            # Also after a failure: what the sandbox refuses now it refuses at the next call too.
-            known.shelf, known.readme = shelf, text
+            if known.shelf is not shelf:
+                with _logged("skills", caller.chat):
+                    await self._lay_out(machine, known, shelf, own=bool(caller.email))
+                known.shelf = shelf  # also after a failure: what the sandbox refuses now it refuses at once again
+            if known.readme != text or self._look_is_due(known):
+                with _logged("README.md", caller.chat):
+                    await _keep_readme(machine, text.encode(), look=known.readme == text)
+                known.readme, known.looked_at = text, self._clock()
+
+    def _look_is_due(self, known: _Known) -> bool:
+        return self._clock() - known.looked_at >= LOOK_SECONDS
 
     async def _lay_out(self, machine: Machine, known: _Known, shelf: Shelf, *, own: bool) -> None:
         """Make /mnt/skills what the shelf says. A caller without an e-mail leaves the user's own as they are."""
@@ -93,6 +102,27 @@ class Outfitter:
         await _write(machine, changed)
         await machine.write(MARKER, json.dumps(target).encode(), as_root=True, roots=(MOUNT,))
         known.laid_out = target
+
+
+@contextmanager
+def _logged(what: str, chat: Chat) -> Iterator[None]:
+    """What fails in the block is a line in the log. A caller that goes away does not leave half of it behind."""
+    try:
+        with anyio.fail_after(_LIMIT, shield=True):
+            yield
+    except (MachineError, BadSkill, OSError) as error:
+        log.warning("%s not laid out: %s", what, error, extra={"chat": chat.id})
+
+
+async def _keep_readme(machine: Machine, text: bytes, *, look: bool) -> None:
+    """Write README.md; with `look`, only if it is not so already."""
+    if look:
+        try:
+            if await machine.read_bytes(README, limit=len(text), roots=(HOME,)) == text:
+                return
+        except MachineError as error:
+            log.debug("README.md is not as it was: %s", error)
+    await machine.write(README, text, roots=(HOME,))
 
 
 async def _read_marker(machine: Machine) -> dict[str, str]:
