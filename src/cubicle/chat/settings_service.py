@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -180,6 +181,8 @@ def _skill(item: dict[str, Any]) -> Skill:
     if not isinstance(listed, dict) or not 0 < len(listed) <= MAX_FILES:
         raise BadSkill(f"files must be an object of 1 to {MAX_FILES} files")
     files = [_file(path, value) for path, value in listed.items()]
+    if any(str(folder) in listed for f in files for folder in PurePosixPath(f.path).parents):
+        raise BadSkill("one of its files is also a folder of another")
     if sum(f.size for f in files) > MAX_SKILL_BYTES:
         raise BadSkill(f"it is larger than {MAX_SKILL_BYTES >> 20} MiB")
     return assemble(str(item.get("name")), Source.SETTINGS, files)
