@@ -44,6 +44,7 @@ from cubicle.http_api.operator import OperatorRoutes
 from cubicle.http_api.origins import OriginGuard
 from cubicle.http_api.problems import HANDLERS
 from cubicle.http_api.prompt import PromptRoutes
+from cubicle.http_api.reception import Reception
 from cubicle.http_api.requests import RequestLog
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
@@ -179,6 +180,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         uploads = Uploads(fleet)
         door = McpDoor(registry, uploads, instructions, settings, ring)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
+        reception = Reception(fleet, outfitter)
         address, mode = base_url(settings), settings.single_user_mode
         async with door.running(), agents or nullcontext():
             app = Starlette(
@@ -190,9 +192,9 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     UploadRoutes(uploads, settings.max_upload_mb).routes(),
                     ArchiveRoutes(fleet).routes(),
                     FileRoutes(fleet, links).routes(),
-                    BrowserRoutes(fleet, settings.public_base_url).routes(),
+                    BrowserRoutes(fleet, settings.public_base_url, reception=reception).routes(),
                     LiveRoutes(fleet, screens).routes(),
-                    TerminalRoutes(fleet, sub_agents=agents).routes(),
+                    TerminalRoutes(fleet, sub_agents=agents, reception=reception).routes(),
                     ActivityRoutes(activity).routes(),
                     OperatorRoutes(fleet, activity).routes(),
                     WallRoutes(warden, ring).routes(),

@@ -80,6 +80,11 @@ class Outfitter:
                     await _keep_readme(machine, text.encode(), look=known.readme == text)
                 known.readme, known.looked_at = text, self._clock()
 
+    async def receive(self, machine: Machine, visitor: Caller) -> None:
+        """Call before a use by hand. Whoever names no user leaves what a caller's user has there."""
+        if visitor.email or not await _has_readme(machine):
+            await self.prepare(machine, visitor)
+
     def _look_is_due(self, known: _Known) -> bool:
         return self._clock() - known.looked_at >= LOOK_SECONDS
 
@@ -123,6 +128,14 @@ async def _keep_readme(machine: Machine, text: bytes, *, look: bool) -> None:
         except MachineError as error:
             log.debug("README.md is not as it was: %s", error)
     await machine.write(README, text, roots=(HOME,))
+
+
+async def _has_readme(machine: Machine) -> bool:
+    try:
+        await machine.stat(README, follow=False)
+    except MachineError:
+        return False
+    return True
 
 
 async def _read_marker(machine: Machine) -> dict[str, str]:

@@ -14,6 +14,7 @@ from cubicle.chat import browser
 from cubicle.http_api.addresses import without_key
 from cubicle.http_api.bridge import Bridge, Limits, refusing
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.reception import Reception
 from cubicle.http_api.terminal import is_up
 from cubicle.rules import devtools
 from cubicle.sandbox.fleet import Fleet
@@ -26,8 +27,15 @@ _QUESTIONS = ("", "/list", "/version", "/protocol", "/new")
 class BrowserRoutes:
     """Everything under /browser/<chat> but the page and the live view."""
 
-    def __init__(self, fleet: Fleet, public_base_url: str = "", limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        public_base_url: str = "",
+        limits: Limits | None = None,
+        reception: Reception | None = None,
+    ) -> None:
         self._fleet = fleet
+        self._reception = reception or Reception(fleet)
         self._public = public_base_url.rstrip("/")
         self._limits = limits or Limits(most=browser.MOST_MESSAGE)
         self._browsers = browser.Browsers()
@@ -58,7 +66,7 @@ class BrowserRoutes:
         return JSONResponse({"running": pages is not None, "pages": pages or []})
 
     async def start(self, request: Request) -> Response:
-        async with self._fleet.lease(chat_of(request)) as machine:
+        async with self._reception.lease(request) as machine:
             started = await self._browsers.start(machine)
         return JSONResponse({"running": True, "started": started})
 

@@ -11,6 +11,7 @@ from cubicle.chat import agents, terminal
 from cubicle.chat.websocket import WebSocketClient
 from cubicle.http_api.bridge import Bridge, Limits, refusing
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.reception import Reception
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Fleet, NoSandbox
@@ -29,8 +30,15 @@ def is_up(fleet: Fleet, chat: Chat) -> bool:
 class TerminalRoutes:
     """Everything under /terminal/<chat>/ but the page."""
 
-    def __init__(self, fleet: Fleet, limits: Limits | None = None, sub_agents: SubAgents | None = None) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        limits: Limits | None = None,
+        sub_agents: SubAgents | None = None,
+        reception: Reception | None = None,
+    ) -> None:
         self._fleet = fleet
+        self._reception = reception or Reception(fleet)
         self._sub_agents = sub_agents
         self._limits = limits or Limits(most=MOST_INPUT)
         self._terminals = terminal.Terminals()
@@ -56,7 +64,7 @@ class TerminalRoutes:
         return JSONResponse({"running": running, "port": terminal.PORT})
 
     async def start(self, request: Request) -> Response:
-        async with self._fleet.lease(chat_of(request)) as machine:
+        async with self._reception.lease(request) as machine:
             started = await self._terminals.start(machine)
         return JSONResponse({"running": True, "started": started})
 

@@ -1,0 +1,40 @@
+"""A sandbox for somebody who comes by the terminal or the browser, perhaps before any tool was called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+
+from cubicle.chat.outfit import Outfitter
+from cubicle.http_api.chats import chat_of
+from cubicle.rules import callers
+from cubicle.rules.callers import Caller, Headers
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.machine import Machine
+
+
+class Reception:
+    """Where the start routes find the machine of the chat in their path."""
+
+    def __init__(self, fleet: Fleet, outfitter: Outfitter | None = None) -> None:
+        self._fleet = fleet
+        self._outfitter = outfitter
+
+    @asynccontextmanager
+    async def lease(self, request: Request) -> AsyncIterator[Machine]:
+        """The chat's machine with skills and README.md in it; the sandbox stays up for as long as the block lasts."""
+        visitor = _visitor(request)
+        async with self._fleet.lease(visitor.chat) as machine:
+            if self._outfitter is not None:
+                await self._outfitter.receive(machine, visitor)
+            yield machine
+
+
+def _visitor(request: Request) -> Caller:
+    """Who has just a link names no user: it opens its chat, not the skills of whomever its holder likes."""
+    chat, headers = chat_of(request), Headers(request.scope["headers"])
+    if getattr(request.state, "opened", None) is not None:
+        return Caller(chat)
+    return Caller(chat, email=callers.email(headers), name=callers.display_name(headers))
