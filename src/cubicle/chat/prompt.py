@@ -12,13 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links
+from cubicle.chat.skill_list import skill_list
 from cubicle.rules.chats import Chat
 from cubicle.rules.shown import one_line, quoted
 
 FRESH_SECONDS = 60.0
 MAX_KEPT = 2000
-MAX_SHOWN_SKILLS = 40
-MAX_SHOWN_DESCRIPTION = 240
 
 _templates = Environment(
     loader=PackageLoader("cubicle.chat", "."),
@@ -68,10 +67,7 @@ class Prompt:
     async def rendered(self, chat: Chat, email: str | None = None, name: str | None = None) -> str:
         """The same as it is right now, nothing of it kept."""
         shelf = await self._library.of(email, chat.tenant)
-        listed = [
-            {"location": s.location, "description": one_line(s.description, MAX_SHOWN_DESCRIPTION)}
-            for s in shelf.skills[:MAX_SHOWN_SKILLS]
-        ]
+        lines, more = skill_list(shelf.skills)
         if self._template is None:
             self._template = await anyio.to_thread.run_sync(_templates.get_template, "prompt.md.j2")
         base, chat_id = self._links.base_url, quote(chat.id, safe="")
@@ -79,8 +75,8 @@ class Prompt:
             base_url=base,
             preview=f"{base}/preview/{chat_id}",
             query=self._links.query(chat),
-            skills=listed,
-            more=max(0, len(shelf.skills) - MAX_SHOWN_SKILLS),
+            skills=lines,
+            more=more,
             chat_id=quoted(chat.id),
             email=quoted(email) if email and one_line(email) else "",
             name=quoted(name, 100) if name and one_line(name) else "",
