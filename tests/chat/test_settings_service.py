@@ -1,6 +1,7 @@
 import base64
 import json
 import logging
+from urllib.parse import unquote
 
 import anyio
 import httpx
@@ -143,6 +144,22 @@ async def test_callers_of_one_user_wait_for_one_request(fake):
         for _ in range(20):
             tasks.start_soon(fake.service.of, "a@b", "main")
     assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize("name", [".", "..", " .. "])
+@pytest.mark.anyio
+async def test_a_user_whose_name_is_a_way_to_elsewhere_is_nobody(fake, name):
+    assert await fake.service.of(name, "main") == NOTHING
+    assert fake.requests == []
+
+
+@pytest.mark.parametrize("name", ["../x", "...", "a/../../b", "%2e%2e", "?x", "#x", "a@b/.."])
+@pytest.mark.anyio
+async def test_any_other_name_is_one_segment_under_users(fake, name):
+    await fake.service.of(name, "main")
+    (request,) = fake.requests
+    _, base, users, asked = request.url.raw_path.decode().split("/")
+    assert (base, users, unquote(asked)) == ("api", "users", name)
 
 
 @pytest.mark.anyio

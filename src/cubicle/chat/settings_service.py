@@ -93,6 +93,8 @@ class SettingsService:
 
     async def of(self, email: str, tenant: str) -> UserSettings:
         """What this user has; never raises, and never waits longer than WAIT_SECONDS for the network."""
+        if email.strip() in (".", ".."):
+            return NOTHING  # as a part of an address it would lead to another one
         kept = self._remembered((tenant, email.strip().lower()))
         async with kept.lock:  # callers of one user wait for one request
             if self._due(kept):
