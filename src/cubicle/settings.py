@@ -62,7 +62,8 @@ class Settings(BaseSettings):
     root_path: str = Field("", description="Path prefix under which a reverse proxy serves the service.")
     public_base_url: str = Field(
         "",
-        description="Address that people and models reach the service at; empty: the address it listens on.",
+        description="Address that people and models reach the service at, in ASCII (`xn--…`); "
+        "empty: the address it listens on.",
     )
     data_dir: Path = Field(
         _state_dir("data"), description="All state of the service. Two services with two of them do not meet."
@@ -251,6 +252,13 @@ class Settings(BaseSettings):
     @classmethod
     def _empty_is_none(cls, value: Any) -> Any:
         return value or None
+
+    @field_validator("public_base_url", "root_path")
+    @classmethod
+    def _ascii(cls, value: str) -> str:
+        if not value.isascii() or not value.isprintable() or " " in value:
+            raise ValueError("must be ASCII without blanks; a host name of other letters is written as xn--…")
+        return value
 
     @field_validator("anthropic_base_url", "openai_base_url", "gemini_base_url")
     @classmethod

@@ -104,6 +104,23 @@ def test_a_name_in_the_env_file_that_is_nearly_a_setting_is_told(
     assert "did you mean POOL_SIZE?" in CliRunner().invoke(settings).stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PUBLIC_BASE_URL", "https://例え.jp"), ("PUBLIC_BASE_URL", "https://box.example/a b"), ("ROOT_PATH", "/größe")],
+)
+def test_an_address_that_no_header_can_carry_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadSettings, match=f"{name}: must be ASCII without blanks"):
+        load()
+
+
+def test_a_name_of_other_letters_can_be_written_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUBLIC_BASE_URL", "https://xn--r8jz45g.jp/%C3%A9")
+    assert load().public_base_url == "https://xn--r8jz45g.jp/%C3%A9"
+
+
 _NO_PAIR = "it is neither NAME=value nor a comment (#)"
 
 
