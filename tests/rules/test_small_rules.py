@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cubicle.rules import messages, problems
-from cubicle.rules.accepts import accepts_mcp, is_json
+from cubicle.rules.accepts import accepts_mcp, asks_for, is_json
 from cubicle.rules.arguments import Arguments, BadArgument
 from cubicle.rules.images import read_header
 from cubicle.rules.media import is_text, looks_binary, media_type
@@ -143,6 +143,7 @@ def test_arguments_have_aliases_and_null_is_absent() -> None:
 def test_no_accept_header_breaks_the_reading(values: list[str]) -> None:
     assert not accepts_mcp(values) or all("/" in value or "," in value or not value for value in values[:1])
     assert accepts_mcp([*values, "application/json", "text/event-stream"])
+    assert not asks_for(["text/plain;q=0", *values], "text/plain", instead_of="application/json")
     is_json(values[0] if values else None)
 
 

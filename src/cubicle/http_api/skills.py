@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from cubicle.chat.library import Library, Shelf
 from cubicle.http_api.caller import from_query
+from cubicle.rules.accepts import JSON, asks_for
 from cubicle.rules.isolation import Isolation
 from cubicle.rules.keys import KeyRing
 
@@ -27,7 +28,7 @@ class SkillRoutes:
     async def listed(self, request: Request) -> Response:
         """Every skill that the user has; as text for the prompt of a sub-agent when the client asks for text."""
         shelf = await self._shelf(request)
-        if _wants_text(request.headers.get("Accept", "")):
+        if asks_for(request.headers.getlist("Accept"), "text/plain", instead_of=JSON):
             return PlainTextResponse("".join(f"- {s.name} ({s.location}): {s.description}\n" for s in shelf.skills))
         skills = [
             {"name": s.name, "description": s.description, "location": s.location, "source": s.source.value}
@@ -44,11 +45,3 @@ class SkillRoutes:
     async def _shelf(self, request: Request) -> Shelf:
         caller = from_query(request, self._ring, self._mode)
         return await self._library.of(caller.email, caller.chat.tenant)
-
-
-def _wants_text(accept: str) -> bool:
-    """Whether text/plain is named, and before JSON."""
-    types = [part.split(";")[0].strip().lower() for part in accept.split(",")]
-    if "text/plain" not in types:
-        return False
-    return "application/json" not in types or types.index("text/plain") < types.index("application/json")

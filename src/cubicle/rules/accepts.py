@@ -1,11 +1,13 @@
-"""Which media types a request names, as section 7.1 wants them."""
+"""Which media types a request names, as section 7.1 wants them, and which it would rather have."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
+_WEIGHT = re.compile(r"q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
 
 
 def media_types(values: Sequence[str]) -> frozenset[str]:
@@ -21,6 +23,27 @@ def media_types(values: Sequence[str]) -> frozenset[str]:
 def accepts_mcp(values: Sequence[str]) -> bool:
     """Both types are named, in any order; a wildcard names neither."""
     return {JSON, EVENTS} <= media_types(values)
+
+
+def asks_for(values: Sequence[str], wanted: str, *, instead_of: str) -> bool:
+    """Whether Accept headers prefer a type to the one that is sent unasked; `*/*` alone does not.
+
+    The greater weight decides, then the closer name, then which comes first.
+    """
+    found = _preference(values, wanted)
+    return found[0] > 0 and found[1] > 0 and found > _preference(values, instead_of)
+
+
+def _preference(values: Sequence[str], media_type: str) -> tuple[float, int, int]:
+    """(weight, how closely it is named: 2 as itself, 1 as a kind, 0 by */*, the place counted from the end)."""
+    names = ("*/*", media_type.partition("/")[0] + "/*", media_type)
+    best = (0.0, -1, 0)
+    for place, part in enumerate(",".join(values).split(",")):
+        name, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if name in names and names.index(name) > best[1]:
+            weights = [float(found[1]) for p in parameters if (found := _WEIGHT.fullmatch(p))]
+            best = (weights[0] if weights else 1.0, names.index(name), -place)
+    return best
 
 
 def is_json(content_type: str | None) -> bool:

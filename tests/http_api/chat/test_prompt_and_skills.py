@@ -119,6 +119,34 @@ async def test_the_skill_list_as_json_and_as_text(keyed):
     assert "- mine (/mnt/skills/user/mine/SKILL.md): Only Ann's.\n" in text.text
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("", "application/json"),
+        ("*/*", "application/json"),
+        ("text/html, application/xhtml+xml, */*;q=0.8", "application/json"),
+        ("text/plain", "text/plain"),
+        ("Text/Plain; charset=utf-8", "text/plain"),
+        ("text/*", "text/plain"),
+        ("text/plain, */*", "text/plain"),
+        ("*/*, text/plain", "text/plain"),
+        ("text/plain, application/json", "text/plain"),
+        ("application/json, text/plain, */*", "application/json"),
+        ("text/plain;q=0", "application/json"),
+        ("text/*, text/plain;q=0.0", "application/json"),
+        ("text/plain;q=0.1, application/json", "application/json"),
+        ("text/plain;q=0.1, */*", "application/json"),
+        ("application/json;q=0.5, text/plain; q=0.9", "text/plain"),
+        ("application/json;q=0.5, text/plain;Q=1", "text/plain"),
+        ("text/plain;q=nan, application/json;q=0", "text/plain"),
+        (",;q=1,/;=,text/plain;q=", "text/plain"),
+    ],
+)
+async def test_the_skill_list_is_of_the_type_that_the_client_would_rather_have(keyed, accept, kind):
+    answer = await keyed.client.get("/skill-list", headers={"Accept": accept})
+    assert answer.headers["content-type"].partition(";")[0] == kind
+
+
 async def test_skill_mounts_name_places_in_the_sandbox_only(keyed, tmp_path_factory):
     assert (await keyed.client.get("/skill-mounts")).json() == {"mounts": []}
     answer = await keyed.client.get("/skill-mounts?user_email=ann@x.org")
