@@ -99,6 +99,21 @@ async def test_within_a_minute_a_pair_gets_the_same_text(monkeypatch):
     assert len(rendered) == 5
 
 
+async def test_a_changed_skill_is_in_it_after_a_minute_and_a_half_and_in_a_new_one_after_half_a_minute(tmp_path):
+    now = [0.0]
+    library = Library(tmp_path, clock=lambda: now[0])
+    prompt = Prompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"})), clock=lambda: now[0])
+    await library.of(None)
+    now[0] = 29.0
+    await prompt.text(CHAT)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "SKILL.md").write_text("---\nname: new\ndescription: New.\n---\n")
+    now[0] = 31.0
+    assert "/mnt/skills/public/new/SKILL.md" in await prompt.rendered(CHAT)
+    now[0] = 90.0
+    assert "/mnt/skills/public/new/SKILL.md" in await prompt.text(CHAT)
+
+
 @pytest.mark.parametrize(
     "attack",
     [
