@@ -35,6 +35,10 @@ def test_a_folded_description_becomes_one_line():
     assert front_matter(manifest) == ("a", "one two")
 
 
+def test_a_manifest_may_begin_with_a_byte_order_mark():
+    assert front_matter(b"\xef\xbb\xbf---\r\nname: a\r\ndescription: b\r\n---\r\n# Body") == ("a", "b")
+
+
 @pytest.mark.parametrize(
     ("manifest", "why"),
     [

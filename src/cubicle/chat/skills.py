@@ -103,7 +103,7 @@ def user_digest(email: str, tenant: str) -> str:
 def front_matter(manifest: bytes) -> tuple[str, str]:
     """(name, description) of a SKILL.md, or BadSkill."""
     try:
-        text = manifest.decode()
+        text = manifest.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadSkill(f"{MANIFEST} is not UTF-8 text") from None
     found = _FRONT_MATTER.match(text)
