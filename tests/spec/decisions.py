@@ -229,6 +229,7 @@ DECISIONS: list[Row] = [
         "Files: outputs, uploads, workspace; ranges; walls; listings",
         (
             H + "chat/files::outputs_come_first_then_uploads_then_the_workspace",
+            H + "chat/files::a_root_is_named_whatever_lies_in_the_others",
             H + "chat/files::ranges",
             H + "chat/files::what_a_browser_could_run_has_no_rights",
             H + "chat/files::the_listing_of_the_top_has_all_three_roots",

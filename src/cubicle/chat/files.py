@@ -1,5 +1,7 @@
 """A chat's files as people see them: outputs first, then uploads, then the workspace. All through the guest.
 
+A path that begins with a root's name means that root before all others, so that everything can be named.
+
 NoSuchFile       there is nothing of that name, or nothing that can be shown
 Changing         the file is replaced faster than it can be opened
 """
@@ -16,7 +18,10 @@ from cubicle.sandbox.line import MachineError
 from cubicle.sandbox.machine import HOME, OUTPUTS, UPLOADS, Entry, FileReader, Machine, Stat
 
 ROOTS = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}
+ARCHIVE = "archive"
+"""The name under which a chat's files are one zip."""
 MOST_LISTED = 10_000
+_MEANT_OTHERWISE = frozenset({*ROOTS, ARCHIVE})
 _TRIES = 5
 _ABSENT = frozenset(
     {"not-found", "not-directory", "is-directory", "not-regular", "outside", "permission", "bad-name", "io"}
@@ -43,11 +48,6 @@ class Place:
     def full(self) -> str:
         return f"{ROOTS[self.root]}/{self.path}" if self.path else ROOTS[self.root]
 
-    @property
-    def shown(self) -> str:
-        """The path that leads here whatever else there is: outputs come first, the others are named."""
-        return self.path if self.root == "outputs" else f"{self.root}/{self.path}".rstrip("/")
-
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -57,9 +57,15 @@ class Listed:
     path: str
     entry: Entry
 
+    @property
+    def shown(self) -> str:
+        """The path that leads here whatever else there is: outputs come first unless the name means something else."""
+        plain = self.root == "outputs" and self.path.partition("/")[0] not in _MEANT_OTHERWISE
+        return self.path if plain else f"{self.root}/{self.path}"
+
 
 async def find(machine: Machine, path: str) -> Place:
-    """What the path leads to: in outputs, uploads, workspace, or in the root that its first part names."""
+    """What the path leads to: in the root that its first part names, or else in outputs, uploads, workspace."""
     for root, rest in _candidates(path):
         full = f"{ROOTS[root]}/{rest}" if rest else ROOTS[root]
         try:
@@ -76,7 +82,7 @@ async def find(machine: Machine, path: str) -> Place:
 def _candidates(path: str) -> list[tuple[str, str]]:
     first, _, rest = path.partition("/")
     named = [(first, rest)] if first in ROOTS else []
-    return [*((root, path) for root in ROOTS), *named]
+    return [*named, *((root, path) for root in ROOTS)]
 
 
 async def listing(machine: Machine, path: str, *, hidden: bool = False) -> AsyncIterator[Listed]:

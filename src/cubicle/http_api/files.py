@@ -137,7 +137,6 @@ class FileRoutes:
 
     def _entry(self, chat: Chat, listed: files.Listed, link: str) -> dict[str, Any]:
         entry = listed.entry
-        path = listed.path if listed.root == "outputs" else f"{listed.root}/{listed.path}"
         slash = "/" if entry.kind == "directory" else ""
         return {
             "name": readable(entry.path),
@@ -145,7 +144,7 @@ class FileRoutes:
             "size": entry.size,
             "modified": ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
             "root": listed.root,
-            "url": self._links.file(chat, path + slash, link),
+            "url": self._links.file(chat, listed.shown + slash, link),
         }
 
 

@@ -7,7 +7,7 @@ import pytest
 from cubicle.chat import files
 from cubicle.rules.chats import Chat
 from cubicle.rules.ranges import Part
-from cubicle.sandbox.machine import OUTPUTS
+from cubicle.sandbox.machine import HOME, OUTPUTS, UPLOADS
 
 CHAT = Chat("files")
 TEXT = b"0123456789" * 1000
@@ -184,6 +184,36 @@ async def test_every_url_of_a_listing_leads_to_the_entry(filled):
             assert len(answer.content) == entry["size"]
         else:
             assert answer.json()["entries"]
+
+
+async def test_a_root_is_named_whatever_lies_in_the_others(site):
+    chat = Chat("named")
+    await site.client.post("/api/uploads/named/a.txt", content=b"upload")
+    await site.bash(
+        chat,
+        """cd /mnt/user-data/outputs && mkdir uploads workspace && printf shadow | tee uploads/a.txt > workspace/h.txt
+        printf final > r.txt; printf zip > archive; mkdir ~/outputs; printf draft | tee ~/outputs/r.txt > ~/outputs/archive
+        printf home > ~/h.txt; printf only > uploads/only.txt""",
+    )
+    for path, content in (
+        ("uploads/a.txt", b"upload"),
+        ("outputs/uploads/a.txt", b"shadow"),
+        ("outputs/r.txt", b"final"),
+        ("workspace/outputs/r.txt", b"draft"),
+        ("workspace/h.txt", b"home"),
+        ("outputs/archive", b"zip"),
+        ("uploads/only.txt", b"only"),
+    ):
+        assert (await site.client.get(f"/files/named/{path}")).content == content, path
+    for folder in ("", "outputs/uploads/", "outputs/workspace/", "workspace/outputs/"):
+        for entry in (await site.client.get(f"/files/named/{folder}")).json()["entries"]:
+            answer = await site.client.get(entry["url"].removeprefix("https://box.example/base"))
+            if entry["kind"] == "file":
+                where = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}[entry["root"]]
+                inner = folder.partition("/")[2]
+                assert answer.text == await site.bash(chat, f"cat {where}/{inner}{entry['name']}"), entry
+            else:
+                assert {e["root"] for e in answer.json()["entries"]} == {entry["root"]}
 
 
 async def test_a_folder_is_listed_with_and_without_the_slash(filled):
