@@ -233,6 +233,8 @@ DECISIONS: list[Row] = [
             H + "chat/files::ranges",
             H + "chat/files::what_a_browser_could_run_has_no_rights",
             H + "chat/files::the_listing_of_the_top_has_all_three_roots",
+            H + "chat/files::a_folder_that_cannot_be_read_is_not_there_and_hides_nothing_else",
+            H + "chat/files::a_listing_says_when_there_is_more_than_it_holds",
         ),
     ),
     ("http", "Close codes 4401, 4404, 4503", ("live/terminal::close_codes_and_bad_chat_ids",)),

@@ -8,7 +8,7 @@ Changing         the file is replaced faster than it can be opened
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -64,6 +64,14 @@ class Listed:
         return self.path if plain else f"{self.root}/{self.path}"
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a folder holds; not `complete` when it is more, or when some of it cannot be read."""
+
+    entries: Sequence[Listed]
+    complete: bool
+
+
 async def find(machine: Machine, path: str) -> Place:
     """What the path leads to: in the root that its first part names, or else in outputs, uploads, workspace."""
     for root, rest in _candidates(path):
@@ -85,20 +93,26 @@ def _candidates(path: str) -> list[tuple[str, str]]:
     return [*named, *((root, path) for root in ROOTS)]
 
 
-async def listing(machine: Machine, path: str, *, hidden: bool = False) -> AsyncIterator[Listed]:
-    """What is in a folder; at the top, what is in all three roots."""
-    if path:
-        place = await find(machine, path)
-        if place.stat.kind != "directory":
-            raise NoSuchFile
-        folders = [(place.root, place.path)]
-    else:
-        folders = [(root, "") for root in ROOTS]
+async def listing(machine: Machine, path: str, *, hidden: bool = False) -> Listing:
+    """What is in a folder; at the top, what is in those of the three roots that can be read."""
+    places = [await find(machine, path)] if path else []
+    folders = [(place.root, place.path) for place in places] or [(root, "") for root in ROOTS]
+    entries: list[Listed] = []
+    complete = True
     for root, folder in folders:
         full = f"{ROOTS[root]}/{folder}" if folder else ROOTS[root]
-        entries = machine.list(full, hidden=hidden, limit=MOST_LISTED, roots=tuple(ROOTS.values()))
-        async for entry in entries:
-            yield Listed(root, f"{folder}/{entry.path}" if folder else entry.path, entry)
+        try:  # one more than there is room for tells that there are more
+            async for entry in machine.list(full, hidden=hidden, limit=MOST_LISTED + 1, roots=tuple(ROOTS.values())):
+                if len(entries) == MOST_LISTED:
+                    return Listing(entries, complete=False)
+                entries.append(Listed(root, f"{folder}/{entry.path}" if folder else entry.path, entry))
+        except MachineError as error:
+            if error.code not in _ABSENT:
+                raise
+            if path:
+                raise NoSuchFile from None
+            complete = False
+    return Listing(entries, complete)
 
 
 def version(stat: Stat) -> Version:

@@ -126,14 +126,9 @@ class FileRoutes:
 
     async def _folder(self, request: Request, chat: Chat, machine: Machine, path: str) -> Response:
         hidden = request.query_params.get("hidden", "") not in ("", "0", "false")
-        entries: list[dict[str, Any]] = []
-        complete = True
-        async for listed in files.listing(machine, path, hidden=hidden):
-            if len(entries) == files.MOST_LISTED:
-                complete = False
-                break
-            entries.append(self._entry(chat, listed, request.state.link))
-        return JSONResponse(_listing(path, entries, complete=complete), headers={"Cache-Control": "no-store"})
+        found = await files.listing(machine, path, hidden=hidden)
+        entries = [self._entry(chat, listed, request.state.link) for listed in found.entries]
+        return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
 
     def _entry(self, chat: Chat, listed: files.Listed, link: str) -> dict[str, Any]:
         entry = listed.entry

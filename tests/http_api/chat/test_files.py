@@ -222,6 +222,37 @@ async def test_a_folder_is_listed_with_and_without_the_slash(filled):
         assert [(e["name"], e["kind"]) for e in answer["entries"]] == [("deep", "directory")]
 
 
+async def test_a_folder_that_cannot_be_read_is_not_there_and_hides_nothing_else(site):
+    await site.client.post("/api/uploads/locked/a.txt", content=b"up")
+    await site.bash(Chat("locked"), "cd /mnt/user-data/outputs && mkdir shut && echo x > x && chmod 000 shut")
+    assert (await site.client.get("/files/locked/shut/")).status_code == 404
+    top = (await site.client.get("/files/locked/")).json()
+    assert [(e["root"], e["name"]) for e in top["entries"]] == [
+        ("outputs", "shut"),
+        ("outputs", "x"),
+        ("uploads", "a.txt"),
+    ]
+    assert top["complete"] is True
+    await site.bash(Chat("locked"), "chmod 111 /mnt/user-data/outputs")
+    top = (await site.client.get("/files/locked/")).json()
+    assert [(e["root"], e["name"]) for e in top["entries"]] == [("uploads", "a.txt")]
+    assert top["complete"] is False
+    assert (await site.client.get("/files/locked/outputs/")).status_code == 404
+    assert (await site.client.get("/files/locked/x")).content == b"x\n"
+
+
+async def test_a_listing_says_when_there_is_more_than_it_holds(site, monkeypatch):
+    monkeypatch.setattr(files, "MOST_LISTED", 5)
+    await site.bash(Chat("counted"), "cd /mnt/user-data/outputs && mkdir four five six && touch {four,five,six}/{1..4}")
+    await site.bash(Chat("counted"), "cd /mnt/user-data/outputs && touch {five,six}/5 six/6")
+    for folder, count, complete in (("four", 4, True), ("five", 5, True), ("six", 5, False), ("", 3, True)):
+        answer = (await site.client.get(f"/files/counted/{folder}")).json()
+        assert (len(answer["entries"]), answer["complete"]) == (count, complete), folder
+    await site.bash(Chat("counted"), "touch ~/{1..3}")
+    top = (await site.client.get("/files/counted/")).json()
+    assert (len(top["entries"]), top["complete"]) == (5, False)
+
+
 async def test_a_stopped_chat_is_woken(filled):
     await filled.fleet.stop(CHAT)
     assert (await filled.client.get("/files/files/both.txt")).content == b"from outputs"
