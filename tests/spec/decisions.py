@@ -223,7 +223,15 @@ DECISIONS: list[Row] = [
             H + "chat/traversal::uploads_refuse_it",
         ),
     ),
-    ("http", "Uploads can be listed and deleted", (H + "chat/uploads::delete_removes_and_says_when_there_is_nothing",)),
+    (
+        "http",
+        "Uploads can be listed and deleted",
+        (
+            H + "chat/uploads::delete_removes_and_says_when_there_is_nothing",
+            H + "chat/uploads::an_upload_is_listed_however_many_lie_there",
+            H + "chat/uploads::a_list_that_is_cut_says_so",
+        ),
+    ),
     (
         "http",
         "Files: outputs, uploads, workspace; ranges; walls; listings",
