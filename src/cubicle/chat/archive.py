@@ -18,7 +18,7 @@ from anyio import from_thread, to_thread
 from stream_zip import ZIP_AUTO, MemberFile, stream_zip
 
 from cubicle.chat.files import ROOTS
-from cubicle.rules.paths import readable
+from cubicle.rules.paths import is_plain, readable
 from cubicle.rules.shown import one_line
 from cubicle.sandbox.handed_file import WORTH
 from cubicle.sandbox.line import MachineError
@@ -163,7 +163,7 @@ class Archive:
 def _safe(path: str) -> str:
     """The name in the archive: one that no unzip program reads as a way out, and each only once. What had to be changed
     bears a mark of what it was, for another file may have the name that it would get."""
-    name = "".join(c if c.isprintable() and c not in '\\:*?"<>|' else "_" for c in readable(path))
+    name = "".join(c if is_plain(c) and c not in '\\:*?"<>|' else "_" for c in readable(path))
     if name == path:
         return name
     mark = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:8]

@@ -4,6 +4,7 @@ import asyncio
 import io
 import zipfile
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -130,6 +131,15 @@ async def test_names_that_would_be_the_same_in_the_archive_stay_apart(site):
     assert sorted(found.values()) == sorted(files.values())
     assert found["outputs/a_b.txt"] == "three"
     assert sum(name.startswith("outputs/a_b~") and name.endswith(".txt") for name in found) == 2
+
+
+async def test_ordinary_names_of_all_languages_are_the_same_in_the_archive(site):
+    names = ["6.45.00\u202fPM.png", "日本\u3000語.txt", "👨\u200d👩\u200d👧.png", "می\u200cخواهم.txt"]
+    for name in names:
+        assert (await site.client.post(f"/api/uploads/languages/{quote(name)}", content=b"1")).status_code == 201
+    answer = await site.client.get("/files/languages/archive")
+    archived = zipfile.ZipFile(io.BytesIO(answer.content)).namelist()
+    assert sorted(archived) == sorted(f"uploads/{name}" for name in names)
 
 
 async def test_times_in_the_archive_are_those_of_the_files(site):
