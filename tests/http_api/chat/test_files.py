@@ -143,9 +143,19 @@ async def test_a_client_that_wants_another_version_is_refused(filled):
 
 async def test_a_range_of_another_version_gets_the_whole(filled):
     tag = (await filled.client.get("/files/files/ten.txt")).headers["etag"]
-    for condition, status in ((tag, 206), ('"other"', 200), ("Mon, 06 May 2024 07:08:09 GMT", 206), ("nonsense", 200)):
+    for condition, status in ((tag, 206), ('"other"', 200), ("Mon, 06 May 2024 07:08:09 GMT", 200), ("nonsense", 200)):
         headers = {"Range": "bytes=0-0", "If-Range": condition}
         assert (await filled.client.get("/files/files/ten.txt", headers=headers)).status_code == status
+
+
+async def test_no_condition_joins_the_parts_of_two_versions(site):
+    await site.client.post("/api/uploads/joined/f", content=b"A" * 10)
+    first = await site.client.get("/files/joined/f", headers={"Range": "bytes=0-4"})
+    await site.client.post("/api/uploads/joined/f", content=b"B" * 10)
+    date = (await site.client.get("/files/joined/f")).headers["last-modified"]  # often that of the first, too
+    for condition in (date, first.headers["last-modified"], first.headers["etag"]):
+        answer = await site.client.get("/files/joined/f", headers={"Range": "bytes=5-", "If-Range": condition})
+        assert (answer.status_code, answer.content) == (200, b"B" * 10)
 
 
 async def test_download_makes_an_attachment_whose_name_cannot_break_out(filled):
