@@ -41,6 +41,8 @@ class ArchiveRoutes:
         }
         async with self._fleet.lease(chat, create=False) as machine:
             if request.method == "HEAD":
-                yield Response(headers=headers)
+                head = Response(headers=headers)
+                del head.headers["Content-Length"]  # nobody knows how long the zip will be
+                yield head
             else:
                 yield StreamingResponse(Archive(machine).chunks(), headers=headers)

@@ -109,7 +109,7 @@ class FileRoutes:
 
         def choose(version: ranges.Version) -> ranges.Part:
             seen.append(version)
-            return ranges.wanted(request.headers, version)
+            return ranges.wanted(request.headers, version, ranged=request.method == "GET")
 
         base = headers(place.path.rpartition("/")[2])
         try:

@@ -57,12 +57,15 @@ class Unsatisfiable(Exception):
     """The range lies outside the file."""
 
 
-def wanted(headers: Mapping[str, str], version: Version) -> Part:
-    """What to send. Several ranges, and a range of another version than this, are answered with the whole file."""
+def wanted(headers: Mapping[str, str], version: Version, *, ranged: bool = True) -> Part:
+    """What to send. Several ranges, and a range of another version than this, are answered with the whole file.
+
+    Without `ranged` every range is: only GET has them.
+    """
     _check_wanted_version(headers, version)
     _check_modified(headers, version)
     whole = Part(0, version.size)
-    found = _ONE_RANGE.fullmatch(headers.get("range", ""))
+    found = _ONE_RANGE.fullmatch(headers.get("range", "")) if ranged else None
     # A date does not tell two versions of one second apart, and with every answer goes a tag that does.
     if not found or headers.get("if-range", version.etag).strip() != version.etag:
         return whole

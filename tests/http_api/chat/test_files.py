@@ -102,6 +102,23 @@ async def test_ranges(filled, range_, status, content):
         assert TEXT[int(start) : int(end) + 1] == content
 
 
+@pytest.mark.parametrize("range_", ["bytes=0-9", "bytes=99999-"])
+async def test_ranges_are_for_get_alone(filled, range_):
+    answer = await filled.client.head("/files/files/ten.txt", headers={"Range": range_})
+    assert (answer.status_code, answer.headers["content-length"]) == (200, "10000")
+    assert "content-range" not in answer.headers
+
+
+async def test_the_head_of_an_archive_tells_no_length(filled):
+    whole = await filled.client.get("/files/files/archive")
+    head = await filled.client.head("/files/files/archive")
+    assert (head.status_code, head.content) == (200, b"")
+    assert "content-length" not in head.headers
+    for name in ("content-type", "content-disposition"):
+        assert head.headers[name] == whole.headers[name]
+    assert (await filled.client.head("/files/files/both.txt")).status_code == 200  # the connection is good for more
+
+
 async def test_a_client_that_has_the_version_gets_no_bytes(filled):
     first = await filled.client.get("/files/files/ten.txt")
     tag = first.headers["etag"]
