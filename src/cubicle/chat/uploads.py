@@ -63,7 +63,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's bytes; its text too, where its type says that it is text and the bytes agree."""
+    """A file's bytes; its text too, where its type says that it is text: what is no UTF-8 is marked there."""
 
     media_type: str
     data: bytes

@@ -21,7 +21,8 @@ async def filled(site):
         CHAT,
         """cd /mnt/user-data/outputs && printf 'from outputs' > both.txt && mkdir -p sub/deep
         for i in $(seq 1000); do printf 0123456789; done > ten.txt
-        echo '<script>1</script>' > page.html; echo '<svg/>' > pic.svg; echo x > 'odd "name";%.txt'; echo pdf > a.pdf
+        echo '<script>1</script>' | tee page.xhtml > page.html; echo '<svg/>' > pic.svg
+        echo x > 'odd "name";%.txt'; echo pdf > a.pdf
         echo home > ~/both.txt; echo home > ~/home.txt; echo secret > ~/.hidden; echo deep > sub/deep/x; : > empty
         touch -d '2024-05-06 07:08:09.5 UTC' ten.txt""",
     )
@@ -59,7 +60,8 @@ async def test_a_file_carries_type_size_version_and_a_wall(filled):
 
 
 @pytest.mark.parametrize(
-    ("name", "walled"), [("page.html", True), ("pic.svg", True), ("ten.txt", False), ("a.pdf", False)]
+    ("name", "walled"),
+    [("page.html", True), ("page.xhtml", True), ("pic.svg", True), ("ten.txt", False), ("a.pdf", False)],
 )
 async def test_what_a_browser_could_run_has_no_rights(filled, name, walled):
     policy = (await filled.client.get(f"/files/files/{name}")).headers.get("content-security-policy", "")
