@@ -118,6 +118,36 @@ async def test_the_archive_holds_what_is_good_and_says_what_is_not(trapped):
     for name in ("link-in", "link-out", "link-root", "loop", "dangling"):
         assert f"\noutputs/{name}: it is a link\n" in note
     assert "outputs/fifo: it is not a plain file" in note
+    assert "\noutputs/locked: it cannot be read\n" in note
+    assert "\noutputs/" + "/".join(["deep"] * 65) + ": it lies more than 64 folders deep\n" in note
+
+
+async def test_empty_folders_and_programs_are_in_the_archive(site):
+    chat = Chat("shape")
+    await site.bash(
+        chat,
+        """cd /mnt/user-data/outputs && mkdir -p a/empty 'odd?' full && echo 1 > full/run && chmod 700 full/run
+        echo 2 > full/text && mkdir -p ~/project/.git ~/.cache && touch -d '2024-05-06 07:08:10 UTC' a/empty""",
+    )
+    archive = zipfile.ZipFile(io.BytesIO((await site.client.get("/files/shape/archive")).content))
+    assert archive.testzip() is None
+    folders = [info for info in archive.infolist() if info.is_dir()]
+    assert [info.filename.partition("~")[0] for info in folders] == [
+        "outputs/a/empty/",
+        "outputs/odd_",
+        "workspace/project/",
+    ]
+    assert folders[0].date_time == (2024, 5, 6, 7, 8, 10)
+    modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
+    assert (modes["outputs/full/run"], modes["outputs/full/text"]) == (0o755, 0o644)
+    assert set(modes) == {info.filename for info in folders} | {"outputs/full/run", "outputs/full/text"}
+
+
+async def test_a_root_that_cannot_be_read_is_said_to_be_left_out(site):
+    await site.bash(Chat("shut"), "echo 1 > ~/here; chmod 111 /mnt/user-data/outputs")
+    archive = zipfile.ZipFile(io.BytesIO((await site.client.get("/files/shut/archive")).content))
+    assert archive.namelist() == ["workspace/here", "left-out.txt"]
+    assert b"\noutputs: it cannot be read\n" in archive.read("left-out.txt")
 
 
 async def test_names_that_would_be_the_same_in_the_archive_stay_apart(site):
