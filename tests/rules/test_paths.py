@@ -22,7 +22,20 @@ def test_bytes_of_any_kind_come_through_unchanged(raw):
     assert readable(decoded(raw)).encode()
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a/b c/ü 😀.txt", "100%.txt", "..a", "a..", "..;", "…", "-rf", "a%20b"])
+ORDINARY = [
+    *("a.txt", "a/b c/ü 😀.txt", "100%.txt", "..a", "a..", "..;", "…", "-rf", "a%20b"),
+    "Screenshot 2026-11-15 at 6.45.00\u202fPM.png",  # as macOS names it
+    "日本\u3000語.txt",
+    "no\u00a0break.txt",
+    "👨\u200d👩\u200d👧.png",
+    "می\u200cخواهم.txt",
+    "soft\u00adhyphen.txt",
+    "\u200eWhatsApp.jpg",
+    "Apple \uf8ff.txt",
+]
+
+
+@pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_names_can_be_uploaded(name):
     assert upload_name(name) == name
 
@@ -44,6 +57,13 @@ def test_ordinary_names_can_be_uploaded(name):
         "‥",
         "a／b",
         "a\nb",
+        "a\x1b[31m",
+        "a\x85b",
+        "a\u2028b",
+        "a\u2029b",
+        "\u202egpj.exe",
+        "\u2067a",
+        "bad\udcff",
         "a\0",
         "x" * 256,
     ],

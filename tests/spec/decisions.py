@@ -224,15 +224,26 @@ DECISIONS: list[Row] = [
             H + "chat/traversal::uploads_refuse_it",
         ),
     ),
-    ("http", "Uploads can be listed and deleted", (H + "chat/uploads::delete_removes_and_says_when_there_is_nothing",)),
+    (
+        "http",
+        "Uploads can be listed and deleted",
+        (
+            H + "chat/uploads::delete_removes_and_says_when_there_is_nothing",
+            H + "chat/uploads::an_upload_is_listed_however_many_lie_there",
+            H + "chat/uploads::a_list_that_is_cut_says_so",
+        ),
+    ),
     (
         "http",
         "Files: outputs, uploads, workspace; ranges; walls; listings",
         (
             H + "chat/files::outputs_come_first_then_uploads_then_the_workspace",
+            H + "chat/files::a_root_is_named_whatever_lies_in_the_others",
             H + "chat/files::ranges",
             H + "chat/files::what_a_browser_could_run_has_no_rights",
             H + "chat/files::the_listing_of_the_top_has_all_three_roots",
+            H + "chat/files::a_folder_that_cannot_be_read_is_not_there_and_hides_nothing_else",
+            H + "chat/files::a_listing_says_when_there_is_more_than_it_holds",
         ),
     ),
     ("http", "Close codes 4401, 4404, 4503", ("live/terminal::close_codes_and_bad_chat_ids",)),

@@ -1,13 +1,13 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { ago, bytes, seconds, shownName } from "../src/common/format";
 import { hasSource, kindOfBytes, kindOfName, looksLikeText } from "../src/common/kinds";
-import { Addresses, type PageData, seen } from "../src/common/page";
+import { Addresses, decodePath, encodePath, type PageData, seen } from "../src/common/page";
 import { chatPath } from "../src/common/sandbox";
 import { columnName } from "../src/viewer/grid";
 import { hexLines } from "../src/viewer/hex";
 import { ASSET_NAME } from "../src/viewer/messages";
 import { apply, asMarkdown, type Call, diffOf, parseEvent } from "../src/workspace/calls";
-import { type Entry, pathOf, sorted } from "../src/workspace/files";
+import { type Entry, Files, pathOf, type Root, sorted } from "../src/workspace/files";
 import { choose } from "../src/workspace/layout";
 import { sizeOf } from "../src/workspace/load";
 
@@ -30,6 +30,18 @@ describe("addresses", () => {
     expect(at.listing("sub")).toBe("https://h.example/pre/fix/files/a%3Ab%40c/sub/");
     expect(at.socket(at.terminal("ws"))).toBe("wss://h.example/pre/fix/terminal/a%3Ab%40c/ws");
     expect(at.raw("a.html")).toBe("https://h.example/pre/fix/raw/cap/a.html");
+  });
+  test("keep the bytes of a name that are no UTF-8", () => {
+    const at = new Addresses(page, "https://h.example/preview/c/");
+    for (const encoded of ["inv%FF.txt", "a/%E2%82b/%C0%AE%ED%A0%80", "%C3%BC%F0%9F%98%80%80"]) {
+      const path = decodePath(encoded);
+      expect(encodePath(path)).toBe(encoded);
+      expect(at.file(path)).toBe(`https://h.example/files/a%3Ab%40c/${encoded}`);
+    }
+    expect(decodePath("%C3%BC/%F0%9F%98%80%20%25")).toBe("ü/😀 %");
+    expect(pathOf({ name: "x", kind: "file", size: 1, modified: 1, url: "/files/c/inv%FF" }, "")).toBe(
+      "inv\udcff",
+    );
   });
   test("the way back is counted from the root of the service", () => {
     const at = new Addresses(page, "https://h.example/pre/fix/terminal/c/");
@@ -88,7 +100,30 @@ describe("the tree", () => {
   test("without one, folder and name do", () => {
     expect(pathOf(listed, "")).toBe("a b");
     expect(pathOf(listed, "x/y/")).toBe("x/y/a b");
-    expect(pathOf({ ...listed, url: "/files/c/%E0%A4%A" }, "x")).toBe("x/a b");
+  });
+  test("a folder is opened in the root that it names, or else in the first that has it", () => {
+    vi.stubGlobal("fetch", () => Promise.reject(new Error("not in this test")));
+    const files = new Files(new Addresses(page, "https://h.example/preview/c/"));
+    const folder = (root: Root, path: string) =>
+      ({ root, path, name: path.split("/").at(-1), kind: "directory" }) as Entry;
+    const top = [
+      folder("outputs", "outputs/uploads"),
+      folder("outputs", "plots"),
+      folder("uploads", "uploads/data"),
+      folder("workspace", "workspace/data"),
+    ];
+    files.folders.value = new Map([[":", top]]);
+    const opened = (path: string) => {
+      files.open.value = new Set();
+      files.reveal(path);
+      return [...files.open.value];
+    };
+    expect(opened("uploads/data/deep")).toEqual(["uploads:uploads/data", "uploads:uploads/data/deep"]);
+    expect(opened("uploads/other")).toEqual(["outputs:outputs/uploads", "outputs:outputs/uploads/other"]);
+    expect(opened("data")).toEqual(["uploads:uploads/data"]);
+    expect(opened("plots")).toEqual(["outputs:plots"]);
+    expect(opened("nowhere")).toEqual([]);
+    vi.unstubAllGlobals();
   });
   test("folders first, numbers by value", () => {
     const entry = (name: string, kind: Entry["kind"]) => ({ name, kind }) as Entry;

@@ -18,11 +18,11 @@ from anyio import from_thread, to_thread
 from stream_zip import ZIP_AUTO, MemberFile, stream_zip
 
 from cubicle.chat.files import ROOTS
-from cubicle.rules.paths import readable
+from cubicle.rules.paths import is_plain, readable
 from cubicle.rules.shown import one_line
 from cubicle.sandbox.handed_file import WORTH
 from cubicle.sandbox.line import MachineError
-from cubicle.sandbox.machine import FileReader, Machine
+from cubicle.sandbox.machine import FileReader, Machine, Stat
 
 NOTE = "left-out.txt"
 CACHES = frozenset({"__pycache__", "node_modules"})
@@ -32,43 +32,66 @@ _MOST_IN_FOLDER = 1_000_000
 _LARGEST_HOLE = 256 * 1024**2
 _LONGEST_NOTE = 1000
 _EARLIEST, _LATEST = 315_532_800.0, 2_145_916_800.0  # 1980 and 2038: what every unzip can read
+_WHY = {
+    "symlink": "it is a link",
+    "other": "it is not a plain file",
+    "gone": "it went away",
+    "unreadable": "it cannot be read",
+    "too deep": f"it lies more than {_DEEPEST} folders deep",
+}
 _SAMPLE = 16 * 1024
 _workers = anyio.CapacityLimiter(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What goes into the archive if it is a plain file, or else is named as left out."""
+    """What goes into the archive if it is a plain file or an empty folder, or else is named as left out."""
 
     name: str
     path: str
     root: str
     kind: str
-    size: int
-    blocks: int
-    mtime: float
+    size: int = 0
+    blocks: int = 0
+    mtime: float = 0.0
 
 
 async def members(machine: Machine) -> AsyncIterator[Member]:
-    """All but the folders of the three roots, no link followed; of the workspace, nothing in dot-folders and caches."""
+    """All of the three roots, no link followed; of the workspace, nothing in dot-folders and caches.
+
+    A folder is one itself if nothing in it is, or if it cannot be looked into.
+    """
     for name, root in ROOTS.items():
         async for member in _beneath(machine, root, name, "", _DEEPEST):
             yield member
 
 
-async def _beneath(machine: Machine, root: str, prefix: str, folder: str, depth: int) -> AsyncIterator[Member]:
+async def _beneath(
+    machine: Machine, root: str, prefix: str, folder: str, depth: int, mtime: float = 0.0
+) -> AsyncIterator[Member]:
     full = f"{root}/{folder}" if folder else root
+    empty = bool(folder)
     try:
         async for entry in machine.list(full, hidden=True, limit=_MOST_IN_FOLDER, roots=(root,)):
+            is_folder = entry.kind == "directory"
+            if is_folder and prefix == "workspace" and _is_cache(entry.path):
+                continue
+            empty = False
             path = f"{folder}/{entry.path}" if folder else entry.path
-            if entry.kind != "directory":
-                known = (entry.kind, entry.size, entry.blocks, entry.mtime)
-                yield Member(f"{prefix}/{path}", f"{root}/{path}", root, *known)
-            elif depth > 0 and not (prefix == "workspace" and _is_cache(entry.path)):
-                async for member in _beneath(machine, root, prefix, path, depth - 1):
+            name = f"{prefix}/{path}"
+            if not is_folder:
+                yield Member(name, f"{root}/{path}", root, entry.kind, entry.size, entry.blocks, entry.mtime)
+            elif depth == 0:
+                yield Member(name, f"{root}/{path}", root, "too deep")
+            else:
+                async for member in _beneath(machine, root, prefix, path, depth - 1, entry.mtime):
                     yield member
-    except MachineError:
-        return  # the folder went away, or cannot be read: the archive has what can
+    except MachineError as error:
+        empty = False
+        kind = "gone" if error.code == "not-found" else "unreadable"
+        yield Member(f"{prefix}/{folder}".rstrip("/"), full, root, kind)
+    if empty:
+        yield Member(f"{prefix}/{folder}", full, root, "directory", mtime=mtime)
 
 
 def _is_cache(name: str) -> bool:
@@ -101,19 +124,23 @@ class Archive:
 
     def _entries(self) -> Iterator[MemberFile]:
         while (member := from_thread.run(self._next_member)) is not None:
+            if member.kind == "directory":
+                yield f"{_safe(member.name)}/", _time(member.mtime), 0o755, ZIP_AUTO(0, level=0), ()
+                continue
             if member.kind != "file":
-                self._leave_out(member, "it is a link" if member.kind == "symlink" else "it is not a plain file")
+                self._leave_out(member, _WHY[member.kind])
                 continue
             if member.size - member.blocks > _LARGEST_HOLE:
                 self._leave_out(member, "it is mostly empty space")
                 continue
             opened = from_thread.run(self._open, member)
             if opened is not None:
-                size, start = opened
+                stat, size, start = opened
+                mode = 0o755 if stat.mode & 0o111 else 0o644
                 method = ZIP_AUTO(size, level=1 if _shrinks(start) else 0)
-                yield _safe(member.name), _time(member.mtime), 0o644, method, self._data(start)
+                yield _safe(member.name), _time(member.mtime), mode, method, self._data(start)
         if self._left_out:
-            text = "\n".join(["These files are not in the archive:", *self._left_out, ""]).encode()
+            text = "\n".join(["These are not in the archive:", *self._left_out, ""]).encode()
             yield NOTE, datetime.now(UTC), 0o644, ZIP_AUTO(len(text), level=1), [text]
 
     def _data(self, start: bytes) -> Iterator[bytes]:
@@ -130,17 +157,17 @@ class Archive:
     async def _next_member(self) -> Member | None:
         return await anext(self._members, None)
 
-    async def _open(self, member: Member) -> tuple[int, bytes] | None:
-        """Open the file; how many bytes will come, and the first of them. None when it cannot be read."""
+    async def _open(self, member: Member) -> tuple[Stat, int, bytes] | None:
+        """Open the file; what it is, how many bytes will come, and the first. None when it cannot be read."""
         await self._close_file()
         reading = self._machine.read(member.path, roots=(member.root,), straight=member.size >= WORTH)
         try:
             reader = await reading.__aenter__()
         except MachineError as error:
-            self._leave_out(member, "it went away" if error.code == "not-found" else "it cannot be read")
+            self._leave_out(member, _WHY["gone" if error.code == "not-found" else "unreadable"])
             return None
         self._reading, self._chunks = reading, aiter(reader)
-        return reader.length, await anext(self._chunks, b"")
+        return reader.stat, reader.length, await anext(self._chunks, b"")
 
     async def _next_chunk(self) -> bytes | None:
         if self._chunks is None:
@@ -163,7 +190,7 @@ class Archive:
 def _safe(path: str) -> str:
     """The name in the archive: one that no unzip program reads as a way out, and each only once. What had to be changed
     bears a mark of what it was, for another file may have the name that it would get."""
-    name = "".join(c if c.isprintable() and c not in '\\:*?"<>|' else "_" for c in readable(path))
+    name = "".join(c if is_plain(c) and c not in '\\:*?"<>|' else "_" for c in readable(path))
     if name == path:
         return name
     mark = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:8]

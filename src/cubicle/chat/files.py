@@ -1,12 +1,14 @@
 """A chat's files as people see them: outputs first, then uploads, then the workspace. All through the guest.
 
+A path that begins with a root's name means that root before all others, so that everything can be named.
+
 NoSuchFile       there is nothing of that name, or nothing that can be shown
 Changing         the file is replaced faster than it can be opened
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,7 +18,10 @@ from cubicle.sandbox.line import MachineError
 from cubicle.sandbox.machine import HOME, OUTPUTS, UPLOADS, Entry, FileReader, Machine, Stat
 
 ROOTS = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}
+ARCHIVE = "archive"
+"""The name under which a chat's files are one zip."""
 MOST_LISTED = 10_000
+_MEANT_OTHERWISE = frozenset({*ROOTS, ARCHIVE})
 _TRIES = 5
 _ABSENT = frozenset(
     {"not-found", "not-directory", "is-directory", "not-regular", "outside", "permission", "bad-name", "io"}
@@ -43,11 +48,6 @@ class Place:
     def full(self) -> str:
         return f"{ROOTS[self.root]}/{self.path}" if self.path else ROOTS[self.root]
 
-    @property
-    def shown(self) -> str:
-        """The path that leads here whatever else there is: outputs come first, the others are named."""
-        return self.path if self.root == "outputs" else f"{self.root}/{self.path}".rstrip("/")
-
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -57,9 +57,23 @@ class Listed:
     path: str
     entry: Entry
 
+    @property
+    def shown(self) -> str:
+        """The path that leads here whatever else there is: outputs come first unless the name means something else."""
+        plain = self.root == "outputs" and self.path.partition("/")[0] not in _MEANT_OTHERWISE
+        return self.path if plain else f"{self.root}/{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a folder holds; not `complete` when it is more, or when some of it cannot be read."""
+
+    entries: Sequence[Listed]
+    complete: bool
+
 
 async def find(machine: Machine, path: str) -> Place:
-    """What the path leads to: in outputs, uploads, workspace, or in the root that its first part names."""
+    """What the path leads to: in the root that its first part names, or else in outputs, uploads, workspace."""
     for root, rest in _candidates(path):
         full = f"{ROOTS[root]}/{rest}" if rest else ROOTS[root]
         try:
@@ -76,23 +90,29 @@ async def find(machine: Machine, path: str) -> Place:
 def _candidates(path: str) -> list[tuple[str, str]]:
     first, _, rest = path.partition("/")
     named = [(first, rest)] if first in ROOTS else []
-    return [*((root, path) for root in ROOTS), *named]
+    return [*named, *((root, path) for root in ROOTS)]
 
 
-async def listing(machine: Machine, path: str, *, hidden: bool = False) -> AsyncIterator[Listed]:
-    """What is in a folder; at the top, what is in all three roots."""
-    if path:
-        place = await find(machine, path)
-        if place.stat.kind != "directory":
-            raise NoSuchFile
-        folders = [(place.root, place.path)]
-    else:
-        folders = [(root, "") for root in ROOTS]
+async def listing(machine: Machine, path: str, *, hidden: bool = False) -> Listing:
+    """What is in a folder; at the top, what is in those of the three roots that can be read."""
+    places = [await find(machine, path)] if path else []
+    folders = [(place.root, place.path) for place in places] or [(root, "") for root in ROOTS]
+    entries: list[Listed] = []
+    complete = True
     for root, folder in folders:
         full = f"{ROOTS[root]}/{folder}" if folder else ROOTS[root]
-        entries = machine.list(full, hidden=hidden, limit=MOST_LISTED, roots=tuple(ROOTS.values()))
-        async for entry in entries:
-            yield Listed(root, f"{folder}/{entry.path}" if folder else entry.path, entry)
+        try:  # one more than there is room for tells that there are more
+            async for entry in machine.list(full, hidden=hidden, limit=MOST_LISTED + 1, roots=tuple(ROOTS.values())):
+                if len(entries) == MOST_LISTED:
+                    return Listing(entries, complete=False)
+                entries.append(Listed(root, f"{folder}/{entry.path}" if folder else entry.path, entry))
+        except MachineError as error:
+            if error.code not in _ABSENT:
+                raise
+            if path:
+                raise NoSuchFile from None
+            complete = False
+    return Listing(entries, complete)
 
 
 def version(stat: Stat) -> Version:

@@ -26,9 +26,9 @@ from cubicle.sandbox.pour import Pourable
 
 FOLDER = "/mnt/user-data/uploads"
 LARGEST_READ = 64 * 1024**2
-_MOST_LISTED = 10_000
+MOST_LISTED = 100_000
 _LARGEST_SUMMED = 16 * 1024**2
-_MOST_SUMS = 10_000
+_MOST_SUMS = MOST_LISTED  # with fewer, the list of a full folder would read every file each time
 
 
 class TooLarge(Exception):
@@ -63,7 +63,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's bytes; its text too, where its type says that it is text and the bytes agree."""
+    """A file's bytes; its text too, where its type says that it is text: what is no UTF-8 is marked there."""
 
     media_type: str
     data: bytes
@@ -78,18 +78,26 @@ class Uploads:
         self.changes = Changes()
         self._sums: OrderedDict[tuple[Chat, str, int, float], str] = OrderedDict()
 
-    async def list(self, chat: Chat) -> list[Upload]:
+    async def _look(self, chat: Chat) -> tuple[Sequence[Upload], bool]:
+        """The files that lie in the folder now, and whether there are no more."""
+        found: list[Upload] = []
+        count = 0
         try:
             async with self._fleet.lease(chat, create=False) as machine:
-                return [
-                    Upload(entry.path, entry.size, entry.mtime)
-                    async for entry in machine.list(
-                        FOLDER, depth=DEEPEST, hidden=True, limit=_MOST_LISTED, roots=(FOLDER,)
-                    )
-                    if entry.kind == "file"
-                ]
+                async for entry in machine.list(
+                    FOLDER, depth=DEEPEST, hidden=True, limit=MOST_LISTED + 1, roots=(FOLDER,)
+                ):
+                    count += 1
+                    if count > MOST_LISTED:
+                        return found, False
+                    if entry.kind == "file":
+                        found.append(Upload(entry.path, entry.size, entry.mtime))
         except (NoSandbox, MachineError):
-            return []
+            return [], True
+        return found, True
+
+    async def list(self, chat: Chat) -> Sequence[Upload]:
+        return (await self._look(chat))[0]
 
     async def read(self, chat: Chat, path: str) -> Content:
         """Raises NoSuchResource when there is no such file, ResourceTooLarge when it cannot be answered whole."""
@@ -114,13 +122,13 @@ class Uploads:
         self.changes.tell(chat, path)
         return upload, digest
 
-    async def with_sums(self, chat: Chat) -> Sequence[tuple[Upload, str | None]]:
-        """Every file with its SHA-256; None for a large one that this service did not see arrive."""
-        listed = await self.list(chat)
+    async def with_sums(self, chat: Chat) -> tuple[Sequence[tuple[Upload, str | None]], bool]:
+        """Every file with its SHA-256, None for a large one that this service did not see come; and if that is all."""
+        listed, complete = await self._look(chat)
         if not listed:
-            return []
+            return [], complete
         async with self._fleet.lease(chat, create=False) as machine:
-            return [await self._summed(machine, chat, upload) for upload in listed]
+            return [await self._summed(machine, chat, upload) for upload in listed], complete
 
     async def remove(self, chat: Chat, path: str) -> bool:
         """Delete the file; False when there is none."""

@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from cubicle.chat.archive import Archive
+from cubicle.chat.files import ARCHIVE
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.held import Held
 from cubicle.rules.chats import Chat
@@ -24,7 +25,7 @@ class ArchiveRoutes:
         self._fleet = fleet
 
     def routes(self) -> list[Route]:
-        return [Route("/files/{chat}/archive", self.get, methods=["GET"])]
+        return [Route(f"/files/{{chat}}/{ARCHIVE}", self.get, methods=["GET"])]
 
     async def get(self, request: Request) -> Response:
         chat = chat_of(request)
@@ -40,6 +41,8 @@ class ArchiveRoutes:
         }
         async with self._fleet.lease(chat, create=False) as machine:
             if request.method == "HEAD":
-                yield Response(headers=headers)
+                head = Response(headers=headers)
+                del head.headers["Content-Length"]  # nobody knows how long the zip will be
+                yield head
             else:
                 yield StreamingResponse(Archive(machine).chunks(), headers=headers)

@@ -109,7 +109,7 @@ class FileRoutes:
 
         def choose(version: ranges.Version) -> ranges.Part:
             seen.append(version)
-            return ranges.wanted(request.headers, version)
+            return ranges.wanted(request.headers, version, ranged=request.method == "GET")
 
         base = headers(place.path.rpartition("/")[2])
         try:
@@ -126,18 +126,12 @@ class FileRoutes:
 
     async def _folder(self, request: Request, chat: Chat, machine: Machine, path: str) -> Response:
         hidden = request.query_params.get("hidden", "") not in ("", "0", "false")
-        entries: list[dict[str, Any]] = []
-        complete = True
-        async for listed in files.listing(machine, path, hidden=hidden):
-            if len(entries) == files.MOST_LISTED:
-                complete = False
-                break
-            entries.append(self._entry(chat, listed, request.state.link))
-        return JSONResponse(_listing(path, entries, complete=complete), headers={"Cache-Control": "no-store"})
+        found = await files.listing(machine, path, hidden=hidden)
+        entries = [self._entry(chat, listed, request.state.link) for listed in found.entries]
+        return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
 
     def _entry(self, chat: Chat, listed: files.Listed, link: str) -> dict[str, Any]:
         entry = listed.entry
-        path = listed.path if listed.root == "outputs" else f"{listed.root}/{listed.path}"
         slash = "/" if entry.kind == "directory" else ""
         return {
             "name": readable(entry.path),
@@ -145,7 +139,7 @@ class FileRoutes:
             "size": entry.size,
             "modified": ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
             "root": listed.root,
-            "url": self._links.file(chat, path + slash, link),
+            "url": self._links.file(chat, listed.shown + slash, link),
         }
 
 

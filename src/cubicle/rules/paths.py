@@ -12,6 +12,10 @@ DEEPEST = 32
 RESERVED = ".cubicle-tmp-"
 """Beginning of the names of files that are still being written."""
 
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""With these a name looks like another: `\\u202egpj.exe` is shown as `exe.jpg`."""
+
 
 class BadPath(ValueError):
     """The text cannot name a file; the message says why."""
@@ -53,13 +57,21 @@ def relative(path: str) -> str:
     return path
 
 
+def is_plain(character: str) -> bool:
+    """Whether a name may hold it. Blanks of every width and the joiners of emoji and of Persian are ordinary."""
+    return unicodedata.category(character) not in _UNPRINTABLE and character not in _TURNING
+
+
 def upload_name(path: str) -> str:
-    """The path of an upload: relative, printable, and nothing that another program may read as a way out."""
+    """The path of an upload: relative, of plain characters, and nothing that another program may read as a way out."""
     name = relative(path)
     if not name or path.endswith("/"):
         raise BadPath("An upload needs a file name.")
-    if not name.isprintable():
-        raise BadPath("A file name cannot hold control characters or bytes that are no UTF-8.")
+    if not all(is_plain(character) for character in name):
+        raise BadPath(
+            "A file name cannot hold control characters, line breaks, "
+            "characters that turn the writing around, or bytes that are no UTF-8."
+        )
     parts = name.split("/")
     if len(parts) > DEEPEST:
         raise BadPath(f"A file can lie in {DEEPEST - 1} folders at most, one in the other.")

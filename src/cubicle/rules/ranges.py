@@ -57,13 +57,17 @@ class Unsatisfiable(Exception):
     """The range lies outside the file."""
 
 
-def wanted(headers: Mapping[str, str], version: Version) -> Part:
-    """What to send. Several ranges, and a range of another version than this, are answered with the whole file."""
+def wanted(headers: Mapping[str, str], version: Version, *, ranged: bool = True) -> Part:
+    """What to send. Several ranges, and a range of another version than this, are answered with the whole file.
+
+    Without `ranged` every range is: only GET has them.
+    """
     _check_wanted_version(headers, version)
     _check_modified(headers, version)
     whole = Part(0, version.size)
-    found = _ONE_RANGE.fullmatch(headers.get("range", ""))
-    if not found or not _same_version(headers.get("if-range"), version):
+    found = _ONE_RANGE.fullmatch(headers.get("range", "")) if ranged else None
+    # A date does not tell two versions of one second apart, and with every answer goes a tag that does.
+    if not found or headers.get("if-range", version.etag).strip() != version.etag:
         return whole
     first, last = (_number(digits) for digits in found.groups())
     if first is None:
@@ -104,14 +108,6 @@ def _check_modified(headers: Mapping[str, str], version: Version) -> None:
             raise NotModified
     elif (since := _date(headers.get("if-modified-since"))) and version.modified <= since:
         raise NotModified
-
-
-def _same_version(condition: str | None, version: Version) -> bool:
-    if condition is None:
-        return True
-    if condition.startswith('"'):
-        return condition.strip() == version.etag
-    return _date(condition) == version.modified
 
 
 def _date(text: str | None) -> datetime | None:

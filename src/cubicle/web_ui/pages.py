@@ -91,10 +91,13 @@ def root_of(request: Request) -> str:
     It is counted on the raw path, where an encoded slash is still encoded, as it is for the browser. Relative
     ways hold under any prefix that a proxy puts in front, whether the service was told of it or not.
     """
+    return "../" * (_own(request).count(b"/") - 1) or "./"
+
+
+def _own(request: Request) -> bytes:
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     prefix = str(request.scope.get("root_path", "")).encode()
-    own = raw[len(prefix) :] if prefix and raw.startswith(prefix) else raw
-    return "../" * (own.count(b"/") - 1) or "./"
+    return raw[len(prefix) :] if prefix and raw.startswith(prefix) else raw
 
 
 class Pages:
@@ -154,12 +157,13 @@ class Pages:
 
     async def preview(self, request: Request) -> Response:
         """The workspace, with a file open when the address names one."""
-        path: str = request.path_params["path"]
+        # From the raw path: there a name's bytes that are no UTF-8 are still what they were.
+        path = paths.decoded(b"/".join(_own(request).split(b"/")[3:]))
         try:
             paths.relative(path)
         except paths.BadPath as error:
             return self._answer(_REFUSAL.format(title="Not a file", detail=escape(str(error))), 400)
-        name = path.rstrip("/").rsplit("/", 1)[-1]
+        name = paths.readable(path.rstrip("/").rsplit("/", 1)[-1])
         response = self._of_chat(request, "workspace", name or "Workspace", path=path)
         if response.status_code == 200 and path and not await self._is_there(request):
             response.status_code = 404  # the same page all the same: it waits for the file

@@ -7,7 +7,7 @@ import pytest
 from cubicle.chat import files
 from cubicle.rules.chats import Chat
 from cubicle.rules.ranges import Part
-from cubicle.sandbox.machine import OUTPUTS
+from cubicle.sandbox.machine import HOME, OUTPUTS, UPLOADS
 
 CHAT = Chat("files")
 TEXT = b"0123456789" * 1000
@@ -21,7 +21,8 @@ async def filled(site):
         CHAT,
         """cd /mnt/user-data/outputs && printf 'from outputs' > both.txt && mkdir -p sub/deep
         for i in $(seq 1000); do printf 0123456789; done > ten.txt
-        echo '<script>1</script>' > page.html; echo '<svg/>' > pic.svg; echo x > 'odd "name";%.txt'; echo pdf > a.pdf
+        echo '<script>1</script>' | tee page.xhtml > page.html; echo '<svg/>' > pic.svg
+        echo x > 'odd "name";%.txt'; echo pdf > a.pdf
         echo home > ~/both.txt; echo home > ~/home.txt; echo secret > ~/.hidden; echo deep > sub/deep/x; : > empty
         touch -d '2024-05-06 07:08:09.5 UTC' ten.txt""",
     )
@@ -59,7 +60,8 @@ async def test_a_file_carries_type_size_version_and_a_wall(filled):
 
 
 @pytest.mark.parametrize(
-    ("name", "walled"), [("page.html", True), ("pic.svg", True), ("ten.txt", False), ("a.pdf", False)]
+    ("name", "walled"),
+    [("page.html", True), ("page.xhtml", True), ("pic.svg", True), ("ten.txt", False), ("a.pdf", False)],
 )
 async def test_what_a_browser_could_run_has_no_rights(filled, name, walled):
     policy = (await filled.client.get(f"/files/files/{name}")).headers.get("content-security-policy", "")
@@ -100,6 +102,23 @@ async def test_ranges(filled, range_, status, content):
     if status == 206:
         start, end = answer.headers["content-range"].removeprefix("bytes ").removesuffix("/10000").split("-")
         assert TEXT[int(start) : int(end) + 1] == content
+
+
+@pytest.mark.parametrize("range_", ["bytes=0-9", "bytes=99999-"])
+async def test_ranges_are_for_get_alone(filled, range_):
+    answer = await filled.client.head("/files/files/ten.txt", headers={"Range": range_})
+    assert (answer.status_code, answer.headers["content-length"]) == (200, "10000")
+    assert "content-range" not in answer.headers
+
+
+async def test_the_head_of_an_archive_tells_no_length(filled):
+    whole = await filled.client.get("/files/files/archive")
+    head = await filled.client.head("/files/files/archive")
+    assert (head.status_code, head.content) == (200, b"")
+    assert "content-length" not in head.headers
+    for name in ("content-type", "content-disposition"):
+        assert head.headers[name] == whole.headers[name]
+    assert (await filled.client.head("/files/files/both.txt")).status_code == 200  # the connection is good for more
 
 
 async def test_a_client_that_has_the_version_gets_no_bytes(filled):
@@ -143,9 +162,19 @@ async def test_a_client_that_wants_another_version_is_refused(filled):
 
 async def test_a_range_of_another_version_gets_the_whole(filled):
     tag = (await filled.client.get("/files/files/ten.txt")).headers["etag"]
-    for condition, status in ((tag, 206), ('"other"', 200), ("Mon, 06 May 2024 07:08:09 GMT", 206), ("nonsense", 200)):
+    for condition, status in ((tag, 206), ('"other"', 200), ("Mon, 06 May 2024 07:08:09 GMT", 200), ("nonsense", 200)):
         headers = {"Range": "bytes=0-0", "If-Range": condition}
         assert (await filled.client.get("/files/files/ten.txt", headers=headers)).status_code == status
+
+
+async def test_no_condition_joins_the_parts_of_two_versions(site):
+    await site.client.post("/api/uploads/joined/f", content=b"A" * 10)
+    first = await site.client.get("/files/joined/f", headers={"Range": "bytes=0-4"})
+    await site.client.post("/api/uploads/joined/f", content=b"B" * 10)
+    date = (await site.client.get("/files/joined/f")).headers["last-modified"]  # often that of the first, too
+    for condition in (date, first.headers["last-modified"], first.headers["etag"]):
+        answer = await site.client.get("/files/joined/f", headers={"Range": "bytes=5-", "If-Range": condition})
+        assert (answer.status_code, answer.content) == (200, b"B" * 10)
 
 
 async def test_download_makes_an_attachment_whose_name_cannot_break_out(filled):
@@ -186,10 +215,71 @@ async def test_every_url_of_a_listing_leads_to_the_entry(filled):
             assert answer.json()["entries"]
 
 
+async def test_a_root_is_named_whatever_lies_in_the_others(site):
+    chat = Chat("named")
+    await site.client.post("/api/uploads/named/a.txt", content=b"upload")
+    await site.bash(
+        chat,
+        """cd /mnt/user-data/outputs && mkdir uploads workspace && printf shadow | tee uploads/a.txt > workspace/h.txt
+        printf final > r.txt; printf zip > archive; mkdir ~/outputs; printf draft | tee ~/outputs/r.txt > ~/outputs/archive
+        printf home > ~/h.txt; printf only > uploads/only.txt""",
+    )
+    for path, content in (
+        ("uploads/a.txt", b"upload"),
+        ("outputs/uploads/a.txt", b"shadow"),
+        ("outputs/r.txt", b"final"),
+        ("workspace/outputs/r.txt", b"draft"),
+        ("workspace/h.txt", b"home"),
+        ("outputs/archive", b"zip"),
+        ("uploads/only.txt", b"only"),
+    ):
+        assert (await site.client.get(f"/files/named/{path}")).content == content, path
+    for folder in ("", "outputs/uploads/", "outputs/workspace/", "workspace/outputs/"):
+        for entry in (await site.client.get(f"/files/named/{folder}")).json()["entries"]:
+            answer = await site.client.get(entry["url"].removeprefix("https://box.example/base"))
+            if entry["kind"] == "file":
+                where = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}[entry["root"]]
+                inner = folder.partition("/")[2]
+                assert answer.text == await site.bash(chat, f"cat {where}/{inner}{entry['name']}"), entry
+            else:
+                assert {e["root"] for e in answer.json()["entries"]} == {entry["root"]}
+
+
 async def test_a_folder_is_listed_with_and_without_the_slash(filled):
     for path in ("sub", "sub/", "outputs/sub"):
         answer = (await filled.client.get(f"/files/files/{path}")).json()
         assert [(e["name"], e["kind"]) for e in answer["entries"]] == [("deep", "directory")]
+
+
+async def test_a_folder_that_cannot_be_read_is_not_there_and_hides_nothing_else(site):
+    await site.client.post("/api/uploads/locked/a.txt", content=b"up")
+    await site.bash(Chat("locked"), "cd /mnt/user-data/outputs && mkdir shut && echo x > x && chmod 000 shut")
+    assert (await site.client.get("/files/locked/shut/")).status_code == 404
+    top = (await site.client.get("/files/locked/")).json()
+    assert [(e["root"], e["name"]) for e in top["entries"]] == [
+        ("outputs", "shut"),
+        ("outputs", "x"),
+        ("uploads", "a.txt"),
+    ]
+    assert top["complete"] is True
+    await site.bash(Chat("locked"), "chmod 111 /mnt/user-data/outputs")
+    top = (await site.client.get("/files/locked/")).json()
+    assert [(e["root"], e["name"]) for e in top["entries"]] == [("uploads", "a.txt")]
+    assert top["complete"] is False
+    assert (await site.client.get("/files/locked/outputs/")).status_code == 404
+    assert (await site.client.get("/files/locked/x")).content == b"x\n"
+
+
+async def test_a_listing_says_when_there_is_more_than_it_holds(site, monkeypatch):
+    monkeypatch.setattr(files, "MOST_LISTED", 5)
+    await site.bash(Chat("counted"), "cd /mnt/user-data/outputs && mkdir four five six && touch {four,five,six}/{1..4}")
+    await site.bash(Chat("counted"), "cd /mnt/user-data/outputs && touch {five,six}/5 six/6")
+    for folder, count, complete in (("four", 4, True), ("five", 5, True), ("six", 5, False), ("", 3, True)):
+        answer = (await site.client.get(f"/files/counted/{folder}")).json()
+        assert (len(answer["entries"]), answer["complete"]) == (count, complete), folder
+    await site.bash(Chat("counted"), "touch ~/{1..3}")
+    top = (await site.client.get("/files/counted/")).json()
+    assert (len(top["entries"]), top["complete"]) == (5, False)
 
 
 async def test_a_stopped_chat_is_woken(filled):

@@ -4,6 +4,7 @@ import asyncio
 import io
 import zipfile
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -117,6 +118,36 @@ async def test_the_archive_holds_what_is_good_and_says_what_is_not(trapped):
     for name in ("link-in", "link-out", "link-root", "loop", "dangling"):
         assert f"\noutputs/{name}: it is a link\n" in note
     assert "outputs/fifo: it is not a plain file" in note
+    assert "\noutputs/locked: it cannot be read\n" in note
+    assert "\noutputs/" + "/".join(["deep"] * 65) + ": it lies more than 64 folders deep\n" in note
+
+
+async def test_empty_folders_and_programs_are_in_the_archive(site):
+    chat = Chat("shape")
+    await site.bash(
+        chat,
+        """cd /mnt/user-data/outputs && mkdir -p a/empty 'odd?' full && echo 1 > full/run && chmod 700 full/run
+        echo 2 > full/text && mkdir -p ~/project/.git ~/.cache && touch -d '2024-05-06 07:08:10 UTC' a/empty""",
+    )
+    archive = zipfile.ZipFile(io.BytesIO((await site.client.get("/files/shape/archive")).content))
+    assert archive.testzip() is None
+    folders = [info for info in archive.infolist() if info.is_dir()]
+    assert [info.filename.partition("~")[0] for info in folders] == [
+        "outputs/a/empty/",
+        "outputs/odd_",
+        "workspace/project/",
+    ]
+    assert folders[0].date_time == (2024, 5, 6, 7, 8, 10)
+    modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
+    assert (modes["outputs/full/run"], modes["outputs/full/text"]) == (0o755, 0o644)
+    assert set(modes) == {info.filename for info in folders} | {"outputs/full/run", "outputs/full/text"}
+
+
+async def test_a_root_that_cannot_be_read_is_said_to_be_left_out(site):
+    await site.bash(Chat("shut"), "echo 1 > ~/here; chmod 111 /mnt/user-data/outputs")
+    archive = zipfile.ZipFile(io.BytesIO((await site.client.get("/files/shut/archive")).content))
+    assert archive.namelist() == ["workspace/here", "left-out.txt"]
+    assert b"\noutputs: it cannot be read\n" in archive.read("left-out.txt")
 
 
 async def test_names_that_would_be_the_same_in_the_archive_stay_apart(site):
@@ -130,6 +161,15 @@ async def test_names_that_would_be_the_same_in_the_archive_stay_apart(site):
     assert sorted(found.values()) == sorted(files.values())
     assert found["outputs/a_b.txt"] == "three"
     assert sum(name.startswith("outputs/a_b~") and name.endswith(".txt") for name in found) == 2
+
+
+async def test_ordinary_names_of_all_languages_are_the_same_in_the_archive(site):
+    names = ["6.45.00\u202fPM.png", "日本\u3000語.txt", "👨\u200d👩\u200d👧.png", "می\u200cخواهم.txt"]
+    for name in names:
+        assert (await site.client.post(f"/api/uploads/languages/{quote(name)}", content=b"1")).status_code == 201
+    answer = await site.client.get("/files/languages/archive")
+    archived = zipfile.ZipFile(io.BytesIO(answer.content)).namelist()
+    assert sorted(archived) == sorted(f"uploads/{name}" for name in names)
 
 
 async def test_times_in_the_archive_are_those_of_the_files(site):

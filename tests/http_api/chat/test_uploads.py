@@ -5,6 +5,7 @@ import os
 import httpx
 import pytest
 
+from cubicle.chat import uploads
 from cubicle.chat.uploads import FOLDER, Upload
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
@@ -233,6 +234,31 @@ async def test_a_thousand_files_are_ordinary(site):
     assert all(f["sha256"] for f in files)
 
 
+async def test_an_upload_is_listed_however_many_lie_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(uploads, "_LARGEST_SUMMED", -1)
+    async with fleet_of(tmp_path) as fleet, site_of(fleet) as site:
+        await site.client.post("/api/uploads/crowded/first", content=b"1")
+        (first,) = tmp_path.rglob("uploads/first")
+        for number in range(10_001):
+            (first.parent / f"f{number}").touch()
+        assert (await site.client.post("/api/uploads/crowded/zzz-new.txt", content=b"1")).status_code == 201
+        assert [upload.path for upload in await site.uploads.list(Chat("crowded"))][-1] == "zzz-new.txt"
+        answer = (await site.client.get("/api/uploads/crowded")).json()
+        assert len(answer["files"]) == 10_003
+        assert answer["files"][-1]["filename"] == "zzz-new.txt"
+        assert "complete" not in answer
+
+
+async def test_a_list_that_is_cut_says_so(site, monkeypatch):
+    for name in ("a", "b", "c/d"):
+        await site.client.post(f"/api/uploads/cut/{name}", content=b"1")
+    for most, names in ((4, ["a", "b", "c/d"]), (3, ["a", "b"]), (2, ["a", "b"])):
+        monkeypatch.setattr(uploads, "MOST_LISTED", most)
+        answer = (await site.client.get("/api/uploads/cut")).json()
+        assert [record["filename"] for record in answer["files"]] == names
+        assert answer.get("complete") is (None if most == 4 else False)
+
+
 async def test_a_restarted_service_works_out_the_sums_again(site, fleet):
     await site.client.post("/api/uploads/sums/x", content=b"abc")
     async with site_of(fleet) as again:
@@ -257,8 +283,8 @@ async def test_a_list_never_has_the_size_of_one_version_and_the_sum_of_another(s
         await machine.write(f"{FOLDER}/a", b"the new one", as_root=True)
 
     async def seen_before(_chat):
-        return [Upload("a", 3, 1.0)]
+        return [Upload("a", 3, 1.0)], True
 
-    monkeypatch.setattr(site.uploads, "list", seen_before)
-    ((upload, digest),) = await site.uploads.with_sums(chat)
+    monkeypatch.setattr(site.uploads, "_look", seen_before)
+    ((upload, digest),), _ = await site.uploads.with_sums(chat)
     assert (upload.size, digest) == (11, hashlib.sha256(b"the new one").hexdigest())

@@ -34,8 +34,29 @@ export function seen(address: string, framed: boolean = window.top !== window): 
   return url.href;
 }
 
+/** A name may hold bytes that are no UTF-8: each stands in a path as one of U+DC80 to U+DCFF, as the service has it. */
 export function encodePath(path: string): string {
-  return path.split("/").map(encodeURIComponent).join("/");
+  return path.replace(/[\udc80-\udcff]|[^/\udc80-\udcff]+/gu, (part) =>
+    /^[\udc80-\udcff]/u.test(part)
+      ? `%${(part.charCodeAt(0) - 0xdc00).toString(16).toUpperCase()}`
+      : encodeURIComponent(part),
+  );
+}
+
+const ENCODED =
+  /%[cd][\da-f]%[89ab][\da-f]|%e[\da-f](?:%[89ab][\da-f]){2}|%f[0-7](?:%[89ab][\da-f]){3}|%[\da-f]{2}/gi;
+
+/** The path that was encoded so. */
+export function decodePath(address: string): string {
+  return address.replace(ENCODED, (character) => {
+    try {
+      return decodeURIComponent(character);
+    } catch {
+      return character.replace(/%(..)/g, (_, byte: string) =>
+        String.fromCharCode(0xdc00 + Number.parseInt(byte, 16)),
+      );
+    }
+  });
 }
 
 /** Every address that the pages use. Absolute from the start, because the workspace changes its own address. */

@@ -1,7 +1,7 @@
 /** The chat's files as a tree that is read folder by folder. */
 import { signal } from "@preact/signals";
 import { getJson, HttpError } from "../common/http";
-import type { Addresses } from "../common/page";
+import { type Addresses, decodePath } from "../common/page";
 
 export type Root = "outputs" | "uploads" | "workspace";
 
@@ -38,13 +38,7 @@ export const ROOTS: Root[] = ["outputs", "uploads", "workspace"];
 /** An entry's own address tells its path best: two roots may hold the same name. */
 export function pathOf(entry: ListedEntry, folder: string): string {
   const told = /\/files\/[^/]+\/([^?#]+)/.exec(entry.url ?? "")?.[1];
-  if (told) {
-    try {
-      return decodeURIComponent(told).replace(/\/$/, "");
-    } catch {
-      // not an address after all
-    }
-  }
+  if (told) return decodePath(told).replace(/\/$/, "");
   return folder ? `${folder.replace(/\/$/, "")}/${entry.name}` : entry.name;
 }
 
@@ -150,14 +144,14 @@ export class Files {
     void this.#read(entry.root, entry.path);
   }
 
-  /** Opens a folder and those around it, in the first root that has it: there the service looks for it, too. */
+  /** Opens a folder and those around it, in the root that it names or the first that has it: as the service looks. */
   reveal(path: string): void {
-    for (const root of ROOTS) {
-      const parts = path.split("/");
-      if (parts[0] === root) parts.shift();
-      const top = this.top(root).find((e) => e.kind !== "file" && e.name === parts[0]);
+    const parts = path.split("/");
+    const named = ROOTS.filter((root) => root === parts[0]).map((root) => [root, parts.slice(1)] as const);
+    for (const [root, below] of [...named, ...ROOTS.map((root) => [root, parts] as const)]) {
+      const top = this.top(root).find((e) => e.kind !== "file" && e.name === below[0]);
       if (!top) continue;
-      const keys = parts.map((_, i) => keyOf(root, [top.path, ...parts.slice(1, i + 1)].join("/")));
+      const keys = below.map((_, i) => keyOf(root, [top.path, ...below.slice(1, i + 1)].join("/")));
       this.open.value = new Set([...this.open.value, ...keys]);
       void this.refresh();
       return;

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { bytes, shownName } from "../common/format";
 import { HttpError } from "../common/http";
 import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../common/kinds";
-import type { Addresses } from "../common/page";
+import { type Addresses, decodePath, encodePath } from "../common/page";
 import { chatPath } from "../common/sandbox";
 import { Icon } from "../ui/icon";
 import { Empty, IconButton } from "../ui/parts";
@@ -28,9 +28,9 @@ export function follow(href: string, from: string, onOpen: (path: string) => voi
     offerLink(href.startsWith("//") ? `https:${href}` : href);
     return;
   }
-  const base = new URL(encodeURI(from).replace(/[?#]/g, encodeURIComponent), "file:///");
+  const base = new URL(encodePath(from), "file:///");
   try {
-    const path = decodeURIComponent(new URL(href, base).pathname);
+    const path = decodePath(new URL(href, base).pathname);
     const target = href.startsWith("/") ? chatPath(path) : path.slice(1);
     if (target) onOpen(target);
   } catch {

@@ -1,1 +1,0 @@
-import{O as e,d as t,k as n,t as r}from"./start-VJvCebTL.js";import{t as i}from"./lazy-Dladqo24.js";r(t(`main`,{class:`alone`,children:t(i,{addresses:new e(n()),alone:!0})}));
