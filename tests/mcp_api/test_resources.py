@@ -64,6 +64,25 @@ async def test_names_that_are_no_text_are_listed_with_marks_in_their_place(servi
         assert listed["title"] == "d\N{REPLACEMENT CHARACTER}/n\N{REPLACEMENT CHARACTER}.txt"
 
 
+async def test_a_long_list_comes_in_parts(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = sorted(["a", "a/b", "a-c", "d/e/f", "ü", "z\udcff", "z"])
+    paths.remove("a")
+    for path in paths:
+        await put(service, path, b"x", chat="parts")
+    monkeypatch.setattr("cubicle.mcp_api.pages.MOST", 2)
+    for ask in (service.ask, service.ask_modern):
+        seen, cursor, parts = list[str](), None, 0
+        while parts == 0 or cursor is not None:
+            result = (await ask("resources/list", {"cursor": cursor} if cursor else {}, chat="parts"))["result"]
+            seen += [resource["uri"] for resource in result["resources"]]
+            cursor, parts = result.get("nextCursor"), parts + 1
+        assert parts == 3
+        assert sorted(seen) == sorted(set(seen))
+        assert len(seen) == len(paths)
+        refused = await ask("resources/list", {"cursor": "~"}, chat="parts")
+        assert refused["error"]["code"] == -32602
+
+
 async def test_each_chat_is_told_of_its_own_files_only(service: Service) -> None:
     for chat in ("left", "right"):
         await put(service, f"of-{chat}.txt", b"mine", chat=chat)

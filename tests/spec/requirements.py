@@ -76,6 +76,7 @@ SPECIFICATION: list[Row] = [
         (
             F + "uploads_are_listed_with_uri_name_and_type",
             F + "files_of_one_name_in_two_folders_are_told_apart_by_their_titles",
+            F + "a_long_list_comes_in_parts",
             F + "names_that_are_no_text_are_listed_with_marks_in_their_place",
             "rules/small_rules::a_resource_uri_is_read_back_as_it_was_written",
         ),

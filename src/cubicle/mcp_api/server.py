@@ -23,6 +23,7 @@ from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import COMMENT
 from cubicle.mcp_api.following import Following
 from cubicle.mcp_api.listening import Listening
+from cubicle.mcp_api.pages import page
 from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages
 from cubicle.rules.callers import Caller
@@ -156,10 +157,13 @@ class Protocol:
             raise MCPError(messages.REQUEST_CANCELLED, "Request cancelled")
         return outcome[0]
 
-    async def _list_resources(self, context: Context, _params: Any) -> types.ListResourcesResult:
+    async def _list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
         chat = _caller(context).chat
-        files = await self.uploads.list(chat)
+        files, cursor = page(await self.uploads.list(chat), params.cursor if params is not None else None)
         return types.ListResourcesResult(
+            next_cursor=cursor,
             resources=[
                 types.Resource(
                     uri=str(UploadUri(chat.id, file.path)),
@@ -170,7 +174,7 @@ class Protocol:
                     size=file.size,
                 )
                 for file in files
-            ]
+            ],
         )
 
     async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
