@@ -43,7 +43,7 @@ class Handler(SimpleHTTPRequestHandler):
                 self.send_response(204)
                 self.end_headers()
             case "/upgrade":
-                self._upgrade()
+                self._upgrade(query.get("accept", []))
             case _:
                 super().do_GET()
 
@@ -140,8 +140,19 @@ class Handler(SimpleHTTPRequestHandler):
         self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nuntil the end")
         self.close_connection = True
 
-    def _upgrade(self) -> None:
-        self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello ")
+    def _upgrade(self, accept: list[str]) -> None:
+        """Goes on in whatever protocol it is offered, as long as it is called."""
+        body = self._body()
+        if "Upgrade" not in self.headers:
+            self._echo(body)
+            return
+        self.send_response(101)
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Upgrade", self.headers["Upgrade"])
+        for value in accept:
+            self.send_header("Sec-WebSocket-Accept", value)
+        self.end_headers()
+        self.wfile.write(b"hello ")
         while data := self.rfile.readline():
             self.wfile.write(data.upper())
         self.close_connection = True

@@ -102,25 +102,6 @@ async def test_a_large_file_comes_down_whole(behind: Behind, server: Server, aud
     assert audit.of("allowed")[0]["door"] == ("socks5" if "socks" in way else "connect" if way else "http")
 
 
-async def test_a_connection_changes_its_protocol(behind: Behind, server: Server) -> None:
-    program = f"""
-import socket, os
-door = int(os.environ["http_proxy"].rpartition(":")[2])
-sock = socket.create_connection(("127.0.0.1", door))
-head = ["GET http://web.test:{server.port}/upgrade HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: echo", "", ""]
-sock.sendall("\\r\\n".join(head).encode())
-data = b""
-while b"hello " not in data: data += sock.recv(100)
-sock.sendall(b"more\\n")
-while b"MORE" not in data: data += sock.recv(100)
-print(data.decode())
-"""
-    async with behind() as machine:
-        _, output = await machine.output(["python3", "-c", program], timeout=100)
-    assert output.startswith(b"HTTP/1.1 101")
-    assert output.endswith(b"hello MORE\n\n")
-
-
 async def test_one_side_may_finish_before_the_other(behind: Behind, server: Server) -> None:
     async with behind() as machine:
         output = await shell(

@@ -6,7 +6,7 @@ from tests.spec.requirements import Row
 
 H, L, S, K = "egress/http::", "egress/limits::", "egress/secrets::", "egress/packages::"
 C, W, N, B = "egress/captive::", "egress/walls::", "egress/namespace::", "sandbox/egress_rulebook::"
-R, P = "rules/egress::", "egress/clients::"
+R, P, U = "rules/egress::", "egress/clients::", "egress/upgrades::"
 ON_THE_WIRE = N + "the_policy_holds_on_the_wire"
 
 DOOR: list[Row] = [
@@ -25,6 +25,7 @@ DOOR: list[Row] = [
     ("programs", "Node 24", (P + "node_24_fetches",)),
     ("programs", "Python", (P + "python_fetches", S + "programs_trust_the_door")),
     ("programs", "Chromium", (K + "chromium_shows_a_page",)),
+    ("programs", "WebSockets", (U + "a_websocket_passes",)),
     ("modes", "none", (H + "without_a_network_the_door_still_says_why", R + "the_policy", ON_THE_WIRE)),
     ("modes", "allowlist", (R + "the_policy", ON_THE_WIRE)),
     ("modes", "open", (R + "the_policy", ON_THE_WIRE)),
@@ -64,6 +65,8 @@ DOOR: list[Row] = [
             R + "the_policy",
             H + "method_and_path_decide_about_plain_requests",
             "egress/fuzz::no_bytes_get_around_a_rule",
+            U + "another_protocol_is_not_offered_to_the_server",
+            U + "an_answer_that_begins_no_websocket_is_refused",
         ),
     ),
     (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import h11
+from websockets.utils import accept_key
 
 from cubicle.rules.egress import BadTarget, Policy, Request, Scheme, Target
 from cubicle.sandbox.egress import words
@@ -22,6 +23,7 @@ _LARGEST_HEAD = 64 * 1024
 _HEAD_PIECE = 16 * 1024
 _HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate", b"upgrade"}
+    | {b"http2-settings"}
 )
 
 
@@ -129,11 +131,12 @@ class HttpSide:
             outside = await self._gate.interception.connect(way.pipe, request.target, self._gate.limits.connect)
         conn = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LARGEST_HEAD)
         captive = self._inner is not None and self._scheme is Scheme.HTTP
-        outgoing = _outgoing(head, request, way.verdict.inject, keep_host=captive)
+        accept = _websocket_answer(head)
+        outgoing = _outgoing(head, request, way.verdict.inject, keep_host=captive, websocket=accept is not None)
         await outside.write(conn.send(outgoing) or b"")
         body = asyncio.ensure_future(self._send_body(conn, outside, way.hurry))
         try:
-            upgraded = await _either(self._receive_answer(conn, outside), body)
+            upgraded = await _either(self._receive_answer(conn, outside, accept), body)
         finally:
             body.cancel()
             await asyncio.wait([body])
@@ -155,12 +158,14 @@ class HttpSide:
         if not data:
             on_silence()
 
-    async def _receive_answer(self, conn: h11.Connection, outside: Pipe) -> bool:
-        """True when the server and the caller go on in another protocol."""
+    async def _receive_answer(self, conn: h11.Connection, outside: Pipe, accept: bytes | None) -> bool:
+        """True when the server and the caller go on as a WebSocket."""
         while True:
             event = await _next(conn, outside)
             match event:
                 case h11.InformationalResponse(status_code=101):
+                    if _values(event.headers, b"sec-websocket-accept") != [accept]:
+                        raise EOFError  # whatever it is that follows, it is no WebSocket
                     await self._send(event)
                     return True
                 case h11.InformationalResponse() | h11.Data():
@@ -240,15 +245,41 @@ def _authority(text: str, default: int | None) -> Target:
         raise BadRequest(str(error)) from None
 
 
+def _values(headers: Any, wanted: bytes) -> list[bytes]:
+    return [value for name, value in headers if name == wanted]
+
+
+def _connection_tokens(headers: Any) -> set[bytes]:
+    return {token.strip().lower() for value in _values(headers, b"connection") for token in value.split(b",")}
+
+
+def _websocket_answer(head: h11.Request) -> bytes | None:
+    """What a server of WebSockets answers to this offer; None if it is no such offer, and nothing else.
+
+    No other protocol is offered on: a connection that goes on in HTTP/2 (h2c) carries requests that no rule sees, and a
+    body that a server does not read looks like a request to it.
+    """
+    headers = head.headers
+    bodiless = not _values(headers, b"transfer-encoding") and _values(headers, b"content-length") in ([], [b"0"])
+    if head.method != b"GET" or head.http_version != b"1.1" or not bodiless:
+        return None
+    if b"upgrade" not in _connection_tokens(headers):
+        return None
+    if [value.lower() for value in _values(headers, b"upgrade")] != [b"websocket"]:
+        return None
+    keys = _values(headers, b"sec-websocket-key")
+    return accept_key(keys[0].decode("latin-1")).encode() if len(keys) == 1 else None
+
+
 def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
     """Headers without those that are about one connection only."""
-    named = {t.strip().lower() for n, v in headers if n == b"connection" for t in v.split(b",")}
+    named = _connection_tokens(headers)
     kept = named & {b"transfer-encoding", b"content-length", b"host"}  # these frame the message, whoever names them
     return [(n, v) for n, v in headers if n not in _HOP_BY_HOP and (n not in named or n in kept)]
 
 
 def _outgoing(
-    head: h11.Request, request: Request, inject: tuple[tuple[str, str], ...], *, keep_host: bool
+    head: h11.Request, request: Request, inject: tuple[tuple[str, str], ...], *, keep_host: bool, websocket: bool
 ) -> h11.Request:
     """The request as the server gets it, with what the rule adds in place of whatever the sandbox sent."""
     target = request.target
@@ -259,9 +290,8 @@ def _outgoing(
         host = next((value.decode("latin-1") for name, value in head.headers if name == b"host"), host)
     replaced = {b"host", *(name.lower().encode() for name, _ in inject)}
     headers = [(n, v) for n, v in _end_to_end(head.headers) if n not in replaced]
-    upgrade = next((v for n, v in head.headers if n == b"upgrade"), None)
     headers += [(name.encode(), value.encode()) for name, value in inject]
-    headers += [(b"Connection", b"close")] if upgrade is None else [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade)]
+    headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")] if websocket else [(b"Connection", b"close")]
     return h11.Request(
         method=head.method, target=request.path.encode(), headers=[(b"Host", host.encode("latin-1")), *headers]
     )

@@ -1,0 +1,108 @@
+"""The ways by which a caller speaks HTTP to the door: to it as a proxy, inside TLS that it ends, and redirected to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cubicle.rules.egress import Mode, Policy, Scheme, Target
+from cubicle.sandbox.egress.authority import Authority
+from cubicle.sandbox.egress.dialler import Dialler
+from cubicle.sandbox.egress.gate import Gate, Limits
+from cubicle.sandbox.egress.http import HttpSide
+from cubicle.sandbox.egress.meter import Allowance
+from cubicle.sandbox.egress.pipe import Inside
+from cubicle.sandbox.egress.rulebook import Rulebook
+from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.stream import Stream
+from tests.egress.conftest import CHAT, Behind, names
+
+SECRET = "Bearer hunter2"
+WAYS = ("proxy", "tls", "captive")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of them, and where it leads."""
+
+    kind: str
+    door: int
+    port: int
+    trust: ssl.SSLContext
+
+    def url(self, path: str) -> str:
+        """What a request names: a proxy is told where to, too."""
+        return f"http://api.test:{self.port}{path}" if self.kind == "proxy" else path
+
+    @property
+    def host(self) -> str:
+        return f"api.test:{self.port}"
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.door)
+        try:
+            if self.kind == "tls":
+                writer.write(f"CONNECT {self.host} HTTP/1.1\r\nHost: {self.host}\r\n\r\n".encode())
+                assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+                await writer.start_tls(self.trust, server_hostname="api.test")
+            yield reader, writer
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def say(self, request: bytes) -> bytes:
+        """All that comes back until the door hangs up."""
+        async with asyncio.timeout(60), self.call() as (reader, writer):
+            writer.write(request)
+            return await reader.read()
+
+
+@asynccontextmanager
+async def opened(kind: str, behind: Behind, folder: Path, port: int, trust: ssl.SSLContext) -> AsyncIterator[Way]:
+    """A way to a server, by a rule that lets few requests through and adds a secret to them."""
+    rule = {
+        "name": "reading",
+        "hosts": ["api.test"],
+        "addresses": ["127.0.0.0/8"],
+        "scheme": "https" if kind == "tls" else "http",
+        "methods": ["GET", "PUT"],
+        "paths": ["/echo", "/upgrade", "/socket"],
+        "inject": {"Authorization": SECRET},
+    }
+    rules = folder / "rules.json"
+    rules.write_text(json.dumps({"mode": "allowlist", "rules": [rule]}))
+    rules.chmod(0o600)
+    async with AsyncExitStack() as stack:
+        machine = await stack.enter_async_context(behind(rules=rules, trust=trust))
+        door = int(machine.environment["HTTP_PROXY"].rpartition(":")[2])
+        if kind == "captive":
+            door = await stack.enter_async_context(redirected(machine, rules, Target.parse("api.test", port)))
+        authority = Authority(folder / "egress")
+        await asyncio.to_thread(authority.open)
+        yield Way(kind, door, port, ssl.create_default_context(cadata=authority.pem.decode()))
+
+
+@asynccontextmanager
+async def redirected(
+    machine: Machine, rules: Path | None, target: Target, policy: Policy | None = None
+) -> AsyncIterator[int]:
+    """A port of the sandbox whose callers are served as the captive network's are that want to go to this target."""
+    rulebook = Rulebook(rules, policy or Policy(Mode.ALLOWLIST))
+    await rulebook.open()
+    gate = Gate(CHAT, rulebook, Dialler(names, 15), Allowance(), Limits(), None, lambda _: None)
+
+    async def serve(stream: Stream) -> None:
+        inside = Inside(stream)
+        with suppress(OSError, EOFError):
+            await HttpSide(gate, inside, target, Scheme.HTTP, "captive").serve()
+            await inside.linger()
+
+    async with machine.listen(0, serve) as port:
+        yield port
