@@ -15,12 +15,14 @@ from cubicle.drivers.oci import captive
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.rules.egress import Mode, Policy
+from cubicle.sandbox.egress import gate
 from cubicle.sandbox.egress.names import RANGE, BadQuery, Names
 from cubicle.settings import load
 from tests.conftest import absent
 from tests.drivers.makers import some_base
 from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
+from tests.egress.test_secrets import SECRET, write_rules
 
 anyio = pytest.mark.anyio
 walls = pytest.mark.oci
@@ -79,6 +81,24 @@ async def test_a_program_without_a_proxy_is_denied_as_any_other(
     assert own.startswith("200"), "the sandbox's own servers stay its own"
     assert server.callers == 0
     assert {line["door"] for line in audit.lines} == {"captive"}
+
+
+@anyio
+@walls
+async def test_a_secret_goes_to_the_name_that_was_looked_up(
+    behind: Behind, driver: OciDriver, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "_HTTP", server.port)  # the usual one is not a test's to take
+    rules = write_rules(tmp_path, scheme="http")
+    curl = f"{BARE} curl -sS --max-time 60 http://api.test:{server.port}/echo"
+    async with behind(rules=rules, driver=driver, captive=lambda: driver.captive) as machine:
+        elsewhere = await shell(machine, f"{curl} -i -H 'Host: evil.example'")
+        callers = server.callers
+        answer = json.loads(await shell(machine, curl))
+    assert elsewhere.startswith("HTTP/1.1 421 ")
+    assert callers == 0
+    assert answer["headers"]["host"] == f"api.test:{server.port}"
+    assert answer["headers"]["authorization"] == SECRET
 
 
 @anyio

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,10 @@ from websockets.utils import accept_key
 
 from cubicle.sandbox.egress.authority import Authority
 from tests.egress.conftest import Audit, Behind
-from tests.egress.servers import Server, http_server
-from tests.egress.ways import SECRET, WAYS, opened
+from tests.egress.servers import Server
+from tests.egress.ways import SECRET, WAYS, authority, opened, server, trust
+
+__all__ = ["authority", "server", "trust"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", WAYS)]
 
@@ -41,25 +42,6 @@ OFFERS = (
     ("1.0", "Connection: Upgrade\r\nUpgrade: websocket\r\n" + SOCKET, ""),
 )
 """Version, headers and body of requests that would go on in another protocol, or not as a WebSocket should."""
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Vouches for the servers of the test."""
-    authority = Authority(tmp_path / "public-authority")
-    authority.open()
-    return authority
-
-
-@pytest.fixture
-def trust(authority: Authority) -> ssl.SSLContext:
-    return ssl.create_default_context(cadata=authority.pem.decode())
-
-
-@pytest.fixture
-def server(kind: str, tmp_path: Path, authority: Authority) -> Iterator[Server]:
-    with http_server(tmp_path, tls=authority.context("api.test") if kind == "tls" else None) as running:
-        yield running
 
 
 async def test_another_protocol_is_not_offered_to_the_server(

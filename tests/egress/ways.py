@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from cubicle.rules.egress import Mode, Policy, Scheme, Target
 from cubicle.sandbox.egress.authority import Authority
@@ -21,6 +23,7 @@ from cubicle.sandbox.egress.rulebook import Rulebook
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.stream import Stream
 from tests.egress.conftest import CHAT, Behind, names
+from tests.egress.servers import Server, http_server
 
 SECRET = "Bearer hunter2"
 WAYS = ("proxy", "tls", "captive")
@@ -62,6 +65,25 @@ class Way:
         async with asyncio.timeout(60), self.call() as (reader, writer):
             writer.write(request)
             return await reader.read()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Vouches for the servers of the test."""
+    authority = Authority(tmp_path / "public-authority")
+    authority.open()
+    return authority
+
+
+@pytest.fixture
+def trust(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority.pem.decode())
+
+
+@pytest.fixture
+def server(kind: str, tmp_path: Path, authority: Authority) -> Iterator[Server]:
+    with http_server(tmp_path, tls=authority.context("api.test") if kind == "tls" else None) as running:
+        yield running
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from tests.spec.requirements import Row
 
 H, L, S, K = "egress/http::", "egress/limits::", "egress/secrets::", "egress/packages::"
 C, W, N, B = "egress/captive::", "egress/walls::", "egress/namespace::", "sandbox/egress_rulebook::"
-R, P, U = "rules/egress::", "egress/clients::", "egress/upgrades::"
+R, P, U, T = "rules/egress::", "egress/clients::", "egress/upgrades::", "egress/hosts::"
 ON_THE_WIRE = N + "the_policy_holds_on_the_wire"
 
 DOOR: list[Row] = [
@@ -118,6 +118,8 @@ DOOR: list[Row] = [
             S + "a_token_is_added_inside_tls",
             S + "every_other_host_is_passed_through_untouched",
             S + "a_server_that_cannot_prove_itself_gets_no_token",
+            T + "a_server_is_asked_for_the_name_that_was_judged",
+            C + "a_secret_goes_to_the_name_that_was_looked_up",
             W + "a_secret_is_added_and_the_bundle_cannot_be_changed",
         ),
     ),

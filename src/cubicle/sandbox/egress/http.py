@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LARGEST_HEAD = 64 * 1024
 _HEAD_PIECE = 16 * 1024
+_PORTS = {Scheme.HTTP: 80, Scheme.HTTPS: 443}
 _HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate", b"upgrade"}
     | {b"http2-settings"}
@@ -111,10 +112,7 @@ class HttpSide:
         """Target and path of a request; no target if the door itself is meant."""
         text = head.target.decode("ascii", "replace")
         if text.startswith("/") or text == "*":
-            if self._scheme is Scheme.HTTPS:
-                host = next((value for name, value in head.headers if name == b"host"), b"")
-                if _authority(host.decode("ascii", "replace"), 443) != self._inner:
-                    raise BadRequest(f"This connection is to {self._inner}, and the Host header names another.", 421)
+            self._check_host(head)
             return self._inner, text
         parts = urlsplit(text)
         if parts.scheme.lower() != "http" or not parts.netloc:
@@ -124,15 +122,23 @@ class HttpSide:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return _authority(parts.netloc.rpartition("@")[2], 80), path
 
+    def _check_host(self, head: h11.Request) -> None:
+        """A server of many names is asked for the one that the rules judge; one that is reached by address, for any."""
+        if self._inner is None or self._inner.literal is not None:
+            return
+        for host in _values(head.headers, b"host"):
+            if _authority(host.decode("ascii", "replace"), _PORTS[self._scheme]) != self._inner:
+                raise BadRequest(f"This connection is to {self._inner}, and the Host header names another.", 421)
+
     async def _pass_on(self, head: h11.Request, request: Request, way: Way) -> None:
         outside: Pipe = way.pipe
         if request.scheme is Scheme.HTTPS:
             assert self._gate.interception is not None
             outside = await self._gate.interception.connect(way.pipe, request.target, self._gate.limits.connect)
         conn = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LARGEST_HEAD)
-        captive = self._inner is not None and self._scheme is Scheme.HTTP
+        by_address = self._inner is not None and self._inner.literal is not None
         accept = _websocket_answer(head)
-        outgoing = _outgoing(head, request, way.verdict.inject, keep_host=captive, websocket=accept is not None)
+        outgoing = _outgoing(head, request, way.verdict.inject, keep_host=by_address, websocket=accept is not None)
         await outside.write(conn.send(outgoing) or b"")
         body = asyncio.ensure_future(self._send_body(conn, outside, way.hurry))
         try:
@@ -284,7 +290,7 @@ def _outgoing(
     """The request as the server gets it, with what the rule adds in place of whatever the sandbox sent."""
     target = request.target
     host = target.host if ":" not in target.host else f"[{target.host}]"
-    if target.port != (80 if request.scheme is Scheme.HTTP else 443):
+    if target.port != _PORTS[request.scheme or Scheme.HTTP]:
         host += f":{target.port}"
     if keep_host:
         host = next((value.decode("latin-1") for name, value in head.headers if name == b"host"), host)
