@@ -106,3 +106,14 @@ async def test_an_answer_that_begins_no_websocket_is_refused(
         said = await way.say(f"GET {path} HTTP/1.1\r\nHost: {way.host}\r\n{offer}\r\nhidden\r\n\r\n".encode())
     assert said.startswith(b"HTTP/1.1 502 "), said
     assert b"HIDDEN" not in said
+
+
+@pytest.mark.parametrize("headers", ["", "Host: api.test\r\n"])
+async def test_http_2_without_an_offer_is_refused(
+    kind: str, behind: Behind, tmp_path: Path, trust: ssl.SSLContext, server: Server, headers: str
+) -> None:
+    async with opened(kind, behind, tmp_path, server.port, trust, methods=[], paths=[]) as way:
+        settings = bytes(3) + b"\x04" + bytes(5)
+        said = await way.say(f"PRI * HTTP/2.0\r\n{headers}\r\nSM\r\n\r\n".encode() + settings)
+    assert said.startswith(b"HTTP/1.1 505 "), said
+    assert server.callers == 0

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,9 @@ def server(kind: str, tmp_path: Path, authority: Authority) -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def opened(kind: str, behind: Behind, folder: Path, port: int, trust: ssl.SSLContext) -> AsyncIterator[Way]:
+async def opened(
+    kind: str, behind: Behind, folder: Path, port: int, trust: ssl.SSLContext, **fields: Any
+) -> AsyncIterator[Way]:
     """A way to a server, by a rule that lets few requests through and adds a secret to them."""
     rule = {
         "name": "reading",
@@ -97,6 +100,7 @@ async def opened(kind: str, behind: Behind, folder: Path, port: int, trust: ssl.
         "methods": ["GET", "PUT"],
         "paths": ["/echo", "/upgrade", "/socket"],
         "inject": {"Authorization": SECRET},
+        **fields,
     }
     rules = folder / "rules.json"
     rules.write_text(json.dumps({"mode": "allowlist", "rules": [rule]}))

@@ -67,6 +67,7 @@ DOOR: list[Row] = [
             "egress/fuzz::no_bytes_get_around_a_rule",
             U + "another_protocol_is_not_offered_to_the_server",
             U + "an_answer_that_begins_no_websocket_is_refused",
+            U + "http_2_without_an_offer_is_refused",
         ),
     ),
     (

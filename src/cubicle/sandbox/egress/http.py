@@ -59,6 +59,8 @@ class HttpSide:
                 if not isinstance(request, h11.Request):
                     return
                 self._head_only = request.method == b"HEAD"
+                if not request.http_version.startswith(b"1."):
+                    raise BadRequest("The door speaks HTTP/1.1 here, and not HTTP/2.", 505)
                 if request.method == b"CONNECT":
                     await self._connect(request)
                     return

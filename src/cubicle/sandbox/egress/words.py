@@ -14,6 +14,7 @@ STATUS_REASONS = {
     429: "Too Many Requests",
     502: "Bad Gateway",
     504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
 }
 
 
