@@ -1,4 +1,4 @@
-"""Changes of protocol through the door: WebSockets pass, and nothing in which requests could hide."""
+"""Requests within requests: WebSockets pass through the door, and nothing in which a request could hide."""
 
 from __future__ import annotations
 
@@ -117,3 +117,14 @@ async def test_http_2_without_an_offer_is_refused(
         said = await way.say(f"PRI * HTTP/2.0\r\n{headers}\r\nSM\r\n\r\n".encode() + settings)
     assert said.startswith(b"HTTP/1.1 505 "), said
     assert server.callers == 0
+
+
+async def test_a_body_has_one_end(
+    kind: str, behind: Behind, tmp_path: Path, trust: ssl.SSLContext, server: Server
+) -> None:
+    both = "Content-Length: 4\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    async with opened(kind, behind, tmp_path, server.port, trust) as way:
+        said = await way.say(f"PUT {way.url('/echo')} HTTP/1.1\r\nHost: {way.host}\r\n{both}".encode())
+    asked = json.loads(said[said.index(b"{") :])
+    assert asked["size"] == 5
+    assert "content-length" not in asked["headers"]

@@ -68,6 +68,7 @@ DOOR: list[Row] = [
             U + "another_protocol_is_not_offered_to_the_server",
             U + "an_answer_that_begins_no_websocket_is_refused",
             U + "http_2_without_an_offer_is_refused",
+            U + "a_body_has_one_end",
         ),
     ),
     (

@@ -297,6 +297,8 @@ def _outgoing(
     if keep_host:
         host = next((value.decode("latin-1") for name, value in head.headers if name == b"host"), host)
     replaced = {b"host", *(name.lower().encode() for name, _ in inject)}
+    if _values(head.headers, b"transfer-encoding"):
+        replaced.add(b"content-length")  # with both, servers differ over where the body ends
     headers = [(n, v) for n, v in _end_to_end(head.headers) if n not in replaced]
     headers += [(name.encode(), value.encode()) for name, value in inject]
     headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")] if websocket else [(b"Connection", b"close")]
