@@ -1,4 +1,4 @@
-"""No link of a hostile file moves the viewer's frame, or leads the page to another chat: a true Chromium."""
+"""No hostile file moves the viewer's frame, leads the page to another chat or runs in it: a true Chromium."""
 
 from __future__ import annotations
 
@@ -127,3 +127,27 @@ async def test_a_link_with_an_encoded_way_up_leads_to_no_other_chat(house: House
         await frame.get_by_role("link", name="here").click()
         await expect(frame.get_by_role("heading", name="There")).to_be_visible()
         assert [url for url in asked if "victim" in url] == []
+
+
+RUN = """([address, type]) => new Promise((done) => {
+  const made = Object.assign(document.createElement("script"), { src: address, type });
+  made.onload = () => done("ran");
+  made.onerror = () => done("refused");
+  document.body.append(made);
+})"""
+
+
+async def test_a_script_of_a_chat_runs_in_a_page_of_its_own_and_in_none_of_ours(house: House, browser: Browser) -> None:
+    await house.put("code", f"{OUTPUTS}/own.js", b"document.title = 'owned'; document.body.append('it ran')")
+    await house.put("code", f"{OUTPUTS}/style.css", b"p { color: rgb(1, 2, 3) }")
+    page = b"<link rel=stylesheet href=style.css><p>page</p><script src=own.js></script>"
+    await house.put("code", f"{OUTPUTS}/page.html", page)
+    async with visit(browser, f"{house.url}/preview/code/page.html") as seen:
+        frame = seen.page.frame_locator("iframe.file-frame")
+        await expect(frame.locator("body")).to_contain_text("it ran")
+        await expect(frame.locator("p")).to_have_css("color", "rgb(1, 2, 3)")
+        raw = json.loads(await seen.page.locator("body").get_attribute("data-page") or "{}")["raw"]
+        for address in ("/files/code/own.js", f"/{raw}own.js"):
+            for kind in ("", "module"):
+                assert await seen.page.evaluate(RUN, [address, kind]) == "refused"
+        assert await seen.page.title() != "owned"
