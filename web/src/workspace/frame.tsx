@@ -1,6 +1,6 @@
 /** The page's side of the viewer frame: opens it, feeds it, and answers the little it may ask. */
 import { effect, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { dark } from "../common/theme";
 import { ASSET_NAME, type FromViewerFrame, type Show, type ToViewer } from "../viewer/messages";
 
@@ -19,7 +19,8 @@ export function ViewerFrame(props: {
   const served = useRef<HTMLIFrameElement | null>(null);
   const turn = useSignal(0);
 
-  useEffect(() => {
+  // Before the next task: a frame that is quick to load, in a page that is slow to paint, would not be heard.
+  useLayoutEffect(() => {
     const undo: (() => void)[] = [];
     const say = (message: ToViewer, transfer: Transferable[] = []) =>
       port.current?.postMessage(message, transfer);

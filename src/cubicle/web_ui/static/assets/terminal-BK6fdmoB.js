@@ -1,1 +1,0 @@
-import{M as e,O as t,d as n,t as r}from"./start-CqEvcq0s.js";import{t as i}from"./lazy-BCIQr-nM.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));
