@@ -124,7 +124,7 @@ async def shows(page: Page, text: str | re.Pattern[str]) -> None:
 
 LISTEN = """new MutationObserver(() => {
   window.said ??= new Set();
-  for (const notice of document.querySelectorAll('.notice, .chip')) window.said.add(notice.textContent);
+  for (const notice of document.querySelectorAll('.notice, .chip, .toast')) window.said.add(notice.textContent);
 }).observe(document, { subtree: true, childList: true, characterData: true })"""
 
 

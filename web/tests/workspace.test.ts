@@ -1,8 +1,8 @@
 import { describe, expect, test, vi } from "vitest";
 import { ago, bytes, seconds, shownName } from "../src/common/format";
 import { hasSource, kindOfBytes, kindOfName, looksLikeText } from "../src/common/kinds";
-import { Addresses, decodePath, encodePath, type PageData, seen } from "../src/common/page";
-import { chatPath } from "../src/common/sandbox";
+import { Addresses, decodePath, encodePath, isPlain, type PageData, seen } from "../src/common/page";
+import { chatPath, targetOf } from "../src/common/sandbox";
 import { columnName } from "../src/viewer/grid";
 import { hexLines } from "../src/viewer/hex";
 import { ASSET_NAME } from "../src/viewer/messages";
@@ -42,6 +42,31 @@ describe("addresses", () => {
     expect(pathOf({ name: "x", kind: "file", size: 1, modified: 1, url: "/files/c/inv%FF" }, "")).toBe(
       "inv\udcff",
     );
+  });
+  test("a path with a way up, or with nothing between slashes, has none", () => {
+    const at = new Addresses(page, "https://h.example/preview/a:b@c/");
+    for (const path of [
+      "..",
+      "../x",
+      "a/../../x",
+      "a/..",
+      "a/../",
+      "./x",
+      "/x",
+      "//x",
+      "a//b",
+      "a//",
+      "/",
+      "../",
+    ]) {
+      expect(isPlain(path)).toBe(false);
+      for (const address of ["file", "listing", "download", "preview", "upload", "raw"] as const)
+        expect(() => at[address](path)).toThrow();
+    }
+    for (const path of ["", "a", "a/b/", "...", "..a/b..", "..%2fx", "..\\x", " /x"])
+      expect(isPlain(path)).toBe(true);
+    expect(at.file("..%2f..%2fx")).toBe("https://h.example/files/a%3Ab%40c/..%252f..%252fx");
+    expect(at.file("..\\..\\x")).toBe("https://h.example/files/a%3Ab%40c/..%5C..%5Cx");
   });
   test("the way back is counted from the root of the service", () => {
     const at = new Addresses(page, "https://h.example/pre/fix/terminal/c/");
@@ -202,6 +227,45 @@ test("paths of the sandbox are found among the chat's files", () => {
   expect(chatPath("/home/assistant/x.py")).toBe("x.py");
   expect(chatPath("/etc/passwd")).toBeNull();
   expect(chatPath("x")).toBe("x");
+  expect(chatPath("/mnt/user-data/outputs/sub/")).toBe("sub/");
+  for (const path of [
+    "/mnt/user-data/outputs/../../../../files/other/secret.txt",
+    "/home/assistant/a/../../x",
+    "../../files/other/secret.txt",
+    "/mnt/user-data/outputs//x",
+  ])
+    expect(chatPath(path)).toBeNull();
+});
+
+describe("a link in a file", () => {
+  test.each([
+    ["b.md", "sub/b.md"],
+    ["./b%20c.md?q#part", "sub/b c.md"],
+    ["../b.md", "b.md"],
+    ["../../../b.md", "b.md"],
+    ["..\\b.md", "b.md"],
+    ["deep/", "sub/deep/"],
+    ["/mnt/user-data/outputs/x.md", "x.md"],
+    ["100%25.md", "sub/100%.md"],
+    ["inv%FF.txt", "sub/inv\udcff.txt"],
+    ["..%255c..%252fx", "sub/..%5c..%2fx"],
+    ["a%5c..%5cx", "sub/a\\..\\x"],
+  ])("%s leads to %s", (href, path) => {
+    expect(targetOf(href, "sub/a.md")).toBe(path);
+  });
+  test.each([
+    "..%2f..%2ffiles%2fother%2fsecret.txt",
+    "..%2F..%2Fapi%2Fsandboxes",
+    "x%2fy",
+    "%2fetc%2fpasswd",
+    "/mnt/user-data/outputs/..%2f..%2fx",
+    "/mnt/user-data/outputs/../../x",
+    "/raw/capability/thief.html",
+    "\\raw\\capability\\thief.html",
+    "a//b",
+  ])("%s leads out", (href) => {
+    expect(targetOf(href, "sub/a.md")).toBeNull();
+  });
 });
 
 test("the frame can ask for data of the PDF viewer and nothing else", () => {
@@ -210,6 +274,7 @@ test("the frame can ask for data of the PDF viewer and nothing else", () => {
     "../../files/x",
     "pdf/cmaps/../../x",
     "pdf/cmaps/a/b",
+    "pdf/cmaps/..",
     "manifest.json",
     "pdf/other/a",
   ]) {

@@ -26,6 +26,7 @@ from cubicle.sandbox.fleet import Fleet, NoSandbox
 from cubicle.sandbox.machine import FileReader, Machine
 
 _NO_FILE = "There is no such file in this chat."
+_NO_CODE = "Files of a chat are not run as scripts or styles of the service's own pages."
 
 Headers = Callable[[str], dict[str, str]]
 """From a file's name to the headers that make it safe where it is shown."""
@@ -47,6 +48,8 @@ class FileRoutes:
 
     async def get(self, request: Request) -> Response:
         """The file; a JSON listing if the path is a folder."""
+        if serving.is_for_own_page(request.headers):
+            raise refuse(403, _NO_CODE)
         chat = chat_of(request)
         path = file_path(request)
         if not path and not self._fleet.has(chat):
@@ -63,6 +66,8 @@ class FileRoutes:
         chat = self._links.opened_capability(request.path_params["capability"])
         if chat is None:
             raise Refusal(problems.UNAUTHORIZED)
+        if serving.is_for_own_page(request.headers, framed=True):
+            raise refuse(403, _NO_CODE)
         bases = {self._links.base_url, seen_base(request)} - {""}
         base = " ".join(sorted(f"{b}/raw/{request.path_params['capability']}/" for b in bases))
         path = file_path(request)

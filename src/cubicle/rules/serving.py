@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from cubicle.rules.media import is_text, media_type
@@ -27,7 +28,19 @@ _PASSIVE = frozenset(
         "text/plain",
     }
 )
+_CODE = frozenset(
+    {"audioworklet", "paintworklet", "script", "serviceworker", "sharedworker", "style", "worker", "xslt"}
+)
 _WALL = "sandbox; default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'; media-src 'self'"
+
+
+def is_for_own_page(headers: Mapping[str, str], *, framed: bool = False) -> bool:
+    """Whether a page of the service's own origin would run the answer; the pages' own code is never a model's.
+
+    `framed`: pages in an origin of their own, from which every request is a foreign one, may run it.
+    """
+    foreign = headers.get("Sec-Fetch-Site") != "same-origin"
+    return headers.get("Sec-Fetch-Dest") in _CODE and not (framed and foreign)
 
 
 def content_type(name: str) -> str:

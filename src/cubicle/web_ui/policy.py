@@ -25,6 +25,7 @@ def page_policy(embedders: Sequence[str]) -> str:
     return "; ".join(
         [
             "default-src 'none'",
+            # 'self' holds /files and /raw, too: those refuse to be scripts of these pages (cubicle.rules.serving).
             "script-src 'self'",
             # xterm writes its colours and sizes into style elements.
             "style-src 'self' 'unsafe-inline'",

@@ -308,6 +308,31 @@ async def test_raw_bytes_open_by_the_address_alone_in_an_origin_of_their_own(fil
     assert (await filled.client.get(f"/raw/{filled.links.key(CHAT)}/page.html")).status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("door", "dest", "whence", "status"),
+    [
+        ("files", "script", "same-origin", 403),
+        ("files", "script", "cross-site", 403),
+        ("files", "serviceworker", "same-origin", 403),
+        ("files", "style", "same-origin", 403),
+        ("raw", "script", "same-origin", 403),
+        ("raw", "worker", "same-origin", 403),
+        ("raw", "script", "cross-site", 200),
+        ("raw", "style", "cross-site", 200),
+        ("files", "empty", "same-origin", 200),
+        ("files", "image", "same-origin", 200),
+        ("files", "document", "none", 200),
+        ("raw", "iframe", "same-origin", 200),
+    ],
+)
+async def test_no_file_is_code_of_the_services_own_pages(filled, door, dest, whence, status):
+    base = f"/raw/{filled.links.capability(CHAT)}/" if door == "raw" else "/files/files/"
+    asked = {"Sec-Fetch-Dest": dest, "Sec-Fetch-Site": whence}
+    answer = await filled.client.get(base + "ten.txt", headers=asked)
+    assert answer.status_code == status
+    assert (answer.content == TEXT) is (status == 200)
+
+
 async def test_times_that_no_calendar_has_are_shown_as_some_time(site):
     await site.bash(
         Chat("times"),

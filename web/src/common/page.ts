@@ -34,8 +34,18 @@ export function seen(address: string, framed: boolean = window.top !== window): 
   return url.href;
 }
 
-/** A name may hold bytes that are no UTF-8: each stands in a path as one of U+DC80 to U+DCFF, as the service has it. */
+/** Whether no part of the path is one that a browser takes out of an address, together with the part before it. */
+export function isPlain(path: string): boolean {
+  const parts = path.replace(/\/$/, "").split("/");
+  return path === "" || !parts.some((part) => part === "" || part === "." || part === "..");
+}
+
+/**
+ * A name may hold bytes that are no UTF-8: each stands in a path as one of U+DC80 to U+DCFF, as the service has it.
+ * Throws for a path that is not plain: there is no spelling of `..` that an address keeps.
+ */
 export function encodePath(path: string): string {
+  if (!isPlain(path)) throw new Error("This is no path of a file of this chat.");
   return path.replace(/[\udc80-\udcff]|[^/\udc80-\udcff]+/gu, (part) =>
     /^[\udc80-\udcff]/u.test(part)
       ? `%${(part.charCodeAt(0) - 0xdc00).toString(16).toUpperCase()}`

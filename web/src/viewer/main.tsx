@@ -28,6 +28,13 @@ function reason(error: unknown): string {
     : "It may be damaged, or not be what its name says.";
 }
 
+const XLINK = "http://www.w3.org/1999/xlink";
+
+/** The link that an event is on: of HTML, SVG or MathML, and under either name of its address. */
+function linkAt(event: Event): Element | null {
+  return event.target instanceof Element ? event.target.closest("a, area, [*|href]") : null;
+}
+
 class Frame {
   readonly #port: MessagePort;
   readonly #wanted = new Map<number, (bytes: ArrayBuffer | null) => void>();
@@ -39,7 +46,9 @@ class Frame {
     this.#port = port;
     this.#host = document.getElementById("app") as HTMLElement;
     port.onmessage = (event: MessageEvent<ToViewer>) => this.#take(event.data);
-    this.#host.addEventListener("click", (event) => this.#click(event));
+    document.addEventListener("click", (event) => this.#click(event), true);
+    // What is dropped on the frame would be opened in it.
+    document.addEventListener("dragstart", (event) => linkAt(event) && event.preventDefault(), true);
   }
 
   #say(message: FromViewerFrame): void {
@@ -105,10 +114,11 @@ class Frame {
 
   /** No link leads out of the frame: ones within the file scroll, the others are the page's to judge. */
   #click(event: MouseEvent): void {
-    const anchor = event.target instanceof Element ? event.target.closest("a[href]") : null;
-    if (!anchor) return;
+    const link = linkAt(event);
+    if (!link) return;
     event.preventDefault();
-    const href = anchor.getAttribute("href") ?? "";
+    const href = link.getAttribute("href") ?? link.getAttributeNS(XLINK, "href");
+    if (href === null) return;
     if (!href.startsWith("#")) {
       this.#say({ type: "link", href });
       return;

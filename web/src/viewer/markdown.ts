@@ -57,8 +57,8 @@ export function sanitise(html: string): HTMLElement {
     DOMPurify.sanitize(html, {
       RETURN_DOM_FRAGMENT: true,
       USE_PROFILES: { html: true, svg: true, mathMl: true },
-      FORBID_TAGS: ["style", "form", "iframe", "dialog"],
-      FORBID_ATTR: ["srcset"],
+      FORBID_TAGS: ["style", "form", "iframe", "dialog", "map", "area"],
+      FORBID_ATTR: ["srcset", "usemap"],
     }),
   );
   return host;

@@ -25,4 +25,4 @@ export type FromViewerFrame =
   | { type: "asset"; id: number; name: string };
 
 /** The only built files that the frame may ask for: it has no network of its own. */
-export const ASSET_NAME = /^pdf\/(cmaps|standard_fonts|wasm)\/[\w.-]+$/;
+export const ASSET_NAME = /^pdf\/(cmaps|standard_fonts|wasm)\/\w[\w.-]*$/;

@@ -2,7 +2,7 @@
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { shownName } from "../common/format";
-import { Addresses, type PageData, seen } from "../common/page";
+import { Addresses, isPlain, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
 import { LazyTerminal } from "../terminal/lazy";
@@ -72,6 +72,7 @@ class Workspace {
   }
 
   readonly open = (path: string): void => {
+    if (!isPlain(path)) return;
     if (path !== this.openPath.value) history.pushState({ path }, "", seen(this.addresses.preview(path)));
     this.#go(path);
     const name = shownName(path.slice(path.lastIndexOf("/") + 1));

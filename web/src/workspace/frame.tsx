@@ -1,6 +1,6 @@
 /** The page's side of the viewer frame: opens it, feeds it, and answers the little it may ask. */
-import { effect } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { effect, useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { dark } from "../common/theme";
 import { ASSET_NAME, type FromViewerFrame, type Show, type ToViewer } from "../viewer/messages";
 
@@ -15,8 +15,12 @@ export function ViewerFrame(props: {
   const latest = useRef(props);
   latest.current = props;
   const port = useRef<MessagePort | null>(null);
+  /** The frame whose first document has a channel: a later one in its place is given none. */
+  const served = useRef<HTMLIFrameElement | null>(null);
+  const turn = useSignal(0);
 
-  useEffect(() => {
+  // Before the next task: a frame that is quick to load, in a page that is slow to paint, would not be heard.
+  useLayoutEffect(() => {
     const undo: (() => void)[] = [];
     const say = (message: ToViewer, transfer: Transferable[] = []) =>
       port.current?.postMessage(message, transfer);
@@ -55,6 +59,14 @@ export function ViewerFrame(props: {
     };
     const onLoaded = (event: MessageEvent) => {
       if (event.source !== frame.current?.contentWindow || event.data !== "cubicle-viewer-loaded") return;
+      port.current?.close();
+      port.current = null;
+      if (served.current === frame.current) {
+        // Loaded again, as a frame is that the page moves, or taken over by what a file led to: another frame starts anew.
+        turn.value += 1;
+        return;
+      }
+      served.current = frame.current;
       const channel = new MessageChannel();
       channel.port1.onmessage = (reply: MessageEvent<FromViewerFrame>) => take(reply.data);
       port.current = channel.port1;
@@ -76,6 +88,7 @@ export function ViewerFrame(props: {
 
   return (
     <iframe
+      key={turn.value}
       ref={frame}
       class="file-frame"
       title={`Contents of ${props.show.name}`}

@@ -4,11 +4,11 @@ import { useEffect } from "preact/hooks";
 import { bytes, shownName } from "../common/format";
 import { HttpError } from "../common/http";
 import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../common/kinds";
-import { type Addresses, decodePath, encodePath } from "../common/page";
-import { chatPath } from "../common/sandbox";
+import type { Addresses } from "../common/page";
+import { targetOf } from "../common/sandbox";
 import { Icon } from "../ui/icon";
 import { Empty, IconButton } from "../ui/parts";
-import { offerLink } from "../ui/toast";
+import { offerLink, toast } from "../ui/toast";
 import type { Show } from "../viewer/messages";
 import { ViewerFrame } from "./frame";
 import { load } from "./load";
@@ -23,19 +23,16 @@ export interface FileProps {
 }
 
 /** A link in a file: to another file of the chat, or out. */
-export function follow(href: string, from: string, onOpen: (path: string) => void): void {
-  if (/^([a-z][a-z\d+.-]*:|\/\/)/i.test(href)) {
-    offerLink(href.startsWith("//") ? `https:${href}` : href);
+export function follow(written: string, from: string, onOpen: (path: string) => void): void {
+  // What a browser leaves out of an address must not hide what kind of address it is.
+  const href = written.replace(/[\t\n\r]/g, "").trim();
+  if (/^([a-z][a-z\d+.-]*:|[/\\]{2})/i.test(href)) {
+    offerLink(/^[/\\]/.test(href) ? `https:${href}` : href);
     return;
   }
-  const base = new URL(encodePath(from), "file:///");
-  try {
-    const path = decodePath(new URL(href, base).pathname);
-    const target = href.startsWith("/") ? chatPath(path) : path.slice(1);
-    if (target) onOpen(target);
-  } catch {
-    // not an address
-  }
+  const target = targetOf(href, from);
+  if (target === null) toast("This link leads out of the files of this chat.");
+  else if (target) onOpen(target);
 }
 
 function Unshown(props: { why: string; download: string | null }) {

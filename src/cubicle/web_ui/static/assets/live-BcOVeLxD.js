@@ -1,1 +1,0 @@
-import{O as e,d as t,j as n,t as r}from"./start-uWzVgOJQ.js";import{t as i}from"./panel-BIe3wfxu.js";r(t(`main`,{class:`alone`,children:t(i,{addresses:new e(n()),alone:!0})}));
