@@ -148,11 +148,8 @@ async def test_a_trap_in_the_place_of_the_readme_stops_nothing(fleet, setup, tra
         assert "not laid out" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "harm",
-    ["rm README.md", "echo other > README.md", "echo more >> README.md", "rm README.md; ln -s nowhere README.md"],
-)
-async def test_a_readme_that_a_command_took_away_or_changed_is_back_within_a_minute(fleet, setup, harm):
+@pytest.mark.parametrize("harm", ["rm README.md", "rm README.md; ln -s nowhere README.md"])
+async def test_a_readme_that_a_command_took_away_is_back_within_a_minute(fleet, setup, harm):
     async with fleet.lease(CHAT) as machine:
         caller = Caller(CHAT, "ann@x.org")
         await setup.outfitter.prepare(machine, caller)
@@ -162,6 +159,34 @@ async def test_a_readme_that_a_command_took_away_or_changed_is_back_within_a_min
         setup.now += 60
         await setup.outfitter.prepare(machine, caller)
         assert await shell(machine, "cat README.md") == text
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("work", ["echo '# My project' > README.md", "head -c 300000 /dev/zero > README.md"])
+async def test_a_readme_that_somebody_wrote_stays(fleet, setup, work, restarted):
+    async with fleet.lease(CHAT) as machine:
+        caller = Caller(CHAT, "ann@x.org")
+        await setup.outfitter.prepare(machine, caller)
+        await shell(machine, work)
+        own = await shell(machine, "md5sum README.md")
+        if restarted:
+            setup.outfitter._known.clear()
+        for _ in range(2):
+            put(setup.public, f"new-{setup.now:.0f}")
+            setup.now += 61
+            await setup.outfitter.prepare(machine, caller)
+            assert await shell(machine, "md5sum README.md") == own
+
+
+async def test_after_a_restart_of_the_service_the_readme_is_brought_up_to_date(fleet, setup):
+    async with fleet.lease(CHAT) as machine:
+        caller = Caller(CHAT, "ann@x.org")
+        await setup.outfitter.prepare(machine, caller)
+        setup.outfitter._known.clear()
+        put(setup.public, "new")
+        setup.now += 61
+        await setup.outfitter.prepare(machine, caller)
+        assert "/mnt/skills/public/new/SKILL.md" in (await shell(machine, "cat README.md"))[1]
 
 
 async def test_a_readme_that_is_as_it_was_is_looked_at_once_a_minute_and_not_written(fleet, setup, monkeypatch):

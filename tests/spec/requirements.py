@@ -46,7 +46,7 @@ SPECIFICATION: list[Row] = [
         "The same text is in /home/assistant/README.md",
         (
             "chat/outfit::skills_and_readme_are_there_before_the_first_command_and_read_only",
-            "chat/outfit::a_readme_that_a_command_took_away_or_changed_is_back_within_a_minute",
+            "chat/outfit::a_readme_that_a_command_took_away_is_back_within_a_minute",
             "http_api/reception::readme_and_skills_are_there_at_the_first_use_by_hand",
         ),
     ),

@@ -29,6 +29,7 @@ MARKER = f"{MOUNT}/.laid-out"
 README = f"{HOME}/README.md"
 LOOK_SECONDS = 60.0
 _MAX_MARKER = 256 * 1024
+_MAX_README = 256 * 1024
 _LIMIT = 30.0
 _AT_ONCE = 32
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -41,6 +42,7 @@ class _Known:
     laid_out: dict[str, str] | None = None
     shelf: Shelf | None = None
     readme: str = ""
+    written: bytes | None = None
     looked_at: float = float("-inf")
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -63,7 +65,7 @@ class Outfitter:
     async def prepare(self, machine: Machine, caller: Caller) -> None:
         """Call before a use of the sandbox. A failure is logged: a tool works without skills too.
 
-        Commands can write README.md. So it is looked at once a minute, and a write that failed is tried again then.
+        Commands can remove README.md. So it is looked at once a minute, and a write that failed is tried again then.
         """
         known = self._known.setdefault(machine, _Known())
         shelf = await self._library.of(caller.email, caller.chat.tenant)
@@ -77,7 +79,7 @@ class Outfitter:
                 known.shelf = shelf  # also after a failure: what the sandbox refuses now it refuses at once again
             if known.readme != text or self._look_is_due(known):
                 with _logged("README.md", caller.chat):
-                    await _keep_readme(machine, text.encode(), look=known.readme == text)
+                    known.written = await _keep_readme(machine, text.encode(), known.written)
                 known.readme, known.looked_at = text, self._clock()
 
     async def receive(self, machine: Machine, visitor: Caller) -> None:
@@ -119,15 +121,24 @@ def _logged(what: str, chat: Chat) -> Iterator[None]:
         log.warning("%s not laid out: %s", what, error, extra={"chat": chat.id})
 
 
-async def _keep_readme(machine: Machine, text: bytes, *, look: bool) -> None:
-    """Write README.md; with `look`, only if it is not so already."""
-    if look:
-        try:
-            if await machine.read_bytes(README, limit=len(text), roots=(HOME,)) == text:
-                return
-        except MachineError as error:
-            log.debug("README.md is not as it was: %s", error)
+async def _keep_readme(machine: Machine, text: bytes, before: bytes | None) -> bytes:
+    """Write README.md where it is missing or still as it was written `before`; what is there now of ours.
+
+    One that a command wrote is the work of somebody, whose home this is, and stays.
+    """
+    try:
+        found = await machine.read_bytes(README, limit=_MAX_README, roots=(HOME,))
+    except MachineError as error:
+        if error.code == "too-big":
+            return before or b""
+        log.debug("README.md cannot be read: %s", error)
+    else:
+        # After a restart of the service nobody remembers the text, but all of them begin alike.
+        ours = found == before if before is not None else found.startswith(text.partition(b"\n")[0])
+        if found == text or not ours:
+            return text if found == text else before or b""
     await machine.write(README, text, roots=(HOME,))
+    return text
 
 
 async def _has_readme(machine: Machine) -> bool:
