@@ -39,6 +39,7 @@ _STARTS_AT_ONCE = 6
 _GUEST_SECONDS = 30.0
 _CONNECT_SECONDS = 5.0
 _STOP_SECONDS = 20.0
+_DELETE_SECONDS = 60.0
 _WATCH_SECONDS = 15.0
 _DEFAULT_LIMITS = Limits()
 _DEFAULT_ADDRESS = Address()
@@ -250,9 +251,9 @@ class DockerDriver:
         container = self._client.containers.container(container_id)
         await in_thread(home.ended, reason)
         try:
-            with unless(304, 404, 409):
-                await container.kill(signal="SIGKILL")
-            async with asyncio.timeout(_STOP_SECONDS):
+            async with asyncio.timeout(_STOP_SECONDS):  # the client sets no limits for these calls
+                with unless(304, 404, 409):
+                    await container.kill(signal="SIGKILL")
                 await container.wait(condition="not-running")
         except TimeoutError:
             raise SandboxError("The sandbox's processes could not be ended.") from None
@@ -264,7 +265,8 @@ class DockerDriver:
         try:
             if container_id is not None:
                 with unless(404, 409):
-                    await self._client.containers.container(container_id).delete(force=True)
+                    async with asyncio.timeout(_DELETE_SECONDS):
+                        await self._client.containers.container(container_id).delete(force=True)
             for volume in config.volumes(self._instance, name).values():
                 with unless(404):
                     await self._client._query_json(f"volumes/{volume}", method="DELETE", params={"force": True})
