@@ -60,6 +60,7 @@ def _run(folder: Path, *arguments: str, settled: int = 1) -> subprocess.Complete
     return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=250, check=False)
 
 
+@pytest.mark.real
 def test_a_run_that_is_interrupted_ends_what_it_started(tmp_path: Path) -> None:
     (tmp_path / "test_leak.py").write_text(
         "import pathlib, subprocess\n"
@@ -76,6 +77,7 @@ def test_a_run_that_is_interrupted_ends_what_it_started(tmp_path: Path) -> None:
     assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
 
 
+@pytest.mark.real
 def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path: Path) -> None:
     (tmp_path / "test_leak.py").write_text(
         "import subprocess\n"

@@ -150,6 +150,7 @@ async def test_blank_ones_are_furnished_before_anybody_waits(make: MakeFleet) ->
             assert await say(machine, "cat /mnt/skills/there") == "1"
 
 
+@pytest.mark.real
 async def test_thirty_two_new_chats_at_once_all_get_their_own(make: MakeFleet) -> None:
     async with make(pool_size=2) as fleet:
 
@@ -220,6 +221,7 @@ async def test_a_killed_sandbox_is_started_anew_at_the_next_call(make: MakeFleet
                 assert await say(machine, "cat ~/kept") == "kept\n"
 
 
+@pytest.mark.real
 async def test_a_guest_that_stands_still_is_replaced_not_waited_for(
     make: MakeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

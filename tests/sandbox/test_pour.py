@@ -95,6 +95,7 @@ async def test_a_client_that_says_nothing_any_more_is_given_up(ends, draft):
     pour.close()
 
 
+@pytest.mark.real
 async def test_a_client_that_sends_as_little_as_one_byte_in_time_is_borne(ends_of_tcp, draft):
     ours, theirs = ends_of_tcp
     pour = Pour(ours.fileno(), 6, idle=4.0)

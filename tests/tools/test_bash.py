@@ -74,6 +74,7 @@ async def test_a_command_that_takes_too_long_is_ended_and_its_output_kept(servic
     assert (said, failed) == (f"before\n{exits.timed_out(limit).note}", True)
 
 
+@pytest.mark.real
 async def test_the_usual_time_limit_is_the_setting(service: Service) -> None:
     async with service_of(service.fleet, Options({"command_timeout": 1})) as hasty:
         assert await run(hasty, "sleep 200") == (exits.timed_out(1).note, True)

@@ -212,6 +212,7 @@ async def test_clients_that_do_not_read_hold_up_nobody_and_get_all_in_the_end(si
 
 
 @pytest.mark.parametrize("way", ["from the disk", "by the service"])
+@pytest.mark.real
 async def test_a_client_that_never_reads_is_given_up(site, way):
     await until(lambda: not descriptors())
     hurry = pytest.MonkeyPatch()

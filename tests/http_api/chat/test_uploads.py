@@ -234,6 +234,7 @@ async def test_a_thousand_files_are_ordinary(site):
     assert all(f["sha256"] for f in files)
 
 
+@pytest.mark.real
 async def test_an_upload_is_listed_however_many_lie_there(tmp_path, monkeypatch):
     monkeypatch.setattr(uploads, "_LARGEST_SUMMED", -1)
     async with fleet_of(tmp_path) as fleet, site_of(fleet) as site:
