@@ -34,6 +34,7 @@ from cubicle.drivers.oci.images import ImageStore
 from cubicle.http_api.access import Access
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.files import FileRoutes
@@ -203,6 +204,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                 ),
                 middleware=[
                     Middleware(RequestLog),
+                    Middleware(BodyLimit, settings.mcp_paths),
                     Middleware(OriginGuard, [address], settings.mcp_paths),
                     Middleware(
                         Access,

@@ -302,3 +302,24 @@ async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Servi
     assert [event["event"] for event in mine] == ["sandbox up", "tool call", "request"]
     assert {event["chat"] for event in mine} == {"logged"}
     assert mine[-1]["status"] == 200
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]," * 300_000, b'{"a":' * 300_000, b'"",' * 300_000], ids=["brackets", "deep", "strings"]
+)
+async def test_a_body_of_mere_structure_is_refused_before_it_is_built(service: Service, body: bytes) -> None:
+    response = await service.post(body)
+    assert response.status_code == 400
+    assert "JSON" in response.json()["error"]["message"]
+
+
+async def test_only_a_tool_call_may_be_large(service: Service) -> None:
+    params = {
+        "name": "bash_tool",
+        "arguments": {"command": "wc -c <<'E'\n" + "x" * 2_000_000 + "\nE", "description": "size"},
+    }
+    assert (
+        await service.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    ).status_code == 200
+    padded = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"padding": "x" * 2_000_000}}
+    assert (await service.post(padded)).status_code == 413

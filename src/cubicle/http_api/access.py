@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -166,13 +165,13 @@ def _chat_id(path: str) -> str | None:
 
 
 def _cookies(headers: Headers) -> dict[str, str]:
-    jar = SimpleCookie()
-    for value in headers.all("Cookie"):
-        try:
-            jar.load(value)
-        except CookieError:
-            continue
-    return {name: morsel.value for name, morsel in jar.items()}
+    """Cookies by name, the first of each. The service's own need no unquoting."""
+    jar: dict[str, str] = {}
+    for header in headers.all("Cookie"):
+        for pair in header.split(";"):
+            name, _, value = pair.partition("=")
+            jar.setdefault(name.strip(), value.strip())
+    return jar
 
 
 def _with_cookie(send: Send, scope: Scope, key: str) -> Send:

@@ -17,6 +17,14 @@ import httptools
 from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from cubicle.rules.problems import MEDIA_TYPE, Problem
+from cubicle.rules.request_limits import (
+    HEADERS_TOO_LARGE,
+    MAX_HEADERS_SIZE,
+    MAX_PIPELINED,
+    TOO_MANY_PIPELINED,
+    HeaderLimits,
+)
 from cubicle.sandbox.host_folder import HostDraft
 from cubicle.sandbox.pour import PATIENCE, Pour
 
@@ -26,11 +34,17 @@ _WORTH = 1024**2
 _HEAD_SECONDS = 60.0
 """For the head of a request, from its first byte, and for that one on a new connection."""
 _NOTHING = bytes(64 * 1024)
+_LINGER_SECONDS = 2.0
+"""How long a refused client may go on sending: cut off at once, it would not see why."""
 _T = TypeVar("_T")
 
 
+class _Refused(Exception):
+    """The request goes no further; the parser ends."""
+
+
 class Connection(HttpToolsProtocol):
-    """uvicorn's, which lends its socket to the application.
+    """uvicorn's, which lends its socket to the application, and holds the limits of a request's headers.
 
     Java's clients offer HTTP/2 with every request. Whoever does not take an offer has to go on as if there were none,
     but the parser takes the request for complete and its body for the other protocol. So a new one gets the head once
@@ -39,6 +53,9 @@ class Connection(HttpToolsProtocol):
 
     _fed = _again = b""
     _due: asyncio.TimerHandle | None = None
+    _refusal: Problem | None = None
+    _unproductive = 0
+    """Bytes since the last that completed the headers or belonged to a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -49,23 +66,52 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
         super().connection_lost(exc)
+        self._let_go()
 
     def data_received(self, data: bytes) -> None:
-        while data:
+        while data and self._refusal is None:
             self._fed, self._again = data, b""
+            self._unproductive += len(data)
             super().data_received(data)
             data = self._again
         self._fed = b""
+        if self._unproductive > MAX_HEADERS_SIZE and self._refusal is None:
+            self._refuse(HEADERS_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal or Problem(400, "This is not a valid HTTP/1.1 request."))
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        self._head_came()
+        self._let_go()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._await_head()
+        self._limits = HeaderLimits()
         cast(dict[str, object], self.scope)[_SCOPE] = self
+
+    def on_url(self, url: bytes) -> None:
+        self._check(self._limits.add_url(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Also of the trailers behind a body."""
+        self._check(self._limits.add_header(name, value))
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._head_came()
+        self._unproductive = 0
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._check(TOO_MANY_PIPELINED)
         if not self._has_mere_offer():
             super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unproductive = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if not self._has_mere_offer():
@@ -78,6 +124,35 @@ class Connection(HttpToolsProtocol):
             lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
             self._begin_anew()
             self._again = b"\r\n".join([*lines, b"", self._fed[offer.args[0] :]])
+
+    def _check(self, problem: Problem | None) -> None:
+        if problem is not None:
+            self._refusal = problem
+            raise _Refused
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer with the problem, take nothing more, and end. While an answer is being sent, just end."""
+        self._refusal = problem
+        self._head_came()
+        body = problem.body()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        lines = [
+            f"HTTP/1.1 {problem.status} {problem.title}",
+            f"content-type: {MEDIA_TYPE}",
+            f"content-length: {len(body)}",
+            "connection: close",
+        ]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._due = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+    def _let_go(self) -> None:
+        """End the reference cycle with the scope: what the client sent is freed with the connection."""
+        if self.scope is not None:
+            cast(dict[str, object], self.scope).pop(_SCOPE, None)
 
     def _begin_anew(self) -> None:
         self.parser = httptools.HttpRequestParser(self)

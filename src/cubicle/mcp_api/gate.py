@@ -31,6 +31,7 @@ from cubicle.rules.isolation import ChatIdMissing, Isolation
 from cubicle.rules.keys import KeyRing
 from cubicle.rules.messages import BadMessage, Message
 from cubicle.rules.problems import Problem
+from cubicle.rules.request_limits import JsonStructure, TooComplex
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_BODY = 64 * 1024**2
+_MAX_OTHER_BODY = 1024**2
+"""Of everything but tools/call."""
 _ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
 
 
@@ -126,15 +129,20 @@ class Gate:
         version = headers.get("MCP-Protocol-Version")
         handshake = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
         session = self._session(headers, caller) if handshake else None
-        body = await _read(headers, receive)
         try:
+            body = await _read(headers, receive)
             message = messages.parse(from_json(body, cache_strings="keys"))
         except BadMessage as error:
             await _send_error(send, messages.INVALID_REQUEST, str(error))
             return
+        except TooComplex as error:
+            await _send_error(send, messages.PARSE_ERROR, str(error))
+            return
         except ValueError:
             await _send_error(send, messages.PARSE_ERROR, "The body is not JSON.")
             return
+        if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
+            raise Refused(problems.too_large(_MAX_OTHER_BODY))
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
             await self.modern(scope, _replay(body, receive), send)
@@ -163,12 +171,13 @@ class Gate:
 
 
 async def _read(headers: Headers, receive: Receive) -> bytes:
-    """The body, never more of it than the limit."""
+    """The body, never more of it than the limit, nor of more structure. Raises TooComplex."""
     declared = headers.get("Content-Length") or ""
     if declared.isdigit() and int(declared) > MOST_BODY:
         raise Refused(problems.too_large(MOST_BODY))
     parts: list[bytes] = []
     size = 0
+    structure = JsonStructure()
     while True:
         message = await receive()
         if message["type"] != "http.request":
@@ -177,6 +186,7 @@ async def _read(headers: Headers, receive: Receive) -> bytes:
         size += len(part)
         if size > MOST_BODY:
             raise Refused(problems.too_large(MOST_BODY))
+        structure.feed(part)
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)

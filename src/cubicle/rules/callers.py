@@ -15,7 +15,6 @@ EMAIL_HEADERS = ("X-User-Email", "X-OpenWebUI-User-Email", "X-LibreChat-User-Ema
 NAME_HEADERS = ("X-User-Name", "X-OpenWebUI-User-Name")
 SERVERS_HEADERS = ("X-MCP-Servers", "X-OpenWebUI-MCP-Servers")
 
-_PLACEHOLDER = re.compile(r"\{\{.*\}\}", re.DOTALL)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _LONGEST = 256
 
@@ -54,9 +53,15 @@ class Headers:
         """The first of these headers that has a value. Empty ones and templates nobody filled in have none."""
         for name in names:
             for value in self.all(name):
-                if value and not _PLACEHOLDER.search(value):
+                if value and not _is_placeholder(value):
                     return value
         return None
+
+
+def _is_placeholder(value: str) -> bool:
+    """Whether it holds `{{…}}`. By look-ups: a pattern takes quadratic time on many opening brackets."""
+    start = value.find("{{")
+    return start >= 0 and value.find("}}", start + 2) >= 0
 
 
 def chat_id(headers: Headers) -> str | None:

@@ -1,0 +1,43 @@
+"""The limit of a request's body, for every route that has none of its own."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cubicle.http_api.addresses import route_path
+from cubicle.http_api.problems import Refusal, response
+from cubicle.rules.callers import Headers
+from cubicle.rules.problems import Problem
+from cubicle.rules.request_limits import MAX_BODY
+
+_TOO_LARGE = Problem(413, f"This address takes a body of at most {MAX_BODY // 1024} KB.")
+_UPLOADS = "/api/uploads/"
+
+
+class BodyLimit:
+    """ASGI middleware. MCP paths and uploads count for themselves."""
+
+    def __init__(self, app: ASGIApp, passed: tuple[str, ...]) -> None:
+        self._app = app
+        self._passed = frozenset(passed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = route_path(scope) if scope["type"] == "http" else ""
+        if not path or path in self._passed or path.startswith(_UPLOADS):
+            await self._app(scope, receive, send)
+            return
+        declared = Headers(scope["headers"]).get("Content-Length") or ""
+        if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > MAX_BODY):
+            await response(_TOO_LARGE)(scope, receive, send)
+            return
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > MAX_BODY:
+                raise Refusal(_TOO_LARGE)
+            return message
+
+        await self._app(scope, counted, send)
