@@ -163,7 +163,7 @@ async def idle(settings: Settings, report: Report, count: int) -> None:
         total = used_memory() - before
         for i in range(count):
             async with fleet.lease(Chat(f"idle-{i}")) as machine:
-                stats.append((await machine.stats()).get("memory") or 0)
+                stats.append((await machine.stats()).memory or 0)
         own = (own_memory() - own_before) / count
         each = total / count
         charged = sum(stats) / count / MB

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from cubicle.sandbox.handed import HandedStream
 from cubicle.sandbox.machine import Machine, MachineError
+from cubicle.sandbox.socket_stream import SocketStream
 from cubicle.sandbox.stream import Stream
 from tests.conftest import IN_A_HURRY
 from tests.survival.process import free_port
@@ -93,7 +93,7 @@ async def test_the_guest_hands_its_socket_over_where_it_can(machine: Machine) ->
     async with machine.run(["python3", "-c", ECHO]) as server:
         port = int((await anext(server.output))[1])
         stream = await machine.dial(port, straight=True)
-        assert isinstance(stream, HandedStream) == (b"gVisor" not in kernel)
+        assert isinstance(stream, SocketStream) == (b"gVisor" not in kernel)
         stream.close()
 
 
@@ -111,7 +111,7 @@ async def test_a_dialled_program_that_is_killed_is_noticed(machine: Machine, str
 
 @ways
 async def test_a_thousand_dials_leave_nothing_open(machine: Machine, straight: bool) -> None:
-    links = (await machine.stats())["links"]
+    links = (await machine.stats()).links
     before = len(os.listdir("/proc/self/fd"))
     async with machine.run(["python3", "-c", RESETTING]) as server:
         port = int((await anext(server.output))[1])
@@ -119,7 +119,7 @@ async def test_a_thousand_dials_leave_nothing_open(machine: Machine, straight: b
             for stream in await asyncio.gather(*(machine.dial(port, straight=straight) for _ in range(20))):
                 stream.close()
         async with asyncio.timeout(30):
-            while len(os.listdir("/proc/self/fd")) > before or (await machine.stats())["links"] > links:
+            while len(os.listdir("/proc/self/fd")) > before or (await machine.stats()).links > links:
                 await asyncio.sleep(0.05)
         # Had the guest kept its ends, the server would still have all of them open.
         async with asyncio.timeout(30):

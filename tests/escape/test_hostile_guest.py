@@ -9,13 +9,18 @@ import random
 import resource
 import socket
 import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
 
 import pytest
 
 from cubicle.guest import wire
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.line import Line
-from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.machine import Entry, Machine
+from cubicle.sandbox.stream import Stream
 
 HUGE = 2**32 - 1
 
@@ -125,3 +130,198 @@ async def test_random_bytes_and_broken_frames_do_no_harm() -> None:
                 part[dice.randrange(len(part))] = dice.randrange(256)
             parts.append(bytes(part))
         await face(b"".join(parts))
+
+
+# ---- what a fake guest does in the middle of an exchange
+
+
+class FakeGuest:
+    """The sandbox's end of a line, played by the test: answers each opening by what `script` makes of it."""
+
+    def __init__(self, script: Callable[[FakeGuest, int, dict[str, Any]], Awaitable[None]]) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        for end in (self.ours, self.theirs):
+            end.setblocking(False)
+        self._script = script
+        self._playing: set[asyncio.Task[None]] = set()
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self.theirs, data)
+
+    async def listen(self) -> None:
+        heard = b""
+        while True:
+            part = await asyncio.get_running_loop().sock_recv(self.theirs, 65536)
+            if not part:
+                return
+            heard += part
+            while len(heard) >= wire.HEADER.size and len(heard) >= wire.HEADER.size + wire.read_header(heard)[0]:
+                length, number, kind, _ = wire.read_header(heard)
+                payload, heard = heard[wire.HEADER.size :][:length], heard[wire.HEADER.size + length :]
+                if kind == wire.OPEN:
+                    task = asyncio.ensure_future(self._play(number, wire.read_message(payload)))
+                    self._playing.add(task)
+                    task.add_done_callback(self._playing.discard)
+
+    async def _play(self, number: int, request: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            await self._script(self, number, request)
+
+
+@contextlib.asynccontextmanager
+async def faced(script: Callable[[FakeGuest, int, dict[str, Any]], Awaitable[None]]) -> AsyncIterator[Machine]:
+    guest = FakeGuest(script)
+    machine = Machine("hostile", await Line.over(guest.ours))
+    listening = asyncio.ensure_future(guest.listen())
+    try:
+        async with asyncio.timeout(60):
+            yield machine
+    finally:
+        machine.close()
+        tasks = [listening, *guest._playing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        guest.theirs.close()
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+STAT = {"path": "/f", "kind": "file", "size": 10, "mtime": 1.0, "mode": 0o644, "inode": 1, "blocks": 8}
+
+
+async def endless_file(guest: FakeGuest, number: int, _request: dict[str, Any]) -> None:
+    await guest.send(wire.message(number, wire.EVENT, stat=STAT, length=2**62))
+    for _ in range(4000):
+        await guest.send(frame(number, wire.DATA, bytes(256 * 1024)))
+
+
+async def test_a_read_with_a_limit_takes_no_more_than_that() -> None:
+    before = peak()
+    async with faced(endless_file) as machine:
+        with pytest.raises(SandboxError):
+            await machine.read_bytes("/f", limit=1000)
+    assert peak() - before < 32_000
+
+
+async def test_events_are_counted_and_end_the_line() -> None:
+    async def events(guest: FakeGuest, number: int, _request: dict[str, Any]) -> None:
+        for _ in range(4000):
+            await guest.send(wire.message(number, wire.EVENT, text="x" * 120_000))
+
+    before = peak()
+    async with faced(events) as machine:
+        with pytest.raises(SandboxError):
+            await machine.hello()
+        assert machine.offence
+    assert peak() - before < 32_000
+
+
+async def test_callers_from_inside_have_a_number_and_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicle.sandbox.line._MAX_INBOUND", 50)
+    monkeypatch.setattr("cubicle.sandbox.line._MAX_UNREAD_TOTAL", 4 * 1024**2)
+    flooded = asyncio.Event()
+
+    async def callers(guest: FakeGuest, number: int, request: dict[str, Any]) -> None:
+        if request["op"] != "listen":
+            await guest.send(wire.message(number, wire.END))
+            return
+        await guest.send(wire.message(number, wire.EVENT, listening=3128))
+        for caller in range(2, 4000, 2):
+            await guest.send(wire.message(caller, wire.OPEN, listener=number))
+        for caller in range(2, 400, 2):
+            await guest.send(frame(caller, wire.DATA, bytes(200 * 1024)))
+        flooded.set()
+
+    served = 0
+
+    async def never_reads(_stream: Stream) -> None:
+        nonlocal served
+        served += 1
+        await asyncio.sleep(60)
+
+    before = peak()
+    async with faced(callers) as machine, machine.listen(3128, never_reads):
+        await flooded.wait()
+        await machine.ping()  # the line is as good as before
+        assert served <= 50
+        assert machine._line.unread <= 4 * 1024**2
+    assert peak() - before < 32_000
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        b'{"cpu_seconds":NaN,"memory":Infinity}',
+        b'{"cpu_seconds":' + b"9" * 400 + b',"memory":-1,"processes":' + b"9" * 400 + b"}",
+        b'{"cpu_seconds":1e308,"memory":"\\ud800","processes":[],"disk_total":{},"disk_free":true}',
+        b"{}",
+    ],
+)
+async def test_statistics_that_make_no_sense_are_not_passed_on(stats: bytes) -> None:
+    async def answers(guest: FakeGuest, number: int, _request: dict[str, Any]) -> None:
+        await guest.send(frame(number, wire.END, stats))
+
+    async with faced(answers) as machine:
+        with contextlib.suppress(SandboxError):
+            json.dumps(asdict(await machine.stats()), allow_nan=False).encode()
+
+
+WRONG = [None, True, -1, 2**70, 10**400, 1.5, "\ud800", "x" * 1000, [], [[]], {}, {"a": {}}]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:12])
+async def test_answers_of_wrong_types_raise_nothing_unforeseen(value: Any) -> None:
+    names = ("version", "stat", "length", "started", "pid", "offset", "code", "signal", "seconds", "made_room")
+    names += ("created", "size", "path", "line", "listening", "error", "message", "details", "kind", "mtime", "hands")
+    fields = dict.fromkeys(names, value)
+
+    async def answers(guest: FakeGuest, number: int, request: dict[str, Any]) -> None:
+        if request["op"] in ("run", "read", "listen"):
+            await guest.send(wire.message(number, wire.EVENT, **fields))
+        if request["op"] == "list":
+            await guest.send(frame(number, wire.DATA, json.dumps(fields).encode() + b"\n"))
+        await guest.send(wire.message(number, wire.FAIL if request["op"] == "remove" else wire.END, **fields))
+
+    async def use(machine: Machine) -> AsyncIterator[Awaitable[object]]:
+        yield machine.hello()
+        yield machine.stats()
+        yield machine.stat("/f")
+        yield machine.write("/f", b"x")
+        yield machine.edit("/f", "a", "b")
+        yield machine.remove("/f")
+        yield machine.output("true")
+        yield machine.read_bytes("/f", limit=10)
+        yield _all(machine.list("/"))
+
+    async with faced(answers) as machine:
+        async for asked in use(machine):
+            with contextlib.suppress(SandboxError):
+                str(await asked).encode("utf-8", "surrogatepass")
+
+
+async def _all(entries: AsyncIterator[Entry]) -> list[Entry]:
+    return [entry async for entry in entries]
+
+
+async def test_crumbs_without_end_do_not_take_the_loop_from_others() -> None:
+    """Frames are taken at a rate: whoever else waits for the loop gets it."""
+
+    async def crumbs(guest: FakeGuest, _number: int, _request: dict[str, Any]) -> None:
+        while True:
+            await guest.send(frame(77, wire.DATA, b"") * 20_000)
+
+    async with faced(crumbs) as machine:
+        asking = asyncio.ensure_future(machine.hello())
+        await asyncio.sleep(0.5)
+        began, turns = time.process_time(), 0
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+            turns += 1
+        assert time.process_time() - began < 0.7
+        assert turns > 20
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)

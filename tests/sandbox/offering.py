@@ -10,6 +10,10 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from cubicle.guest import wire
+from cubicle.sandbox.line import Line
+from cubicle.sandbox.machine import Machine
+
 LIMIT = 60.0
 
 
@@ -47,3 +51,23 @@ async def offering(messages: tuple[tuple[bytes, list[int]], ...]) -> AsyncIterat
         finally:
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
+
+
+async def machine_with(reach: Callable[[], socket.socket]) -> tuple[Machine, socket.socket]:
+    """A machine whose guest says that it hands sockets over, and that guest's end of the line."""
+    ours, guest = socket.socketpair()
+    for end in (ours, guest):
+        end.setblocking(False)
+
+    async def connect() -> socket.socket:
+        sock = reach()
+        sock.setblocking(False)
+        return sock
+
+    machine = Machine("m", await Line.over(ours), None, connect)
+    loop = asyncio.get_running_loop()
+    asking = asyncio.ensure_future(machine.hello())
+    await loop.sock_recv(guest, 65536)
+    await loop.sock_sendall(guest, wire.message(1, wire.END, version=wire.VERSION, hands=True))
+    await asking
+    return machine, guest

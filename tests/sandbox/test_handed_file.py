@@ -17,14 +17,13 @@ import pytest
 
 from cubicle.guest import wire
 from cubicle.sandbox import handed_file
-from cubicle.sandbox.handed_file import HandedFile
+from cubicle.sandbox.handed_file import FileThreads, HandedFile
 from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.line import Gone, Line, MachineError
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pour import BrokeOff
 from tests.conftest import IN_A_HURRY
-from tests.sandbox.offering import LIMIT, offering, open_descriptors, until
-from tests.sandbox.test_handed import machine_with
+from tests.sandbox.offering import LIMIT, machine_with, offering, open_descriptors, until
 
 END = wire.message(1, wire.END, path="/told")
 MB = 1024**2
@@ -44,6 +43,7 @@ class Sandbox:
 
     def __init__(self, line: Line, guest: socket.socket, path: Path) -> None:
         self.line = line
+        self.threads = FileThreads()
         self.guest = guest
         self.path = path
 
@@ -52,7 +52,7 @@ class Sandbox:
     ) -> HandedFile:
         """What `receive` makes of a guest that answers so."""
         async with offering(messages) as link:
-            return await handed_file.receive(link, self.line, offset, length, path="/asked")
+            return await handed_file.receive(link, self.line, self.threads, offset, length, path="/asked")
 
     async def handed(self, offset: int = 0, length: int | None = None) -> tuple[HandedFile, int]:
         """(the file, the copy that a hostile guest keeps)"""

@@ -5,15 +5,16 @@ The sandbox reads its own files and processes and prints JSON lines; every field
 
 from __future__ import annotations
 
-import json
+import asyncio
 import math
 import re
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cubicle.chat.inside import program
+from cubicle.rules.untrusted_json import BadJson, parse_object
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import HOME, Machine
 
@@ -24,6 +25,9 @@ _MOST_SESSIONS = 200
 _MOST_ENTRIES = 100
 _MOST_PROCESSES = 200
 _MOST_OUTPUT = 8 * 1024**2
+_MAX_LINES = 1000
+_MAX_LINE = 1024**2
+_MAX_LINE_VALUES = 2000
 _LIMIT = 20.0
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _KINDS = ("text", "thinking", "tool", "result")  # a tuple: what is looked for may be of a kind that no set takes
@@ -131,17 +135,12 @@ async def kill(machine: Machine, pid: int) -> None:
 async def _lines(machine: Machine, source: str, *arguments: str) -> list[dict[str, Any]]:
     command = ["python3", "-I", "-S", "-c", source, *arguments]
     _, output = await machine.output(command, timeout=_LIMIT, limit=_MOST_OUTPUT, merge=False)
-    return list(_objects(output))
-
-
-def _objects(output: bytes) -> Iterator[dict[str, Any]]:
-    for line in output.splitlines():
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            yield value
+    found: list[dict[str, Any]] = []
+    for line in output.split(b"\n")[:_MAX_LINES]:
+        with suppress(BadJson):
+            found.append(parse_object(line, max_size=_MAX_LINE, max_values=_MAX_LINE_VALUES))
+        await asyncio.sleep(0)  # each takes milliseconds at worst, and there are hundreds
+    return found
 
 
 def _session(line: dict[str, Any]) -> AgentSession | None:

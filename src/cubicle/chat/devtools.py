@@ -11,11 +11,13 @@ from typing import Any
 
 from cubicle.chat import browser
 from cubicle.chat.websocket import WebSocketClient
+from cubicle.rules.untrusted_json import BadJson, parse_object
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import Machine
 
 _MOST_WAITING = 4096
 _CALL_LIMIT = 10.0
+_MAX_VALUES = 100_000
 
 
 class DevToolsError(SandboxError):
@@ -99,10 +101,8 @@ class DevTools:
 
     def _take(self, text: str | bytes) -> None:
         try:
-            message = json.loads(text)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(message, dict):
+            message = parse_object(text, max_size=browser.MOST_MESSAGE, max_values=_MAX_VALUES)
+        except BadJson:
             return
         number, method = message.get("id"), message.get("method")
         if isinstance(number, int):

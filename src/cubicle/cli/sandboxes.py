@@ -142,8 +142,8 @@ async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
             machine.close()
     except SandboxError:
         return "?", "?"  # it ended since, or does not answer: the others are still to be told of
-    memory = stats.get("memory")
-    return f"{memory / 1024**2:.0f} MB" if isinstance(memory, int) else "", str(stats.get("processes", ""))
+    memory = f"{stats.memory / 1024**2:.0f} MB" if stats.memory is not None else ""
+    return memory, "" if stats.processes is None else str(stats.processes)
 
 
 def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> list[Seen]:

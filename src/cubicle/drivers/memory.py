@@ -221,6 +221,11 @@ class MemoryDriver:
     def uploads(self, name: str) -> HostFolder | None:
         return self._uploads.setdefault(name, HostFolder(self._folder / name / "uploads", os.geteuid()))
 
+    async def network(self, name: str) -> int | None:
+        """The sandbox's, or the host's own."""
+        pid = await in_thread(self._pid, self._folder / name)
+        return None if pid is None else os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
     async def connect(self, name: str) -> socket.socket:
         place = self._folder / name
         if await asyncio.to_thread(self._pid, place) is None:

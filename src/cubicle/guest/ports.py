@@ -134,23 +134,18 @@ class Relay(PortChannel):
 
 
 class Dial(Relay):
-    """Connect to a port of the sandbox; `connected` is said before the first byte.
-
-    With `hand`, the connected socket itself is the answer, and its bytes go past the guest.
-    """
+    """Connect to a port of the sandbox; `connected` is said before the first byte."""
 
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
         self._addresses: list[tuple[int, str]] = []
         self._port = 0
-        self._hand = False
 
     def begin(self, request: dict[str, object]) -> None:
         port = request.get("port")
         if not isinstance(port, int) or not 0 < port < 65536:
             raise Refused("bad-request", "port is a number from 1 to 65535")
         self._port = port
-        self._hand = request.get("hand") is True
         self._addresses = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
         self._next(OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)))
 
@@ -188,20 +183,8 @@ class Dial(Relay):
             self._next(OSError(problem, os.strerror(problem)))
             return
         self._port = 0
-        if self._hand:
-            self._give_away(sock)
-            return
         self.event(connected=True)
         self._write()
-
-    def _give_away(self, sock: socket.socket) -> None:
-        try:
-            self.link.hand(wire.message(self.number, wire.END), sock.fileno())
-        except OSError as error:
-            self._broken(error)
-            return
-        self.link.forget(self)
-        self._drop()
 
     def _write(self) -> None:
         if not self._port:

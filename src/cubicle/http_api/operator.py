@@ -64,23 +64,22 @@ class OperatorRoutes:
                     stats = await machine.stats()
             except (SandboxError, TimeoutError):
                 return row
-            total, free = stats.get("disk_total"), stats.get("disk_free")
             row |= {
-                "cpu_seconds": stats.get("cpu_seconds"),
-                "cpu_percent": self._cpu_percent(overview.name, stats.get("cpu_seconds")),
-                "memory_bytes": stats.get("memory"),
-                "disk_bytes": total - free if isinstance(total, int) and isinstance(free, int) else None,
-                "processes": stats.get("processes"),
+                "cpu_seconds": stats.cpu_seconds,
+                "cpu_percent": self._cpu_percent(overview.name, stats.cpu_seconds),
+                "memory_bytes": stats.memory,
+                "disk_bytes": stats.disk_used,
+                "processes": stats.processes,
             }
         return row
 
-    def _cpu_percent(self, name: str, seconds: Any) -> float | None:
+    def _cpu_percent(self, name: str, seconds: float | None) -> float | None:
         """Of one CPU, since the last look at this sandbox."""
-        if not isinstance(seconds, int | float):
+        if seconds is None:
             return None
         now = time.monotonic()
-        before, used = self._looks.get(name, (now, float(seconds)))
-        self._looks[name] = (now, float(seconds))
+        before, used = self._looks.get(name, (now, seconds))
+        self._looks[name] = (now, seconds)
         return round(max(0.0, seconds - used) / (now - before) * 100, 1) if now > before else None
 
     async def stop(self, request: Request) -> Response:

@@ -6,14 +6,24 @@ import json
 import re
 from typing import Any
 
+from cubicle.rules.untrusted_json import BadJson, parse
+
 _PATH = re.compile(r"/devtools/(?:page|browser)/[A-Za-z0-9-]{1,64}")
 _DROPPED = frozenset({"devtoolsFrontendUrl", "devtoolsFrontendUrlCompat"})
 _MOST_PAGES = 200
 _MOST_TEXT = 2048
 
 
+_MAX_SIZE = 4 * 1024**2
+_MAX_VALUES = 20_000
+
+
 class NotDevTools(ValueError):
     """The answer is not what DevTools says."""
+
+
+def _parse(body: bytes) -> Any:
+    return parse(body, max_size=_MAX_SIZE, max_values=_MAX_VALUES)
 
 
 def socket_path(address: Any) -> str | None:
@@ -28,8 +38,8 @@ def socket_path(address: Any) -> str | None:
 def rewritten(body: bytes, base: str, query: str = "") -> bytes:
     """A DevTools answer whose WebSocket addresses lead through `base`; nothing is changed in one that is no JSON."""
     try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
+        answer = _parse(body)
+    except BadJson:
         return body
     if isinstance(answer, list):
         answer = [_rewritten(item, base, query) for item in answer]
@@ -52,8 +62,8 @@ def _rewritten(item: Any, base: str, query: str) -> Any:
 def pages(body: bytes) -> list[dict[str, str]]:
     """The open pages of a /json answer: id, title and url, in bounded number and length."""
     try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
+        answer = _parse(body)
+    except BadJson:
         raise NotDevTools("The browser's answer is not JSON.") from None
     if not isinstance(answer, list):
         raise NotDevTools("The browser's answer is not a list.")
@@ -66,7 +76,7 @@ def pages(body: bytes) -> list[dict[str, str]]:
 def version_path(body: bytes) -> str | None:
     """The path of the browser's own socket, from a /json/version answer."""
     try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
+        answer = _parse(body)
+    except BadJson:
         return None
     return socket_path(answer.get("webSocketDebuggerUrl")) if isinstance(answer, dict) else None

@@ -8,7 +8,7 @@ MAX_HEADERS_SIZE = 64 * 1024
 MAX_HEADER_LINES = 100
 MAX_HEADER_VALUE = 8 * 1024
 MAX_URL = 8 * 1024
-MAX_PIPELINED = 16
+MAX_PIPELINED = 512
 """Requests of one connection that may wait for the answer before them."""
 
 MAX_BODY = 64 * 1024
@@ -58,7 +58,8 @@ class JsonStructure:
     """Counts values and depth of JSON as it comes, before it is built: a body of brackets costs a parser a hundred
     times its size. What stands in strings does not count. Not a check of the syntax: the parser does that."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_values: int = MAX_JSON_VALUES) -> None:
+        self._max_values = max_values
         self._in_string = False
         self._backslash = b""
         self._values = 0
@@ -81,8 +82,8 @@ class JsonStructure:
         if len(parts) % 2 == 0:
             self._in_string = not self._in_string
         self._values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
-        if self._values > MAX_JSON_VALUES:
-            raise TooComplex(f"The JSON has more than {MAX_JSON_VALUES} values.")
+        if self._values > self._max_values:
+            raise TooComplex(f"The JSON has more than {self._max_values} values.")
         self._nest(outside.translate(_STRUCTURE, _NO_BRACKETS))
 
     def _nest(self, brackets: bytes) -> None:

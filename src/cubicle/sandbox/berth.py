@@ -48,10 +48,12 @@ class Berth:
         return self.machine if self.machine is not None and self.machine.alive else None
 
     def overview(self) -> Overview:
-        state = self.state
+        state, reason = self.state, self.reason
         if state is State.RUNNING and self.machine is not None and not self.machine.alive:
-            state = State.STOPPED
+            state = State.FAILED if self.machine.offence else State.STOPPED
+            if self.machine.offence:
+                reason = f"Its guest broke a rule of the connection: {self.machine.offence}."
         now = time.time()
         idle = 0.0 if self.leases else max(0.0, now - self.last_used)
         age = max(0.0, now - self.since) if self.since is not None else None
-        return Overview(self.chat, self.digest, self.name, state, self.reason, self.leases, idle, age)
+        return Overview(self.chat, self.digest, self.name, state, reason, self.leases, idle, age)

@@ -106,5 +106,8 @@ class Driver(Protocol):
         `stop` and `delete` end the folder before they let go of the sandbox's disk.
         """
 
+    async def network(self, name: str) -> int | None:
+        """An open descriptor of its network namespace, the caller's to close; None where this host cannot enter it."""
+
     async def connect(self, name: str) -> socket.socket:
         """A new byte stream to its guest, as a connected non-blocking socket. Raises NotRunning."""

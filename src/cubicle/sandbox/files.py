@@ -12,7 +12,12 @@ from typing import Any, Self
 
 from cubicle.sandbox.line import Channel, Data, End, MachineError
 
-_KINDS = frozenset({"file", "directory", "symlink", "other"})
+_KINDS = ("file", "directory", "symlink", "other")  # a tuple: what is looked for may be of a kind that no set takes
+_LARGEST = 2**63 - 1
+_LATEST = 1e11
+"""Seconds since 1970; the host's own calendar ends long after."""
+_LONGEST_LINE = 64 * 1024
+"""Two paths of 4,096 bytes, each byte of them escaped, and some more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,11 @@ class Stat:
     def parse(cls, fields: Mapping[str, Any]) -> Self:
         try:
             kind = fields["kind"] if fields["kind"] in _KINDS else "other"
-            numbers = [max(0, int(fields[k])) for k in ("size", "mode", "inode", "blocks")]
-            return cls(str(fields["path"]), kind, numbers[0], float(fields["mtime"]), *numbers[1:])
+            numbers = [min(max(0, int(fields[k])), _LARGEST) for k in ("size", "mode", "inode", "blocks")]
+            mtime = float(fields["mtime"])
+            if not isinstance(fields["path"], str) or not abs(mtime) < _LATEST:
+                raise ValueError
+            return cls(fields["path"], kind, numbers[0], mtime, *numbers[1:])
         except (KeyError, TypeError, ValueError, OverflowError):
             raise MachineError("io", "The sandbox described a file in a way that makes no sense.") from None
 
@@ -58,11 +66,13 @@ class Entry:
     @classmethod
     def parse(cls, line: bytes) -> Self:
         try:
+            if len(line) > _LONGEST_LINE:
+                raise ValueError
             fields = json.loads(line)
             stat = Stat.parse(fields)
-            link = fields.get("link")
-            return cls(stat.path, stat.kind, stat.size, stat.mtime, stat.blocks, None if link is None else str(link))
-        except (ValueError, AttributeError, RecursionError):
+            link = fields.get("link") if isinstance(fields.get("link"), str) else None
+            return cls(stat.path, stat.kind, stat.size, stat.mtime, stat.blocks, link)
+        except (ValueError, AttributeError, RecursionError, TypeError):
             raise MachineError("io", "The sandbox listed a folder in a way that makes no sense.") from None
 
 
@@ -100,9 +110,13 @@ class SentFile(FileReader):
         self._channel = channel
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = self.length
         while True:
             item = await self._channel.get()
             if isinstance(item, Data):
+                left -= len(item.bytes)
+                if left < 0:
+                    raise MachineError("io", "The sandbox sent more of the file than was asked for.")
                 yield item.bytes
             elif isinstance(item, End):
                 return

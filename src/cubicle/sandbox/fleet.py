@@ -152,11 +152,15 @@ class Fleet:
         async with berth.lock:
             if berth.live is not None:
                 return berth.live
+            offence = berth.machine.offence if berth.machine is not None else ""
             self._hang_up(berth)
             berth.state, berth.reason = State.STARTING, ""
             began = time.perf_counter()
             try:
                 async with asyncio.timeout(_START_LIMIT):
+                    if offence:
+                        log.error("the sandbox's guest broke a rule: %s", offence, extra={"chat": chat.id})
+                        await self._driver.stop(berth.name)
                     machine = await self._machine_for(berth, chat)
             except TimeoutError:
                 berth.state, berth.reason = State.FAILED, f"It did not start within {_START_LIMIT:g} s."

@@ -14,12 +14,13 @@ import select
 import socket
 import stat
 import threading
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TypeVar, cast
 
 from cubicle.sandbox import handover
+from cubicle.sandbox.answers import text_of
 from cubicle.sandbox.files import FileReader, Stat
 from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.line import Gone, Line, MachineError
@@ -32,20 +33,70 @@ _CHUNK = 256 * 1024
 _SECONDS = 60.0
 _LONGEST = 32 * 1024**2  # then it is another client's turn
 _HEELS = 2  # milliseconds that a burst waits for the client to take more
-_threads = ThreadPoolExecutor(4, "file-read")
+_MAX_THREADS = 2
+"""Of one sandbox: files of its that never answer hold up no other."""
 _T = TypeVar("_T")
 
 
-async def receive(link: socket.socket, line: Line, offset: int, length: int | None, **fields: object) -> HandedFile:
+class FileThreads:
+    """Runs what may wait for one sandbox's disk, each in a thread of its own, few at a time."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(_MAX_THREADS)
+
+    async def run(self, job: Callable[[], _T]) -> _T:
+        """What the job returns or raises; MachineError when it takes too long. The thread goes on then, and counts."""
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await self._free.acquire()
+                done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+                self._start(job, done)
+                return await asyncio.shield(done)
+        except TimeoutError:
+            raise MachineError("io", "The sandbox's disk does not answer.") from None
+        except OSError as error:
+            raise MachineError("io", error.strerror or "The file cannot be read.") from None
+
+    def _start(self, job: Callable[[], _T], done: asyncio.Future[_T]) -> None:
+        try:
+            threading.Thread(target=self._run, args=(job, done), name="file-read", daemon=True).start()
+        except RuntimeError:  # the system has no thread to give
+            self._free.release()
+            raise MachineError("io", "The host has no thread to read the file.") from None
+
+    def _run(self, job: Callable[[], _T], done: asyncio.Future[_T]) -> None:
+        outcome: _T | None = None
+        problem: Exception | None = None
+        try:
+            outcome = job()
+        except Exception as error:  # noqa: BLE001 — raised where it is waited for
+            problem = error
+        with suppress(RuntimeError):  # the loop is closed: the service ends
+            done.get_loop().call_soon_threadsafe(self._finish, done, outcome, problem)
+
+    def _finish(self, done: asyncio.Future[_T], outcome: _T | None, problem: Exception | None) -> None:
+        self._free.release()
+        if done.cancelled():
+            return
+        if problem is not None:
+            done.set_exception(problem)
+            done.exception()  # whoever waited may be gone
+        else:
+            done.set_result(cast(_T, outcome))
+
+
+async def receive(
+    link: socket.socket, line: Line, threads: FileThreads, offset: int, length: int | None, **fields: object
+) -> HandedFile:
     """Ask the guest on a connection of its own for an open file, and check what comes.
 
     NotHanded when it brings none, MachineError when it says no. Waits without limit: the caller sets one.
     """
     descriptor, said = await handover.ask(link, "read", **fields)
-    found = checked(descriptor)
+    found = await threads.run(partial(checked, descriptor))
     rest = max(0, found.st_size - offset)
-    known = Stat.of(str(said.get("path", "")), found)
-    return HandedFile(descriptor, line, known, offset, rest if length is None else min(length, rest))
+    known = Stat.of(text_of(said, "path"), found)
+    return HandedFile(descriptor, line, threads, known, offset, rest if length is None else min(length, rest))
 
 
 def checked(descriptor: int) -> os.stat_result:
@@ -65,10 +116,11 @@ def checked(descriptor: int) -> os.stat_result:
 class HandedFile(FileReader):
     """The same promises as a file that comes in frames; closed at the latest when the line to its sandbox is lost."""
 
-    def __init__(self, descriptor: int, line: Line, stat: Stat, offset: int, length: int) -> None:
+    def __init__(self, descriptor: int, line: Line, threads: FileThreads, stat: Stat, offset: int, length: int) -> None:
         super().__init__(stat, length)
         self._descriptor = descriptor
         self._line = line
+        self._threads = threads
         self._at = offset
         self._end = offset + length
         self._lock = threading.Lock()
@@ -78,7 +130,7 @@ class HandedFile(FileReader):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while self._at < self._end:
-            chunk = await _done(_threads.submit(self._read))
+            chunk = await self._threads.run(self._read)
             if not chunk:
                 return  # it was cut short
             self._at += len(chunk)
@@ -87,20 +139,15 @@ class HandedFile(FileReader):
     async def into(self, target: int) -> int:
         """Everything to a non-blocking socket, by the kernel alone; how much it was. BrokeOff when nobody takes it."""
         begin = self._at
-        copy = os.dup(target)
-        burst: Future[bool] | None = None
+        copy = _Shared(os.dup(target))  # the number must not be another connection's while a thread may write to it
         try:
             while self._at < self._end:
-                burst = _threads.submit(self._burst, copy)
-                if not await _done(burst):
+                if not await self._threads.run(partial(self._burst, copy)):
                     break  # it was cut short
                 if self._at < self._end:
-                    await _writable(copy)
+                    await _writable(copy.number)
         finally:
-            if burst is None:
-                os.close(copy)
-            else:  # the number must not be another connection's while a thread may write to it
-                burst.add_done_callback(lambda _: os.close(copy))
+            copy.drop()
         return self._at - begin
 
     def close(self) -> None:
@@ -136,10 +183,10 @@ class HandedFile(FileReader):
         with self._held() as source:
             return os.pread(source, min(_CHUNK, self._end - self._at), self._at)
 
-    def _burst(self, target: int) -> bool:
+    def _burst(self, client: _Shared) -> bool:
         """As much as the other side takes without a long wait; False at the end of a file that was cut short."""
         end = min(self._end, self._at + _LONGEST)
-        with self._held() as source:
+        with client.used() as target, self._held() as source:
             while self._at < end and not self._closed:
                 try:
                     sent = os.sendfile(target, source, self._at, end - self._at)
@@ -157,14 +204,31 @@ class HandedFile(FileReader):
         return True
 
 
-async def _done(job: Future[_T]) -> _T:
-    try:
-        async with asyncio.timeout(_SECONDS):
-            return await asyncio.wrap_future(job)
-    except TimeoutError:
-        raise MachineError("io", "The sandbox's disk does not answer.") from None
-    except OSError as error:
-        raise MachineError("io", error.strerror or "The file cannot be read.") from None
+class _Shared:
+    """A descriptor that a thread may still use when its owner is done with it: the last of the two closes it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._lock = threading.Lock()
+        self._users = 1
+
+    @contextmanager
+    def used(self) -> Iterator[int]:
+        with self._lock:
+            if not self._users:
+                raise BrokeOff
+            self._users += 1
+        try:
+            yield self.number
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        with self._lock:
+            self._users -= 1
+            closes = not self._users
+        if closes:
+            os.close(self.number)
 
 
 def _takes(target: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,12 +16,24 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from cubicle.guest import wire
+from cubicle.rules.untrusted_json import BadJson, parse_object
 from cubicle.sandbox.driver import SandboxError
 
 _ROOM = wire.MAX_PAYLOAD + 256 * 1024
 _MOST_ITEMS = 4096
 _LARGE = 64 * 1024
 _MOST_UNREAD = 8 * 1024 * 1024
+_MAX_UNREAD_TOTAL = 64 * 1024 * 1024
+"""Of all channels of one line together: each may have a window full."""
+_MAX_EVENTS = 16
+"""Of one channel: an operation has one or two."""
+_MAX_MESSAGE = 128 * 1024
+_MAX_MESSAGE_VALUES = 10_000
+_MAX_INBOUND = 512
+"""Callers from inside the sandbox that are served at once."""
+_MAX_FRAME_RATE = 20_000
+"""Frames a second, after as many at once: a guest that sends crumbs waits, and takes no one else's time."""
+_REST_SECONDS = 0.05
 _SILENCE = 20.0
 _PATIENCE = 15.0
 _SO_SNDBUFFORCE = 32
@@ -74,7 +87,7 @@ class Channel:
         self.number = number
         self._items: deque[Item | SandboxError] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._unread = self._consumed = 0
+        self._unread = self._consumed = self._events = 0
         self._window = wire.WINDOW
         self._room: asyncio.Future[None] | None = None
         self.over = False
@@ -106,6 +119,7 @@ class Channel:
 
     def _take(self, amount: int) -> None:
         self._unread -= amount
+        self._line.unread -= amount
         self._consumed += amount
         if self._consumed >= wire.WINDOW // 4 and not self.over:
             self._line.write(wire.credit(self.number, self._consumed))
@@ -153,6 +167,9 @@ class Channel:
 
     def cancel(self) -> None:
         """Tell the guest that nobody waits for this any more."""
+        self._line.unread -= self._unread
+        self._unread = 0
+        self._items = deque(item for item in self._items if not isinstance(item, Data))
         if not self.over:
             self._line.write(wire.frame(self.number, wire.CANCEL))
             self._line.forget(self)
@@ -160,9 +177,12 @@ class Channel:
 
     def put(self, item: Item | SandboxError) -> None:
         """Called by the line."""
-        self._unread += len(item.bytes) if isinstance(item, Data) else 0
+        if isinstance(item, Data):
+            self._unread += len(item.bytes)
+            self._line.unread += len(item.bytes)
+        self._events += isinstance(item, Event)
         full = self._unread + self._consumed > wire.WINDOW or len(self._items) > _MOST_ITEMS
-        if full and isinstance(item, Item):
+        if isinstance(item, Item) and (full or self._events > _MAX_EVENTS):
             raise wire.WireError("more than there was room for")
         last = self._items[-1] if self._items else None
         if isinstance(item, Data) and isinstance(last, Data) and last.takes(item):
@@ -195,6 +215,14 @@ class Line(asyncio.BufferedProtocol):
         self._channels: dict[int, Channel] = {}
         self._acceptors: dict[int, Callable[[Channel], None]] = {}
         self._next = 1
+        self._inbound: set[int] = set()
+        self._frames = float(_MAX_FRAME_RATE)
+        self._counted_at = time.monotonic()
+        self._resting: asyncio.TimerHandle | None = None
+        self.unread = 0
+        """Bytes that wait in all channels."""
+        self.offence = ""
+        """Which rule the guest broke, if that is why the line was closed."""
         self.writable = True
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -253,6 +281,7 @@ class Line(asyncio.BufferedProtocol):
         channel.over = True
         channel.wake()
         self._channels.pop(channel.number, None)
+        self._inbound.discard(channel.number)
         self._acceptors.pop(channel.number, None)
 
     def close(self) -> None:
@@ -272,6 +301,8 @@ class Line(asyncio.BufferedProtocol):
             channel.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
         channels, self._channels = list(self._channels.values()), {}
         if not self.lost.done():
             self.lost.set_result(None)
@@ -286,18 +317,43 @@ class Line(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
-        try:
-            self._parse()
-        except wire.WireError:
-            self.close()
+        self._go_on()
 
-    def _parse(self) -> None:
-        start = 0
+    def _go_on(self) -> None:
+        """Take what came, as many frames as the guest may send now; the rest when it may send more."""
+        self._resting = None
+        now = time.monotonic()
+        self._frames = min(_MAX_FRAME_RATE, self._frames + (now - self._counted_at) * _MAX_FRAME_RATE)
+        self._counted_at = now
+        try:
+            rests = self._parse()
+        except wire.WireError as error:
+            self.offence = self.offence or str(error)
+            self.close()
+            return
+        if self._transport is None or self._transport.is_closing():
+            return
+        if rests:
+            self._transport.pause_reading()
+            self._resting = asyncio.get_running_loop().call_later(_REST_SECONDS, self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        self._go_on()
+        if self._resting is None and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _parse(self) -> bool:
+        """Take the whole frames that came; True when some are left, for they are too many at once."""
+        start, rests = 0, False
         while self._filled - start >= wire.HEADER.size:
             length, number, kind, stream = wire.read_header(self._buffer, start)
             end = start + wire.HEADER.size + length
             if end > self._filled:
                 break
+            if self._frames < 1:
+                rests = True
+                break
+            self._frames -= 1
             payload = bytes(self._view[start + wire.HEADER.size : end])
             start = end
             self._dispatch(number, kind, stream, payload)
@@ -305,28 +361,34 @@ class Line(asyncio.BufferedProtocol):
         if start and rest:
             self._buffer[:rest] = self._buffer[start : self._filled]
         self._filled = rest
+        return rests
 
     def _dispatch(self, number: int, kind: int, stream: int, payload: bytes) -> None:
         channel = self._channels.get(number)
         if channel is None:
             if kind == wire.OPEN:
-                self._accept(number, wire.read_message(payload))
+                self._accept(number, _message(payload))
             return
         match kind:
+            case wire.DATA if self.unread + len(payload) > _MAX_UNREAD_TOTAL:
+                # Not the guest's fault alone: whoever reads this channel is slow. It ends, the others go on.
+                self.write(wire.frame(number, wire.CANCEL))
+                self.forget(channel)
+                channel.put(MachineError("busy", "Too much of this sandbox's output waits to be read."))
             case wire.DATA:
                 channel.put(Data(stream, payload))
             case wire.CREDIT:
                 channel.credit(wire.read_credit(payload))
             case wire.EVENT:
-                channel.put(Event(wire.read_message(payload)))
+                channel.put(Event(_message(payload)))
             case wire.EOF:
                 channel.put(Eof(stream))
             case wire.END:
-                end = End(wire.read_message(payload))
+                end = End(_message(payload))
                 self.forget(channel)
                 channel.put(end)
             case wire.FAIL:
-                failure = _said(wire.read_message(payload))
+                failure = _said(_message(payload))
                 self.forget(channel)
                 channel.put(failure)
             case _:
@@ -335,16 +397,29 @@ class Line(asyncio.BufferedProtocol):
     def _accept(self, number: int, request: dict[str, object]) -> None:
         listener = request.get("listener")
         acceptor = self._acceptors.get(listener) if isinstance(listener, int) else None
-        if number % 2 or acceptor is None or len(self._channels) >= wire.MAX_CHANNELS:
+        full = len(self._channels) >= wire.MAX_CHANNELS or len(self._inbound) >= _MAX_INBOUND
+        if number % 2 or acceptor is None or full:
             if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNREAD:
                 raise wire.WireError("the guest asks and does not listen")
             self.write(wire.frame(number, wire.CANCEL))
             return
         self._channels[number] = channel = Channel(self, number)
+        self._inbound.add(number)
         channel.opening = request
         acceptor(channel)
 
 
+def _message(payload: bytes) -> dict[str, Any]:
+    try:
+        return parse_object(payload, max_size=_MAX_MESSAGE, max_values=_MAX_MESSAGE_VALUES)
+    except BadJson as error:
+        raise wire.WireError(f"a frame holds {error}") from None
+
+
 def _said(fields: dict[str, Any]) -> MachineError:
-    words = str(fields.get("error", "io"))[:40], str(fields.get("message", ""))[:2000]
-    return MachineError(*words, details if isinstance(details := fields.get("details"), dict) else {})
+    code, text, details = fields.get("error"), fields.get("message"), fields.get("details")
+    return MachineError(
+        code[:40] if isinstance(code, str) and code.isascii() and code.isprintable() else "io",
+        text[:2000].encode("utf-8", "replace").decode() if isinstance(text, str) else "",
+        details if isinstance(details, dict) else {},
+    )

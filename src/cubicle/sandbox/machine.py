@@ -12,16 +12,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cubicle.guest import wire
-from cubicle.sandbox import handed, handed_file
+from cubicle.sandbox import handed_file
+from cubicle.sandbox.answers import Stats, count_of, text_of
 from cubicle.sandbox.driver import NotRunning, SandboxError
 from cubicle.sandbox.files import Edited, Entry, FileReader, SentFile, Stat, Written
-from cubicle.sandbox.handed import HandedStream
-from cubicle.sandbox.handed_file import HandedFile
+from cubicle.sandbox.handed_file import FileThreads, HandedFile
 from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.line import Channel, Data, End, Event, Gone, Line, MachineError
 from cubicle.sandbox.process import Exit, Process
 from cubicle.sandbox.refusals import Refusals
+from cubicle.sandbox.socket_stream import SocketStream, connect_in
 from cubicle.sandbox.stream import Connection, Stream
 
 __all__ = ["Edited", "Entry", "Exit", "FileReader", "Gone", "Machine", "MachineError", "Process", "Stat", "Written"]
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _HELLO_SECONDS = 20.0
 _DIAL_SECONDS = 20.0
+_ENTRIES_AT_A_TIME = 200
 _T = TypeVar("_T")
 
 
@@ -49,11 +51,14 @@ class Machine:
         line: Line,
         uploads: HostFolder | None = None,
         reach: Callable[[], Awaitable[socket.socket]] | None = None,
+        network: Callable[[], Awaitable[int | None]] | None = None,
     ) -> None:
         self.name = name
         self._line = line
         self._reach = reach
+        self._network = network
         self._hands = False
+        self._file_threads = FileThreads()
         self.uploads = uploads
         """Its uploads folder, where the driver has it on this host."""
         self.environment: dict[str, str] = {}
@@ -63,6 +68,11 @@ class Machine:
     @property
     def alive(self) -> bool:
         return not self._line.lost.done()
+
+    @property
+    def offence(self) -> str:
+        """Which rule its guest broke, if that is why the connection was closed."""
+        return self._line.offence
 
     async def gone(self) -> None:
         """Returns when the connection is lost."""
@@ -160,14 +170,16 @@ class Machine:
             first = await channel.get()
             if not isinstance(first, Event) or not isinstance(first.fields.get("stat"), dict):
                 raise MachineError("io", "The sandbox did not describe the file.")
-            yield SentFile(channel, Stat.parse(first.fields["stat"]), int(first.fields.get("length", 0)))
+            sent = count_of(first.fields, "length")
+            yield SentFile(channel, Stat.parse(first.fields["stat"]), sent if length is None else min(sent, length))
         finally:
             channel.cancel()
 
     async def _handed_file(self, fields: dict[str, Any]) -> HandedFile | None:
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
-                return await self._handed(partial(handed_file.receive, line=self._line, **fields))
+                receive = partial(handed_file.receive, line=self._line, threads=self._file_threads, **fields)
+                return await self._handed(receive)
         except (MachineError, TimeoutError):
             return None  # the ordinary way says why
 
@@ -202,7 +214,7 @@ class Machine:
             answer = await channel.answer()
         finally:
             channel.cancel()
-        return Written(bool(answer.get("created")), int(answer.get("size", 0)), str(answer.get("path", path)))
+        return Written(answer.get("created") is True, count_of(answer, "size"), text_of(answer, "path", path))
 
     async def edit(self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None) -> Edited:
         """Replace the one occurrence of a text; MachineError `no-match` or `many-matches` otherwise."""
@@ -214,7 +226,7 @@ class Machine:
             answer = await channel.answer()
         finally:
             channel.cancel()
-        return Edited(str(answer.get("path", path)), int(answer.get("line", 1)), int(answer.get("size", 0)))
+        return Edited(text_of(answer, "path", path), count_of(answer, "line", 1), count_of(answer, "size"))
 
     async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> Stat:
         return Stat.parse(await self._line.ask("stat", path=path, follow=follow, roots=_list(roots)))
@@ -231,6 +243,7 @@ class Machine:
         """Entries of a folder, folders before what is in them, in the order of their names; links are not followed."""
         channel = self._line.open("list", path=path, depth=depth, hidden=hidden, limit=limit, roots=_list(roots))
         rest = b""
+        left = limit
         try:
             while True:
                 item = await channel.get()
@@ -238,10 +251,13 @@ class Machine:
                     return
                 if isinstance(item, Data):
                     *lines, rest = (rest + item.bytes).split(b"\n")
-                    if len(rest) > wire.MAX_PAYLOAD:
+                    left -= len(lines)
+                    if len(rest) > wire.MAX_PAYLOAD or left < 0:
                         raise MachineError("io", "The sandbox listed a folder in a way that makes no sense.")
-                    for line in lines:
-                        yield Entry.parse(line)
+                    for start in range(0, len(lines), _ENTRIES_AT_A_TIME):
+                        for line in lines[start : start + _ENTRIES_AT_A_TIME]:
+                            yield Entry.parse(line)
+                        await asyncio.sleep(0)  # a frame holds thousands: others want the loop, too
         finally:
             channel.cancel()
 
@@ -253,14 +269,19 @@ class Machine:
     async def dial(self, port: int, *, straight: bool = False) -> Connection:
         """Connect to a port of the sandbox's loopback; MachineError `refused` when nobody listens.
 
-        With `straight`, the guest hands its socket over where it can: dearer to open, and half as dear to use.
+        With `straight`, the service connects by itself where it can enter the sandbox's network: dearer to open, and
+        half as dear to use.
         """
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
-                sock = await self._handed(partial(handed.receive, port=port)) if straight else None
-                return HandedStream(sock, self._line) if sock is not None else await self._dial(port)
+                sock = await self._connect(port) if straight else None
+                return SocketStream(sock, self._line) if sock is not None else await self._dial(port)
         except TimeoutError:
             raise MachineError("refused", f"Port {port} of the sandbox does not answer.") from None
+
+    async def _connect(self, port: int) -> socket.socket | None:
+        namespace = await self._network() if self._network is not None else None
+        return None if namespace is None else await connect_in(namespace, port)
 
     async def _dial(self, port: int) -> Stream:
         channel = self._line.open("dial", port=port)
@@ -319,7 +340,8 @@ class Machine:
                 self._line.accept(channel, accept)
                 first = await channel.get()
                 try:
-                    yield int(first.fields.get("listening", port)) if isinstance(first, Event) else port
+                    found = count_of(first.fields, "listening", port) if isinstance(first, Event) else port
+                    yield found if found < 65536 else port
                 finally:
                     channel.cancel()
                     for task in tasks:
@@ -327,9 +349,9 @@ class Machine:
         finally:
             channel.cancel()
 
-    async def stats(self) -> dict[str, Any]:
-        """What the sandbox uses: memory, cpu_seconds, processes, disk_total, disk_free, …"""
-        return await self._line.ask("stats")
+    async def stats(self) -> Stats:
+        """What the sandbox uses."""
+        return Stats.parse(await self._line.ask("stats"))
 
     async def ping(self) -> None:
         await self._line.ask("ping", limit=15)

@@ -30,7 +30,7 @@ async def connect(driver: Driver, name: str, *, patience: float = _LOADING_SECON
     one that was up before.
     """
     reach = partial(driver.connect, name)
-    machine = Machine(name, await Line.over(await reach()), driver.uploads(name), reach)
+    machine = Machine(name, await Line.over(await reach()), driver.uploads(name), reach, partial(driver.network, name))
     try:
         await machine.hello(patience)
     except BaseException:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from cubicle.sandbox.answers import count_of, seconds_of, text_of
 from cubicle.sandbox.line import Channel, Data, End, Line, MachineError
 
 
@@ -30,15 +31,14 @@ class Exit:
 
     @classmethod
     def parse(cls, fields: dict[str, Any]) -> Exit:
-        code, signal = fields.get("code"), fields.get("signal")
-        seconds, made_room = fields.get("seconds"), fields.get("made_room")
+        code, signal = count_of(fields, "code", -1), count_of(fields, "signal", -1)
         return cls(
-            code if isinstance(code, int) else None,
-            signal if isinstance(signal, int) else None,
+            code if 0 <= code <= 255 else None,
+            signal if 0 <= signal <= 64 else None,
             fields.get("timed_out") is True,
             fields.get("out_of_memory") is True,
-            float(seconds) if isinstance(seconds, int | float) else 0.0,
-            made_room if isinstance(made_room, int) else 0,
+            seconds_of(fields, "seconds"),
+            count_of(fields, "made_room"),
         )
 
 
@@ -48,9 +48,9 @@ class Process:
     def __init__(self, line: Line, channel: Channel, first: dict[str, Any]) -> None:
         self._line = line
         self._channel = channel
-        self.id = str(first.get("started") or first.get("attached") or "")[:100]
-        self.pid = first.get("pid")
-        self.offset = int(first.get("offset") or 0)
+        self.id = (text_of(first, "started") or text_of(first, "attached"))[:100]
+        self.pid = count_of(first, "pid") or None
+        self.offset = count_of(first, "offset")
         """Where in the whole output what is heard begins: over 0 only after attaching late."""
         self.exit: Exit | None = None
         self.detached = False

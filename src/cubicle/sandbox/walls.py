@@ -205,7 +205,7 @@ async def _user_namespace(machine: Machine, strength: Strength) -> Finding:
 
 async def _disk(machine: Machine, limits: Limits) -> Finding:
     """Where the disk itself is as small as the limit, nothing can be written past it."""
-    total = (await machine.stats()).get("disk_total")
+    total = (await machine.stats()).disk_total
     if isinstance(total, int) and total <= limits.disk_bytes * 1.01:
         return Finding("disk", "fill it", Verdict.HOLDS)
     return Finding("disk", "fill it", Verdict.WEAK, "only a watchdog: a sandbox can pass its limit for some seconds")

@@ -252,7 +252,7 @@ async def test_a_disk_limit_that_the_storage_does_not_take_is_left_to_the_watchd
                 await asyncio.sleep(0.2)
         await driver.start("one", None)
         machine = await connect(driver, "one")
-        total = (await machine.stats())["disk_total"]
+        total = (await machine.stats()).disk_total
         machine.close()
         if driver.facts.disk_quota:
             assert isinstance(total, int)

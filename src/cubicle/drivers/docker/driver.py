@@ -146,6 +146,10 @@ class DockerDriver:
     def uploads(self, name: str) -> HostFolder | None:
         return None  # the engine may be on another host
 
+    async def network(self, name: str) -> int | None:
+        """The engine may be on another machine, or the service in a container of its own."""
+        return None
+
     async def connect(self, name: str) -> socket.socket:
         try:
             if self.by_socket:

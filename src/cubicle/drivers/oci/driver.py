@@ -134,6 +134,22 @@ class OciDriver:
         path = self._assembly.disk(home, None).target / "uploads"
         return self._uploads.setdefault(name, HostFolder(path, self._place.first_id))
 
+    async def network(self, name: str) -> int | None:
+        """gVisor has a network stack of its own, which no thread of the host can enter."""
+        return await in_thread(self._network, self._records.home(name))
+
+    def _network(self, home: Home) -> int | None:
+        run = home.run()
+        if run is None or not self.runtime.hands_over or not run.process.alive:
+            return None
+        with contextlib.suppress(OSError):
+            namespace = os.open(f"/proc/{run.process.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            # Looked at once more: the process may have ended, and its number be another's.
+            if run.process.alive and not os.path.samestat(os.fstat(namespace), os.stat("/proc/self/ns/net")):
+                return namespace
+            os.close(namespace)
+        return None
+
     async def connect(self, name: str) -> socket.socket:
         try:
             return await sockets.connect(self._assembly.socket(self._records.home(name)), _CONNECT_SECONDS)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cubicle.rules.untrusted_json import BadJson, parse_object
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import HOME, Machine, MachineError
 from cubicle.tools.inside import program
@@ -20,6 +20,9 @@ _RUN = re.compile(r"agent-[0-9a-f]{12}")
 _LONGEST_EVENT = 8 * 1024**2
 _LATEST = 4 * 1024**2
 _LAST_WORDS = 2000
+_MAX_PARTS = 4096
+_MAX_EVENTS = 5000
+_MAX_EVENT_VALUES = 20_000
 _KEPT = 50
 
 # The events go to the service and, for the window and for a service that comes later, to a file.
@@ -122,15 +125,19 @@ class RunFolder:
 
     async def events(self, machine: Machine) -> list[dict[str, Any]]:
         """The latest events that the run has printed."""
-        lines = EventLines()
-        found: list[dict[str, Any]] = []
+        kept: list[bytes] = []
         try:
             size = (await machine.stat(f"{self.path}/events")).size
-            async with machine.read(f"{self.path}/events", offset=max(0, size - _LATEST)) as reader:
-                async for chunk in reader:
-                    found += lines.feed(chunk)
+            start = max(0, size - _LATEST)
+            async with machine.read(f"{self.path}/events", offset=start, length=_LATEST) as reader:
+                kept = [chunk async for chunk in reader]
         except MachineError:
             pass
+        found: list[dict[str, Any]] = []
+        for line in b"".join(kept).split(b"\n")[-_MAX_EVENTS:]:
+            if (event := _event(line)) is not None:
+                found.append(event)
+            await asyncio.sleep(0)  # each is quick, but they are many
         return found
 
     async def exit_code(self, machine: Machine) -> int | None:
@@ -144,7 +151,9 @@ class RunFolder:
         """The end of what the agent complained about."""
         try:
             size = (await machine.stat(f"{self.path}/errors")).size
-            async with machine.read(f"{self.path}/errors", offset=max(0, size - _LAST_WORDS)) as reader:
+            async with machine.read(
+                f"{self.path}/errors", offset=max(0, size - _LAST_WORDS), length=_LAST_WORDS
+            ) as reader:
                 text = b"".join([chunk async for chunk in reader])[:_LAST_WORDS]
         except MachineError:
             return ""
@@ -162,17 +171,23 @@ class EventLines:
     """Cuts output into lines and keeps those that are JSON objects; memory is bounded whatever comes."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._size = 0
         self._skipping = False
 
     def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
-        *lines, rest = (self._rest + chunk).split(b"\n")
-        if len(rest) > _LONGEST_EVENT:
-            rest, self._skipping, lines = b"", True, [] if self._skipping else lines
-        elif lines and self._skipping:
-            self._skipping = False
-            lines = lines[1:]
-        self._rest = rest
+        """The events that this chunk completes, each made when it is asked for."""
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"" if self._skipping else b"".join([*self._parts, lines[0]])
+            self._parts, self._size, self._skipping = [], 0, False
+        self._size += len(rest)
+        if self._size > _LONGEST_EVENT:
+            self._parts, self._skipping = [], True
+        elif not self._skipping:
+            self._parts.append(rest)
+            if len(self._parts) > _MAX_PARTS:  # crumbs: each takes more room than it holds
+                self._parts = [b"".join(self._parts)]
         return filter(None, map(_event, lines))
 
 
@@ -180,7 +195,6 @@ def _event(line: bytes) -> dict[str, Any] | None:
     if not line.startswith(b"{"):
         return None
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        return parse_object(line, max_size=2 * _LONGEST_EVENT, max_values=_MAX_EVENT_VALUES)
+    except BadJson:
         return None
-    return value if isinstance(value, dict) else None

@@ -53,6 +53,7 @@ class Hearing:
                     self._report(line)
                 if outcome.session and not known:
                     await self._announce(outcome.session)
+                await asyncio.sleep(0)  # a chunk may hold thousands: others want the loop, too
             if job.max_turns and outcome.turns > job.max_turns and not self._stopped:
                 self._stopped = True  # the agent has no limit of its own, or does not keep it
                 await self._process.kill()

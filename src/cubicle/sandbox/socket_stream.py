@@ -1,21 +1,21 @@
-"""A socket of the sandbox that the guest hands over, so that its bytes go past the guest.
+"""A connection to a port of the sandbox's loopback, made by the service itself in the sandbox's network namespace.
 
-The descriptor is as little trusted as the bytes. The guest may keep a copy of it, and what is set on one copy holds for
-all: it can make the socket block, or linger. So nothing here relies on the socket's own settings: each read and write
-says itself that it does not wait, and closing is done where waiting harms nobody.
+Its bytes go past the guest. The socket is the service's alone: one that the guest made and passed on could be held by
+a copy, and a read that waits for the guest's lock on it would stop everybody.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import ctypes
+import os
 import socket
 import struct
+import threading
 from collections import deque
 from contextlib import suppress
 
 from cubicle.sandbox import handover
-from cubicle.sandbox.handover import NotHanded
 from cubicle.sandbox.line import Gone, Line, MachineError
 from cubicle.sandbox.stream import Rest, Taker
 
@@ -24,45 +24,67 @@ _CHUNK = 64 * 1024
 _MOST_UNREAD = 1024 * 1024
 _MOST_IDLE_WAKES = 100
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_CLONE_NEWNET = 0x40000000
+_LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-async def receive(link: socket.socket, port: int) -> socket.socket:
-    """Ask the guest on a connection of its own for a socket that is connected to a port, and check what comes.
+async def connect_in(namespace: int, port: int) -> socket.socket | None:
+    """A socket connected to a port of this network namespace's loopback; None where this process may not enter it.
 
-    NotHanded when it brings none, MachineError when the port refuses. Waits without limit: the caller sets one.
+    The descriptor is closed. MachineError `refused` when nobody listens. Waits without limit: the caller sets one.
     """
+    entered = False
     try:
-        descriptor, _ = await handover.ask(link, "dial", port=port)
-    except MachineError as no:
-        if no.code == "refused":
-            raise
-        raise NotHanded(str(no)) from None
-    return checked(descriptor, port)
+        for family, address in _LOOPBACKS:
+            sock = await _socket_in(namespace, family)
+            if sock is None:
+                continue
+            entered = True
+            try:
+                await asyncio.get_running_loop().sock_connect(sock, (address, port))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return sock
+            except OSError:
+                sock.close()
+            except BaseException:
+                sock.close()
+                raise
+    finally:
+        os.close(namespace)
+    if not entered:
+        return None
+    raise MachineError("refused", f"Nobody listens on port {port} of the sandbox.")
 
 
-def checked(descriptor: int, port: int) -> socket.socket:
-    """The socket behind a descriptor, if it is a TCP connection to that port of a loopback. The descriptor is taken."""
-    try:
-        sock = socket.socket(fileno=descriptor)
-    except OSError:
-        handover.close(descriptor)
-        raise NotHanded("this is no socket") from None
-    try:
-        if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
-            raise NotHanded("this is no TCP socket")
-        if sock.proto != socket.IPPROTO_TCP:
-            raise NotHanded("this is no TCP socket")
-        peer = sock.getpeername()
-        if not ipaddress.ip_address(peer[0]).is_loopback or peer[1] != port:
-            raise NotHanded("this leads elsewhere")
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except BaseException as error:
-        handover.close(sock.detach())
-        if isinstance(error, OSError | ValueError):
-            raise NotHanded("this is not connected") from None
-        raise
-    return sock
+async def _socket_in(namespace: int, family: socket.AddressFamily) -> socket.socket | None:
+    """A socket of another network namespace: it stays in the one that the thread was in that made it."""
+    loop = asyncio.get_running_loop()
+    made: asyncio.Future[socket.socket | None] = loop.create_future()
+    own = os.dup(namespace)  # the caller may be gone when the thread comes to it
+
+    def give(sock: socket.socket | None) -> None:
+        if not made.done():
+            made.set_result(sock)
+        elif sock is not None:
+            sock.close()
+
+    def make() -> None:
+        sock = None
+        try:
+            if _libc.setns(own, _CLONE_NEWNET) == 0:
+                with suppress(OSError):
+                    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        finally:
+            os.close(own)
+            try:
+                loop.call_soon_threadsafe(give, sock)
+            except RuntimeError:  # the loop is closed: the service ends
+                if sock is not None:
+                    sock.close()
+
+    threading.Thread(target=make, name="dial", daemon=True).start()
+    return await made
 
 
 def _wake(future: asyncio.Future[None] | None) -> None:
@@ -70,8 +92,8 @@ def _wake(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
-class HandedStream:
-    """The same promises as `Stream`, over a socket that the guest may have kept a copy of."""
+class SocketStream:
+    """The same promises as `Stream`, over a socket of the service's own."""
 
     def __init__(self, sock: socket.socket, line: Line) -> None:
         self._loop = asyncio.get_running_loop()
