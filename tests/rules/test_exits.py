@@ -74,7 +74,7 @@ def test_no_text_of_shell_characters_breaks_the_scanner(text: str) -> None:
 def test_deep_nesting_ends() -> None:
     assert last_command("$(" * 100_000) is None
     assert last_command('"$(' * 10_000) is None
-    assert last_command("(" * 100_000 + "grep x") == "grep"
+    assert last_command("(" * 10_000 + "grep x") == "grep"
 
 
 WORDS = st.lists(st.text(min_size=1, max_size=12).filter(lambda t: "\0" not in t), max_size=4)

@@ -17,6 +17,8 @@ _COMPOUND = frozenset(
     "if then else elif fi while until for select do done case esac function coproc".split()  # noqa: SIM905
 )
 _DEEPEST = 50
+_MAX_TEXT = 16 * 1024
+"""Longer texts are not judged: each character takes microseconds, and nothing else runs meanwhile."""
 
 
 class _Unclear(Exception):
@@ -180,6 +182,8 @@ class _Scanner:
 
 def last_command(text: str) -> str | None:
     """The base name of the last command of the last pipeline of a shell text; None when that is not plain to see."""
+    if len(text) > _MAX_TEXT:
+        return None
     try:
         return _last_command(_Scanner(text))
     except (_Unclear, RecursionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from ipaddress import IPv4Address, IPv4Network
 
@@ -18,10 +19,19 @@ from cubicle.rules.egress import BadTarget, host_name
 RANGE = IPv4Network("198.18.0.0/15")
 _MOST = 16_384
 _TTL = 60
+_MAX_QUERY = 1232
 
 
 class BadQuery(Exception):
     """Not a query of DNS."""
+
+
+def _is_small(query: bytes) -> bool:
+    """Whether it is of a size and shape that programs send: the parser follows pointers for seconds in a large one."""
+    if not 12 <= len(query) <= _MAX_QUERY:
+        return False
+    _, _, questions, answers, authorities, additional = struct.unpack_from(">6H", query)
+    return questions <= 1 and answers == authorities == 0 and additional <= 2
 
 
 class Names:
@@ -48,6 +58,8 @@ class Names:
 
     def answer(self, query: bytes) -> bytes:
         """The answer to a query; nothing is looked up, as only a connection needs to know whether a name exists."""
+        if not _is_small(query):
+            raise BadQuery
         try:
             asked = dns.message.from_wire(query)
             answer = dns.message.make_response(asked, recursion_available=True)

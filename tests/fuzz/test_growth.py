@@ -1,0 +1,272 @@
+"""Time against size, for every parser that bytes from outside reach: growth worse than linear fails.
+
+Each is fed tokens that parsers stumble over, repeated: four times the bytes may take some four times the time.
+`CUBICLE_LONG=1` goes on to larger texts and mixes tokens at random (`CUBICLE_SEED`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cubicle.chat import skills
+from cubicle.guest import wire
+from cubicle.http_api.access import _cookies
+from cubicle.http_api.addresses import without_key
+from cubicle.http_api.multipart import _Form
+from cubicle.mcp_api import sessions
+from cubicle.rules import (
+    accepts,
+    callers,
+    capping,
+    devtools,
+    egress,
+    hosts,
+    images,
+    links,
+    media,
+    messages,
+    numbering,
+    origins,
+    paths,
+    ranges,
+    request_limits,
+    resources,
+    shell,
+    shown,
+    spending,
+    untrusted_json,
+    viewing,
+)
+from cubicle.rules.chats import Chat
+from cubicle.sandbox.egress.names import Names
+from cubicle.sandbox.files import Entry
+from cubicle.sandbox.line import Line
+from cubicle.tools.agents.folder import EventLines
+
+LONG = bool(os.environ.get("CUBICLE_LONG"))
+SMALL, LARGE = (64 * 1024, 256 * 1024) if LONG else (16 * 1024, 64 * 1024)
+FLOOR = 0.03
+"""Seconds below which growth is not looked at: it drowns in what else the machine does."""
+WORST = 8.0
+"""Times longer for four times the bytes; sixteen is a square."""
+
+TOKENS = [
+    *(b"a", b"0", b" ", b"\t", b"\n", b"\r\n", b"\0", b"\xff", b"\xc3\xa9", b"-", b".", b"/", b"../", b"%", b"%2f"),
+    *(
+        b"\\",
+        b"\\\\",
+        b"\\042",
+        b'\\"',
+        b"'",
+        b'"',
+        b"`",
+        b"(",
+        b")",
+        b"((",
+        b"[",
+        b"]",
+        b"[]",
+        b"{",
+        b"}",
+        b"{{",
+        b"{}",
+    ),
+    *(b"<", b"<<a\n", b"<<<", b">", b"&", b"|", b";", b"#", b"$", b"$(", b"${", b"$'", b"!", b"!(", b"[[ ", b"a=1 "),
+    *(b",", b":", b"=", b"a=", b"a=b;", b"q=0,", b"*/*,", b"text/html;q=0.1,", b"bytes=0-1,", b"&a", b"*a\n", b"- "),
+    *(b'{"a":', b'"",', b"[],", b"1,", b"\\u0041", b"---\n", b"--b\r\n", b"a.", b"xn--", b"\xc0\x0c", b"\x01a", b"  "),
+]
+
+
+class Headers(dict[str, str]):
+    """Header values as a framework gives them: every one the same."""
+
+    def get(self, key: str, default: object = None) -> str:  # type: ignore[override]
+        return self["value"]
+
+
+def text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def raw_headers(data: bytes) -> callers.Headers:
+    return callers.Headers([(name.lower().encode(), data) for name in ("Cookie", *callers.CHAT_HEADERS)])
+
+
+def everybody(data: bytes) -> None:
+    headers = callers.Headers(
+        [(name.encode(), data) for name in (*callers.CHAT_HEADERS, *callers.EMAIL_HEADERS, *callers.NAME_HEADERS)]
+    )
+    callers.chat_id(headers), callers.email(headers), callers.display_name(headers), callers.mcp_servers(headers)
+
+
+def form(data: bytes) -> None:
+    parser = _Form("multipart/form-data; boundary=b")
+    for start in range(0, len(data), 4096):
+        parser.feed(data[start : start + 4096])
+
+
+def structure(data: bytes) -> None:
+    counted = request_limits.JsonStructure(10**9)
+    for start in range(0, len(data), 4096):
+        counted.feed(data[start : start + 4096])
+
+
+def event_lines(data: bytes) -> None:
+    lines = EventLines()
+    for start in range(0, len(data), 64):
+        list(lines.feed(data[start : start + 64]))
+
+
+def usage(data: bytes) -> None:
+    meter = spending.Meter()
+    for start in range(0, len(data), 64):
+        meter.feed(data[start : start + 64])
+    meter.finish()
+
+
+def numbered(data: bytes) -> None:
+    numbering_ = numbering.Numbering(numbering.LineRange.parse(1, -1))
+    for start in range(0, len(data), 64):
+        numbering_.feed(text(data[start : start + 64]))
+    numbering_.finish()
+
+
+def capped(data: bytes) -> None:
+    cap, decoder = capping.Cap(), capping.Decoder()
+    for start in range(0, len(data), 64):
+        cap.feed(decoder.feed(data[start : start + 64]))
+    cap.text()
+
+
+def frames(data: bytes) -> None:
+    """Whatever comes on a line, in pieces."""
+
+    async def feed() -> None:
+        line = Line()
+        for start in range(0, len(data), 1024):
+            part = data[start : start + 1024]
+            view = line.get_buffer(-1)
+            if line.offence:
+                return
+            view[: len(part)] = part
+            line.buffer_updated(len(part))
+
+    asyncio.run(feed())
+
+
+def small_frames(data: bytes) -> None:
+    frames(b"".join(wire.frame(2, wire.OPEN, data[start : start + 8]) for start in range(0, len(data) // 3, 8)))
+
+
+VERSION = ranges.Version(1000, 1.0, 1)
+PARSERS: dict[str, Callable[[bytes], object]] = {
+    "cookies": lambda data: _cookies(raw_headers(data)),
+    "callers": everybody,
+    "chat id": lambda data: Chat(text(data)),
+    "link": lambda data: links.opened(lambda _: b"x" * 32, "chat", text(data), 0),
+    "capability": lambda data: links.opened_capability(lambda _: b"x" * 32, text(data), 0),
+    "session id": lambda data: sessions.is_wellformed(text(data)),
+    "accept": lambda data: accepts.accepts_mcp([text(data)]),
+    "accept preference": lambda data: accepts.asks_for([text(data)], "text/plain", instead_of="application/json"),
+    "host": lambda data: hosts.host_is_known(("a", "b"), text(data)),
+    "origin": lambda data: origins.origin_is_ours(text(data), "here", ("http://a",)),
+    "query": lambda data: without_key(text(data)),
+    "range": lambda data: ranges.wanted(Headers(value=text(data)), VERSION),
+    "path": lambda data: paths.relative(text(data)),
+    "upload name": lambda data: paths.upload_name(text(data)),
+    "resource": lambda data: resources.UploadUri.parse("file://uploads/a/" + text(data)),
+    "media type": lambda data: media.media_type(text(data)),
+    "one line": lambda data: shown.one_line(text(data)),
+    "multipart": form,
+    "JSON structure": structure,
+    "message": lambda data: messages.parse(untrusted_json.parse(data, max_size=10**9, max_values=10**9)),
+    "shell": lambda data: shell.last_command(text(data)),
+    "front matter": lambda data: skills.front_matter(b"---\n" + data + b"\n---\n"),
+    "image header": images.read_header,
+    "png": lambda data: images.read_header(b"\x89PNG\r\n\x1a\n" + data),
+    "jpeg": lambda data: images.read_header(b"\xff\xd8\xff\xe0" + data),
+    "DevTools answer": lambda data: devtools.rewritten(data, "http://here"),
+    "DevTools pages": devtools.pages,
+    "live message": viewing.parse,
+    "URL of the live view": lambda data: viewing.allowed(text(data)),
+    "listing line": Entry.parse,
+    "egress target": lambda data: egress.Target.of("http://" + text(data)),
+    "egress host": lambda data: egress.host_name(text(data)),
+    "DNS": lambda data: Names().answer(data),
+    "DNS question": lambda data: Names().answer(b"\0\1\1\0\0\1\0\0\0\0\0\0" + data),
+    "agent events": event_lines,
+    "usage": usage,
+    "numbering": numbered,
+    "cap": capped,
+    "frames": frames,
+    "small frames": small_frames,
+}
+
+
+def seconds(parse: Callable[[bytes], object], data: bytes) -> float:
+    """Of the processor, the best of two."""
+    best = float("inf")
+    for _ in range(2):
+        began = time.thread_time()
+        with contextlib.suppress(Exception):
+            parse(data)
+        best = min(best, time.thread_time() - began)
+        if best < FLOOR:
+            break
+    return best
+
+
+def repeated(token: bytes, size: int) -> bytes:
+    return (token * (size // len(token) + 1))[:size]
+
+
+def mixes() -> list[bytes]:
+    dice = random.Random(int(os.environ.get("CUBICLE_SEED", "1")))
+    return [b"".join(dice.choices(TOKENS, k=dice.randrange(2, 6))) for _ in range(300 if LONG else 10)]
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_time_grows_no_faster_than_the_bytes(name: str) -> None:
+    parse = PARSERS[name]
+    slow = {}
+    for token in [*TOKENS, *mixes()]:
+        large = seconds(parse, repeated(token, LARGE))
+        if large > FLOOR and (growth := large / max(1e-6, seconds(parse, repeated(token, SMALL)))) > WORST:
+            slow[token] = f"{large * 1000:.0f} ms for {LARGE} bytes, {growth:.1f} times that of a quarter"
+    assert not slow, f"{name}: {slow}"
+
+
+LONGEST = 0.25
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_nothing_takes_the_loop_for_long(name: str) -> None:
+    """At the size that a header, a message or a frame may have at most."""
+    parse = PARSERS[name]
+    slow = {token: took for token in TOKENS if (took := seconds(parse, repeated(token, 64 * 1024))) > LONGEST}
+    assert not slow, f"{name}: {slow}"
+
+
+def test_every_rule_module_that_parses_is_here() -> None:
+    """A new parser of outside bytes comes with a row: modules of rules that parse nothing are named."""
+    source = Path(__file__).read_text()
+    without = {"problems", "isolation", "closing", "scaling", "keyboard", "serving", "addresses", "exits", "keys"}
+    without |= {"arguments", "passes", "chats", "request_limits", "untrusted_json", "__init__"}
+    folder = Path(egress.__file__).parent
+    for module in folder.glob("*.py"):
+        assert module.stem in without or f"    {module.stem},\n" in source, module.stem
+
+
+def test_a_name_of_a_thousand_pointers_is_not_followed() -> None:
+    """Compression pointers that lead to each other make a parser of DNS go over the same bytes again and again."""
+    records = b"".join(b"\xc0\x0c\0\1\0\1\0\0\0\0\0\0" for _ in range(5000))
+    query = b"\0\1\1\0\0\1\x13\x88\0\0\0\0" + b"\1a" * 60 + b"\0\0\1\0\1" + records
+    assert seconds(lambda data: Names().answer(data), query) < 0.01
