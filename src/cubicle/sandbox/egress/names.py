@@ -31,7 +31,7 @@ def _is_small(query: bytes) -> bool:
     if not 12 <= len(query) <= _MAX_QUERY:
         return False
     _, _, questions, answers, authorities, additional = struct.unpack_from(">6H", query)
-    return questions <= 1 and answers == authorities == 0 and additional <= 2
+    return bool(questions <= 1 and answers == authorities == 0 and additional <= 2)
 
 
 class Names:
