@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help may-serve serve test test-fast check format image agents bench setup setup-dev setup-fast setup-test lock docs clean
+.PHONY: help may-serve serve test test-here test-fast check format image agents bench setup setup-dev setup-fast setup-test lock docs clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
@@ -19,8 +19,11 @@ serve: may-serve setup image agents ## set up what is missing, then serve on htt
 may-serve:
 	@scripts/may-serve
 
-test: export CUBICLE_REQUIRE_ALL := 1
-test: setup-test check image ## set up all that the tests need, and run every gate and every test
+test: ## set up all that the tests need, and run every gate and every test; where CI is set, from an empty HOME and IMAGE_DIR
+	@scripts/with-fresh-state $(MAKE) --no-print-directory test-here
+
+test-here: export CUBICLE_REQUIRE_ALL := 1
+test-here: setup-test check
 	@scripts/with-dockerd scripts/with-podman scripts/run-tests
 
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute
@@ -34,7 +37,7 @@ format: setup-dev ## rewrite the sources as the format check wants them
 	@ruff check --fix --quiet . || true
 
 agents: setup ## install the coding agents of sub_agent (AGENTS="claude codex opencode gemini", claude unless said)
-	@scripts/agents $(or $(AGENTS),claude) || echo "note: no coding agent could be installed; sub_agent will say so" >&2
+	@scripts/agents $(or $(AGENTS),claude) || echo "note: not every coding agent is installed; sub_agent says so when it is asked for one" >&2
 
 image: setup ## build the sandbox image ($SANDBOX_IMAGE, standard unless said) if it is missing
 	@scripts/image

@@ -7,8 +7,10 @@ set -eu
 image=$1 artifacts=$2
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 
-echo "cubicle: installing ttyd"
-dpkg --install "$artifacts/ttyd.deb"
+if ls "$artifacts"/*.deb >/dev/null 2>&1; then
+    echo "cubicle: installing ttyd"
+    dpkg --install "$artifacts"/*.deb
+fi
 
 if ls "$artifacts"/*.whl >/dev/null 2>&1; then
     echo "cubicle: installing wheels"

@@ -9,14 +9,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from blockbuster import BlockBuster
 
-from tests import remains
+from tests import remains, skips
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
@@ -26,6 +27,7 @@ hypothesis.settings.register_profile("fast", max_examples=15, **_BUSY)
 hypothesis.settings.load_profile("fast" if IN_A_HURRY else "all")
 
 LEFT = pytest.StashKey[list[str]]()
+LONG_ONES = pytest.StashKey[int]()
 LEFT_BEHIND = 20
 """The exit code of a run that left something behind, whatever else happened."""
 # Kernels take namespaces apart, and inits fetch the dead, when they have the time.
@@ -62,6 +64,40 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long versions out unless they are asked for."""
+    if os.environ.get("CUBICLE_LONG"):
+        return
+    long_ones = [item for item in items if item.get_closest_marker("long")]
+    config.stash[LONG_ONES] = len(long_ones)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["long_ones"] = len(long_ones)
+    if long_ones:
+        config.hook.pytest_deselected(items=long_ones)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker collects all tests, and counts the same."""
+    node.config.stash[LONG_ONES] = getattr(node, "workeroutput", {}).get("long_ones", 0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    skips.judge(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    skips.judge(report)
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,6 +138,8 @@ def _left(base: str, seconds: float) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in skips.summary(terminalreporter.stats.get("skipped", []), config.stash.get(LONG_ONES, 0)):
+        terminalreporter.write_line(line)
     for line in config.stash.get(LEFT, []):
         terminalreporter.write_line(f"LEFT BEHIND {line}", red=True)
 
@@ -136,7 +174,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def absent(what: str) -> None:
     """Skip a test for want of a part; where every part is promised (`make test`, CI), fail it instead."""
-    if os.environ.get("CUBICLE_REQUIRE_ALL") or os.environ.get("CI"):
+    if skips.all_promised():
         pytest.fail(f"{what} (nothing may be missing in this run)", pytrace=False)
     pytest.skip(what)
 

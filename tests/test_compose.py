@@ -40,7 +40,6 @@ ROOT = Path(__file__).parents[1]
 KEY = "a-key-of-the-test"
 VARIANT = "compose-test"
 PYTHON_IMAGE, DEBIAN_IMAGE, SERVICE_IMAGE = (f"cubicle{name}:compose-test" for name in ("-python", "-debian", ""))
-LONG = bool(os.environ.get("CUBICLE_LONG"))
 INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 
 
@@ -247,7 +246,7 @@ async def test_the_engine_hears_that_the_service_is_well(up: Stack) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(not LONG, reason="takes minutes; CUBICLE_LONG=1 does it")
+@pytest.mark.long
 async def test_the_image_of_the_sandboxes_is_built_from_a_bare_debian(up: Stack) -> None:
     await asyncio.to_thread(_build_from_bare_debian, up)
     look = [
@@ -266,7 +265,7 @@ async def test_the_image_of_the_sandboxes_is_built_from_a_bare_debian(up: Stack)
 
 def _build_from_bare_debian(stack: Stack) -> None:
     bare, tree = "cubicle-bare:compose-test", stack.folder / "bare.tar"
-    done(["mmdebstrap", "--variant=minbase", builder.RELEASE, str(tree), *builder._sources()], 900)
+    done(["mmdebstrap", "--variant=minbase", builder.RELEASE, str(tree), *builder.sources(builder.RELEASE)], 900)
     done(["docker", "import", str(tree), bare])
     _stand_in(stack.folder / "debian", bare, DEBIAN_IMAGE)
     stack.compose("build", "sandbox-image", limit=1800, VARIANT="slim")

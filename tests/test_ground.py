@@ -50,10 +50,59 @@ def test_where_all_is_promised_a_missing_part_fails_a_test(monkeypatch: pytest.M
         absent("needs a moon")
 
 
-def _run(folder: Path, *arguments: str, settled: int = 1) -> subprocess.CompletedProcess[str]:
+SKIPPING = """
+import pytest
+def test_for_want_of_a_moon():
+    pytest.skip("needs a moon")
+def test_for_want_of_a_feature():
+    pytest.skip("this kernel has no xfs with quotas: unknown file system")
+@pytest.mark.skipif(True, reason="no moon either")
+def test_by_a_mark():
+    pass
+@pytest.mark.xfail
+def test_that_is_expected_to_fail():
+    assert False
+@pytest.mark.long
+def test_that_takes_long():
+    pass
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "2")], ids=["alone", "side by side"])
+def test_where_all_is_promised_a_skip_fails_unless_the_kernel_is_why(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    done = _run(tmp_path, *workers, CUBICLE_REQUIRE_ALL="1")
+    assert "1 failed, 1 skipped, " in done.stdout, done.stdout
+    assert "no moon either (tests/skips.py does not allow this" in done.stdout
+    assert "needs a moon (tests/skips.py does not allow this" in done.stdout
+    assert "SKIPPED 1 × this kernel has no xfs with quotas: unknown file system" in done.stdout
+    assert "LEFT OUT 1 × long version: CUBICLE_LONG=1 runs it" in done.stdout
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.real
+def test_alone_a_skip_is_counted_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    done = _run(tmp_path, CUBICLE_LONG="1")
+    assert "1 passed, 3 skipped, 1 xfailed" in done.stdout, done.stdout
+    assert "SKIPPED 1 × needs a moon" in done.stdout
+    assert done.returncode == pytest.ExitCode.OK
+
+
+@pytest.mark.real
+def test_where_all_is_promised_a_file_that_skips_itself_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "test_skipping.py").write_text("import pytest\npytest.skip('no moon', allow_module_level=True)\n")
+    done = _run(tmp_path, CUBICLE_REQUIRE_ALL="1")
+    assert "no moon (tests/skips.py does not allow this" in done.stdout, done.stdout
+    assert done.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def _run(folder: Path, *arguments: str, settled: int = 1, **more: str) -> subprocess.CompletedProcess[str]:
     """A run of its own over the tests in a folder."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUBICLE_"))}
-    environment |= {"CUBICLE_SETTLED_SECONDS": str(settled), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment.pop("CI", None)
+    environment |= more | {"CUBICLE_SETTLED_SECONDS": str(settled), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null"]
     command += ["--rootdir", str(folder), *arguments, str(folder)]
     root = Path(__file__).parent.parent

@@ -1,11 +1,14 @@
-"""scripts/run-tests, which `make test` runs: it ends with whoever asked for it, and takes pytest along."""
+"""What `make test` runs: run-tests ends with whoever asked for it; with-fresh-state hides what is on the machine."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,14 +22,19 @@ try:
 except KeyboardInterrupt:
     print("took down what was up", flush=True)
 """
+# Which image is asked for does not matter: it takes long, and can be found by its number.
+BUILD = """#!/bin/sh
+touch "$(dirname "$0")/build-$$"
+exec sleep 250
+"""
 
 
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["at the keyboard", "by a script"]
 )
 def test_a_signal_lets_pytest_take_down_what_is_up(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    (tmp_path / "pytest").write_text(STAND_IN)
-    (tmp_path / "pytest").chmod(0o755)
+    stand_in(tmp_path, "pytest", STAND_IN)
+    stand_in(tmp_path, "cubicle", BUILD)
     # A script that starts this one in the background has it ignore the interrupts of the keyboard.
     heeded = signal.SIG_DFL if number is signal.SIGINT else signal.SIG_IGN
     with subprocess.Popen(
@@ -40,7 +48,89 @@ def test_a_signal_lets_pytest_take_down_what_is_up(tmp_path: Path, number: signa
         assert running.stdout
         assert running.stdout.readline().startswith("==>")
         assert running.stdout.readline().startswith("started -n")
+        until(lambda: len(builds(tmp_path)) == 2)
         os.killpg(running.pid, number)
         said, _ = running.communicate(timeout=200)
     assert running.returncode == code
     assert said == "took down what was up\n", "and no second part is begun"
+    until(lambda: not any(Path("/proc", pid).exists() for pid in builds(tmp_path)))
+
+
+def test_an_image_that_cannot_be_built_ends_the_run_and_shows_why(tmp_path: Path) -> None:
+    stand_in(tmp_path, "pytest", "#!/bin/sh\necho part: $*\n")
+    stand_in(
+        tmp_path, "cubicle", '#!/bin/sh\n[ "$3" != standard ] || { echo the disk is full; exit 1; }\necho built $3\n'
+    )
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1
+    assert done.stdout.count("part: ") == 1
+    assert "the disk is full" in done.stdout
+
+
+def test_all_parts_run_when_the_images_are_built_and_one_failure_fails_all(tmp_path: Path) -> None:
+    stand_in(tmp_path, "pytest", '#!/bin/sh\necho "part: $*"\n[ "$*" != "-m serial" ]\n')
+    stand_in(tmp_path, "cubicle", "#!/bin/sh\necho built $3\n")
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1
+    assert done.stdout.count("part: ") == 3
+    assert all(f"built {variant}\n" in done.stdout for variant in ("slim", "standard", "full"))
+
+
+FRESH = SCRIPT.parent / "with-fresh-state"
+
+
+def fresh(folder: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
+    home = folder / "home"
+    (home / ".cache").mkdir(parents=True, exist_ok=True)
+    (home / ".npmrc").write_text("registry=http://registry.test/\n")
+    parent = folder / "parent"
+    parent.mkdir(exist_ok=True)
+    environment = os.environ | {"HOME": str(home), "CUBICLE_CI_DIR": str(parent), "IMAGE_DIR": "/old"} | more
+    return subprocess.run([FRESH, *argv], env=environment, capture_output=True, text=True, timeout=200, check=False)
+
+
+LOOK = "echo $HOME; ls -A $HOME; ls $IMAGE_DIR | wc -l; $PYTHON --version; exit 7"
+
+
+def test_where_ci_is_set_home_and_images_are_empty_and_gone_afterwards(tmp_path: Path) -> None:
+    done = fresh(tmp_path, "sh", "-c", LOOK, CI="1")
+    _, home, *rest = done.stdout.splitlines()
+    assert home.startswith(str(tmp_path / "parent/cubicle-fresh."))
+    assert rest[:2] == [".npmrc", "0"], "how registries are reached comes along, and nothing else"
+    assert rest[2].startswith("Python 3")
+    assert done.returncode == 7
+    assert list((tmp_path / "parent").iterdir()) == []
+
+
+def test_elsewhere_a_run_has_what_the_developer_has(tmp_path: Path) -> None:
+    done = fresh(tmp_path, "sh", "-c", "echo $HOME $IMAGE_DIR", CI="")
+    assert done.stdout == f"{tmp_path / 'home'} /old\n"
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_and_what_another_uses_is_not(tmp_path: Path) -> None:
+    dead, used = tmp_path / "parent/cubicle-fresh.dead", tmp_path / "parent/cubicle-fresh.used"
+    for folder in (dead, used):
+        (folder / "images").mkdir(parents=True)
+        (folder / "lock").touch()
+    with (used / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert fresh(tmp_path, "true", CI="1").returncode == 0
+    assert list((tmp_path / "parent").iterdir()) == [used]
+
+
+def stand_in(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+def builds(folder: Path) -> list[str]:
+    return [path.name.removeprefix("build-") for path in folder.glob("build-*")]
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 100
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)

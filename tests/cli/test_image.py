@@ -29,7 +29,9 @@ def store(tmp_path: Path) -> ImageStore:
         built_at = (datetime.now(UTC) - timedelta(hours=hours, minutes=1)).isoformat()
         folder = store.bases / digest
         (folder / "rootfs").mkdir(parents=True)
-        known = Manifest("slim", Recipe.here().architecture, built_at, 1.0, 376_000_000, {"bash": "5.2"})
+        known = Manifest(
+            "slim", Recipe.here().architecture, built_at, 1.0, 376_000_000, {"bash": "5.2", "ttyd": "1.7.7"}
+        )
         (folder / "manifest.json").write_text(json.dumps(asdict(known)))
     records = Records(tmp_path / "data")
     records.make_folders()

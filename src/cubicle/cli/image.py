@@ -46,6 +46,12 @@ def build(variant: str | None) -> None:
     took = time.monotonic() - begin
     said = f"built in {took:.0f} s" if took > 2 else "is built"
     console.print(f"[bold]{name}[/bold] {said}: {base.digest[:12]}, {_size(base.manifest.size)}")
+    if not base.has_terminal:
+        console.print(
+            "note: it has no terminal server, for no archive had ttyd when it was built. "
+            f"Once one has: cubicle image rm {base.digest[:12]}, and build it again.",
+            soft_wrap=True,
+        )
 
 
 @image.command(name="list")
@@ -66,7 +72,7 @@ def list_() -> None:
                 f"{built:%Y-%m-%d %H:%M}",
                 span(time.time() - built.timestamp()),
                 _size(known.size),
-                "current" if _is_current(store, base) else "old",
+                _state(store, base),
                 used(base),
             )
     show(table)
@@ -161,8 +167,9 @@ def _store() -> ImageStore:
     return ImageStore(settings.load().image_dir)
 
 
-def _is_current(store: ImageStore, base: Base) -> bool:
-    return base.digest == store.recipe.digest(Variant(base.manifest.variant))
+def _state(store: ImageStore, base: Base) -> str:
+    current = base.digest == store.recipe.digest(Variant(base.manifest.variant))
+    return ("current" if current else "old") + ("" if base.has_terminal else ", no terminal")
 
 
 def _used_by(store: ImageStore) -> Callable[[Base], str]:

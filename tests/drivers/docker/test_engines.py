@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
 LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 FORMATS = {"btrfs": (["mkfs.btrfs", "-q"], "loop"), "xfs": (["mkfs.xfs", "-q"], "loop,pquota")}
 STORAGE = {"plain": "overlay2", "btrfs": "btrfs", "xfs": "overlay2"}
-LONG = bool(os.environ.get("CUBICLE_LONG"))
+WITH_QUOTAS = [pytest.param(kind, marks=pytest.mark.long) for kind in FORMATS]
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def engine(folder: Path, data: Path, storage: str) -> Iterator[str]:
                 subprocess.run(["umount", "-l", line.split()[1]], check=True, timeout=60)
 
 
-@pytest.fixture(scope="module", params=["plain", "btrfs", "xfs"] if LONG else ["plain"])
+@pytest.fixture(scope="module", params=["plain", *WITH_QUOTAS])
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     # The root user of containers has to get to the engine's data, and a test's own folder lets nobody in.
     folder = Path(tempfile.mkdtemp(prefix="cubicle-engine-", dir="/tmp"))
@@ -152,9 +152,9 @@ async def test_root_of_a_sandbox_is_nobody_on_the_host(driver: DockerDriver) -> 
         machine.close()
 
 
+@pytest.mark.parametrize("address", WITH_QUOTAS, indirect=True, scope="module")
 async def test_the_storage_refuses_what_is_over_the_limit_of_one_sandbox(driver: DockerDriver) -> None:
-    if not driver.facts.disk_quota:
-        pytest.skip("this storage has no limits")
+    assert driver.facts.disk_quota
     for name in ("one", "two"):
         await driver.start(name, None)
     one, two = await connect(driver, "one"), await connect(driver, "two")

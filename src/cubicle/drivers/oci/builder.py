@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -44,6 +45,8 @@ MILESTONES = {
     "cubicle: cleaning": "cleaning up",
 }
 """How a line of the log begins, and the step that it announces."""
+
+_SECURITY = re.compile(r"'([^']+)/dists/[a-z]+-security/InRelease'")
 
 OnStep = Callable[[str], None]
 
@@ -126,7 +129,7 @@ def _bootstrap(recipe: Recipe, variant: Variant, rootfs: Path, log: Path, on_ste
         '--aptopt=APT::Install-Recommends "false"',
         "--aptopt=Acquire::Retries 3",
         f'--customize-hook={shlex.join(hook)} "$1" {shlex.join(recipe.wheels(variant))}',
-        *(RELEASE, str(rootfs), *_sources()),
+        *(RELEASE, str(rootfs), *sources(RELEASE)),
     ]
     log.parent.mkdir(parents=True, exist_ok=True)
     last = deque[str](maxlen=LAST_LINES)
@@ -164,26 +167,25 @@ def _started(argv: list[str]) -> subprocess.Popen[str]:
     )
 
 
-def _sources() -> list[str]:
-    """The archives that this host itself uses, when it is a Debian; else none: mmdebstrap has a default."""
-    wanted = "$(ORIGIN)|$(LABEL)|$(REPO_URI)"
-    asked = subprocess.run(
-        ["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    by_label: dict[str, str] = {}
-    for line in asked.stdout.splitlines():
-        origin, label, address = line.split("|", 2)
-        if origin == "Debian":
-            by_label.setdefault(label, address)
-    if not {"Debian", "Debian-Security"} <= by_label.keys():
+def sources(release: str) -> list[str]:
+    """The archives that this host uses, for a Debian release; none where it is no Debian: mmdebstrap has a default."""
+    main = _archives("indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)", "Created-By: Packages")
+    archive = next((line[2] for line in main if line[:2] == ["Debian", "Debian"]), "")
+    security = next((line[2] for line in main if line[:2] == ["Debian", "Debian-Security"]), "")
+    if archive and not security:
+        # Its index may never have been fetched; where it is, is known all the same.
+        asked = _archives("update", "--print-uris")
+        security = next((m[1] for line in asked if (m := _SECURITY.match(line[0]))), "")
+    if not archive or not security:
         return []
-    main, security = by_label["Debian"], by_label["Debian-Security"]
-    suites = [(main, RELEASE), (main, f"{RELEASE}-updates"), (security, f"{RELEASE}-security")]
+    suites = [(archive, release), (archive, f"{release}-updates"), (security, f"{release}-security")]
     return [f"deb [signed-by={KEYRING}] {address} {suite} main" for address, suite in suites]
+
+
+def _archives(*question: str) -> list[list[str]]:
+    """What apt says of its archives: a line each, in its fields."""
+    asked = subprocess.run(["apt-get", *question], capture_output=True, text=True, timeout=60, check=False)
+    return [line.split("|") for line in asked.stdout.splitlines()]
 
 
 def _take_packages(rootfs: Path) -> dict[str, str]:

@@ -136,6 +136,10 @@ def image(subject: Subject) -> Check:
         base = subject.bases.resolve(subject.image)
     except SandboxError as error:
         return Check("sandbox image", Verdict.MISSING, str(error), f"cubicle image build {subject.image}")
+    if not base.has_terminal:
+        found = f"{subject.image}, {base.digest[:12]}, built without the terminal server (ttyd)"
+        again = f"cubicle image rm {base.digest[:12]} && cubicle image build {subject.image}"
+        return Check("sandbox image", Verdict.WEAK, found, again)
     return Check("sandbox image", Verdict.GOOD, f"{subject.image}, {base.digest[:12]}")
 
 

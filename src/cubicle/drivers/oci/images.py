@@ -115,6 +115,11 @@ class Base:
         return self.folder / "rootfs"
 
     @property
+    def has_terminal(self) -> bool:
+        """Whether the terminal server is in it; where no archive had it, the image was built without."""
+        return "ttyd" in self.manifest.packages
+
+    @property
     def environment(self) -> dict[str, str]:
         """What /etc/environment of the image says: the base environment of every command in it."""
         lines = (self.rootfs / "etc/environment").read_text().splitlines()
