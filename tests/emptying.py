@@ -12,11 +12,11 @@ async def empty(driver: Driver) -> None:
 
 
 async def leave(driver: Driver) -> None:
-    """Remove every sandbox and close; one that cannot be removed does not keep the others, and is told at the end."""
+    """Remove every sandbox, those in the trash too, and close; one that cannot be removed does not keep the others, and is told at the end."""
     failed: list[Exception] = []
-    for seen in await driver.running():
+    for name in [seen.name for seen in (*await driver.running(), *await driver.discarded())]:
         try:
-            await driver.delete(seen.name)
+            await driver.delete(name)
         except (SandboxError, OSError) as error:
             failed.append(error)
     await driver.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, nullcontext
 
 import httpx
@@ -96,7 +96,13 @@ def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | Non
 
 
 def make_relay(settings: Settings, servers: McpServers, key: bytes) -> Relay:
-    purses = Purses(settings.data_dir / "agents", Budget.of(settings), keep_days=settings.data_max_age_days)
+    keep, ledger = settings.data_max_age_days + settings.trash_days, make_ledger(settings)
+
+    def chats() -> Collection[str]:
+        ledger.open()
+        return ledger.read()
+
+    purses = Purses(settings.data_dir / "agents", Budget.of(settings), keep_days=keep, chats=chats)
     return Relay(apis(settings), servers, purses, key)
 
 
@@ -160,6 +166,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         pool_size=settings.pool_size,
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
+        trash_after=settings.trash_days * 86400,
+        clock_file=settings.data_dir / "clock.json",
         furnish=outfitter.dress,
         attendants=[egress.attend, relay.attend],
     )

@@ -161,7 +161,12 @@ class Settings(BaseSettings):
         24, gt=0, description="Hours of idleness after which a sandbox is stopped; fractions are allowed."
     )
     data_max_age_days: float = Field(
-        30, gt=0, description="Days after the last use at which everything of a chat is removed."
+        30, gt=0, description="Days after the last use at which a chat is removed to the trash, with everything of it."
+    )
+    trash_days: float = Field(
+        7,
+        ge=0,
+        description="Days that a removed chat can be brought back by `cubicle undelete`; 0: it is deleted at once.",
     )
     max_upload_mb: int = Field(512, ge=1, description="Largest upload, MiB.")
     skills_dir: Path | None = Field(None, description="Folder of more skills, offered to every user.")

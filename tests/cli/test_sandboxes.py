@@ -60,8 +60,56 @@ async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: C
     assert all(re.fullmatch(r"\d+[smh]", span) for span in row.split()[3:5])
     assert call("stop", CHAT) == (0, f"Stopped {CHAT}.\n", "")
     assert (await asyncio.to_thread(ps))[1].splitlines()[1].split()[2] == "stopped"
-    assert call("rm", CHAT) == (0, f"Removed {CHAT}.\n", "")
-    assert await asyncio.to_thread(ps) == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n")
+    told = (
+        f"Removed {CHAT}. For 7 days `cubicle undelete {CHAT}` brings it back; "
+        "`cubicle rm --now` frees the space at once.\n"
+    )
+    assert call("rm", CHAT) == (0, told, "")
+    code, output = await asyncio.to_thread(ps)
+    nothing, trash = output.splitlines()
+    assert (code, nothing) == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.")
+    assert re.fullmatch(r"In the trash: 1 removed sandbox, \d+ KB on disk\. `cubicle undelete` lists them\.", trash)
+
+
+async def test_a_removed_chat_is_listed_in_the_trash_and_brought_back(call: Call, tmp_path: Path) -> None:
+    assert call("shell", CHAT, "sh", "-c", "echo kept > ~/kept")[0] == 0
+    assert call("undelete") == (0, f"The trash of DATA_DIR={tmp_path / 'data'} is empty.\n", "")
+    assert call("rm", CHAT)[0] == 0
+    heading, row, told = call("undelete")[1].splitlines()
+    assert heading.split() == ["CHAT", "TENANT", "REMOVED", "SIZE", "SANDBOX", "REASON"]
+    assert re.fullmatch(rf"{CHAT} +main +\d+[sm] ago +\d+ KB +s[0-9a-f]+ +removed by hand", row)
+    assert re.fullmatch(r"\d+ KB on disk\. A sandbox is deleted 7 days after it was removed \(TRASH_DAYS\)\.", told)
+    assert call("undelete", CHAT) == (0, f"Restored {CHAT} with its files.\n", "")
+    assert call("shell", CHAT, "sh", "-c", "cat ~/kept") == (0, "kept\n", "")
+    assert call("undelete", CHAT) == (
+        1,
+        "",
+        f"Error: Nothing of the chat {CHAT} is in the trash. `cubicle undelete` lists what is there.\n",
+    )
+
+
+async def test_a_chat_with_a_new_sandbox_gets_the_old_one_under_another_name(call: Call, tmp_path: Path) -> None:
+    assert call("shell", CHAT, "sh", "-c", "echo kept > ~/kept")[0] == 0
+    assert call("rm", CHAT)[0] == 0
+    settings = load(driver="memory", data_dir=tmp_path / "data")
+    async with Fleet(make_driver(settings), make_ledger(settings), pool_size=0) as fleet, fleet.lease(Chat(CHAT)):
+        pass
+    assert call("undelete", CHAT) == (
+        1,
+        "",
+        f"Error: The chat {CHAT} has a new sandbox meanwhile. Restore the old one under another name: "
+        f"`cubicle undelete {CHAT} --as NEW`.\n",
+    )
+    assert call("undelete", CHAT, "--as", "old") == (0, "Restored old with its files.\n", "")
+    assert call("shell", "old", "sh", "-c", "cat ~/kept") == (0, "kept\n", "")
+    assert call("shell", CHAT, "ls") == (0, "", "")
+
+
+async def test_a_removal_now_is_for_good_and_takes_the_trash_with_it(call: Call, tmp_path: Path) -> None:
+    assert call("rm", CHAT)[0] == 0
+    assert call("rm", "--now", CHAT) == (0, f"Deleted {CHAT} from the trash for good.\n", "")
+    assert call("undelete") == (0, f"The trash of DATA_DIR={tmp_path / 'data'} is empty.\n", "")
+    assert call("rm", CHAT)[0] == 1
 
 
 async def test_a_command_in_a_sandbox_has_this_input_and_its_exit_code_is_handed_on(call: Call) -> None:

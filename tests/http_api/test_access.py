@@ -310,6 +310,12 @@ async def test_the_operator_sees_stops_and_removes_sandboxes(client: httpx.Async
     assert (await client.delete("/api/sandboxes/one", headers=KEY)).status_code == 204
     assert (await client.delete("/api/sandboxes/one", headers=KEY)).status_code == 404
     assert "one" not in await states()
+    told = (await client.get("/api/sandboxes", headers=KEY)).json()
+    assert [row["chat"] for row in told["trash"] if row["chat"] == "one"] == ["one"]
+    assert told["totals"]["in_trash"] >= 1
+    assert (await client.get("/api/uploads/one", headers=KEY)).json()[
+        "files"
+    ] == []  # the id is free, and nothing is there
 
 
 async def test_the_operator_sees_who_did_what_last(client: httpx.AsyncClient) -> None:

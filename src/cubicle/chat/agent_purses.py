@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -43,19 +44,24 @@ class OutOfBudget(Exception):
 class Purses:
     """One small file per chat, so that a restart forgives nothing."""
 
-    def __init__(self, folder: Path, limits: Limits, *, keep_days: float = 30) -> None:
+    def __init__(
+        self, folder: Path, limits: Limits, *, keep_days: float = 30, chats: Callable[[], Collection[str]] = tuple
+    ) -> None:
+        """`chats` names those that exist, by their digests: theirs are kept, however old they seem."""
         self._folder = folder
         self._limits = limits
         self._keep = keep_days * 86400
+        self._chats = chats
         self._spent: dict[str, Spent] = {}
         self._writing = asyncio.Lock()
 
     def open(self) -> None:
         """Make the folder; forget chats that are gone for longer than data is kept."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        known = self._chats()
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > self._keep:
+                if path.name not in known and time.time() - path.stat().st_mtime > self._keep:
                     path.unlink()
 
     async def spent(self, chat: Chat) -> Spent:

@@ -15,7 +15,8 @@ _COMMANDS = {
     "ps": "cubicle.cli.sandboxes",
     "shell": "cubicle.cli.sandboxes",
     "stop": "cubicle.cli.sandboxes",
-    "rm": "cubicle.cli.sandboxes",
+    "rm": "cubicle.cli.trash",
+    "undelete": "cubicle.cli.trash",
     "settings": "cubicle.cli.settings",
 }
 

@@ -1,4 +1,4 @@
-"""`cubicle ps`, `stop`, `rm` and `shell`: the sandboxes of this host, beside the service or without it."""
+"""`cubicle ps`, `stop` and `shell`: the sandboxes of this host, beside the service or without it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cubicle.cli.failures import exits
-from cubicle.cli.tables import show, span
+from cubicle.cli.tables import megabytes, show, span
 from cubicle.drivers.choice import make_driver, make_ledger
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.rules.shown import one_line
@@ -32,6 +32,7 @@ from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
 from cubicle.sandbox.ledger import Record
 from cubicle.sandbox.machine import Machine, Process
 from cubicle.sandbox.pool import connect
+from cubicle.sandbox.trash import Discarded
 from cubicle.settings import BadSettings, Settings, load, terminal_type
 
 _COLOURS = {State.RUNNING: "green", State.STOPPED: "dim", State.FAILED: "red", State.STARTING: "yellow"}
@@ -40,7 +41,7 @@ _MOST_WAITING = 16
 _LONGEST_REASON = 500
 _ANSWER_SECONDS = 8.0
 
-_tenant = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose chat it is.")
+tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose chat it is.")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Host:
 
 
 @asynccontextmanager
-async def _host(settings: Settings) -> AsyncIterator[Host]:
+async def open_host(settings: Settings) -> AsyncIterator[Host]:
     driver, ledger = make_driver(settings), make_ledger(settings)
     await driver.open()
     try:
@@ -69,7 +70,7 @@ async def _host(settings: Settings) -> AsyncIterator[Host]:
         await driver.close()
 
 
-def _chat(text: str, tenant: str) -> Chat:
+def chat_named(text: str, tenant: str) -> Chat:
     try:
         return Chat(text, tenant)
     except BadChatId as error:
@@ -83,7 +84,7 @@ def ps() -> None:
 
     async def listed() -> None:
         settings = load()
-        async with _host(settings) as host:
+        async with open_host(settings) as host:
             rows = [await _row(host, seen) for seen in sorted(host.seen, key=lambda seen: _order(host, seen))]
             if rows:
                 show(_table(rows))
@@ -92,6 +93,9 @@ def ps() -> None:
             for seen in host.seen:
                 if seen.reason:
                     click.echo(f"{seen.name}: {one_line(seen.reason, _LONGEST_REASON)}")
+            if trash := await host.driver.discarded():
+                count = "1 removed sandbox" if len(trash) == 1 else f"{len(trash)} removed sandboxes"
+                click.echo(f"In the trash: {count}, {disk_use(trash)}. `cubicle undelete` lists them.")
 
     asyncio.run(listed())
 
@@ -146,23 +150,34 @@ async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
     return memory, "" if stats.processes is None else str(stats.processes)
 
 
-def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> list[Seen]:
-    """One chat's sandbox, or all that there are, the blank ones of the pool too."""
+def disk_use(trash: Sequence[Discarded]) -> str:
+    """How much space the trash takes, in words."""
+    sizes = [each.note.size if each.note else None for each in trash]
+    known = sum(size for size in sizes if size is not None)
+    return f"{megabytes(known)} on disk" if None not in sizes else f"at least {megabytes(known)} on disk"
+
+
+def check_choice(chat: str | None, everything: bool) -> None:
     if (chat is None) is not everything:
         raise BadSettings("Name one chat, or say --all.")
-    return host.seen if chat is None else [host.find(_chat(chat, tenant))]
+
+
+def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> list[Seen]:
+    """One chat's sandbox, or all that there are, the blank ones of the pool too."""
+    check_choice(chat, everything)
+    return host.seen if chat is None else [host.find(chat_named(chat, tenant))]
 
 
 @click.command()
 @click.argument("chat", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every sandbox of this host.")
-@_tenant
+@tenant_option
 @exits
 def stop(chat: str | None, everything: bool, tenant: str) -> None:
     """Stop the sandbox of CHAT; its files stay."""
 
     async def act() -> int:
-        async with _host(load()) as host:
+        async with open_host(load()) as host:
             meant = _meant(host, chat, tenant, everything)
             for seen in meant:
                 await host.driver.stop(seen.name)
@@ -172,40 +187,18 @@ def stop(chat: str | None, everything: bool, tenant: str) -> None:
     click.echo(f"Stopped {chat or stopped}.")
 
 
-@click.command()
-@click.argument("chat", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every sandbox of this host, with all files of all chats.")
-@_tenant
-@exits
-def rm(chat: str | None, everything: bool, tenant: str) -> None:
-    """Remove the sandbox of CHAT with everything in it."""
-
-    async def act() -> int:
-        settings = load()
-        async with _host(settings) as host:
-            meant = _meant(host, chat, tenant, everything)
-            for seen in meant:
-                await host.driver.delete(seen.name)
-                if seen.owner is not None:
-                    make_ledger(settings).remove(seen.owner)
-            return len(meant)
-
-    removed = asyncio.run(act())
-    click.echo(f"Removed {chat or removed}.")
-
-
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("chat")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@_tenant
+@tenant_option
 @exits
 def shell(chat: str, command: tuple[str, ...], tenant: str) -> None:
     """Open a shell in the sandbox of CHAT, or run COMMAND there; a stopped one is started."""
     argv = list(command[1:] if command[:1] == ("--",) else command) or ["/bin/bash", "-l"]
 
     async def act() -> int:
-        async with _host(load()) as host:
-            key = _chat(chat, tenant)
+        async with open_host(load()) as host:
+            key = chat_named(chat, tenant)
             seen = host.find(key)
             await host.driver.start(seen.name, key.digest)
             machine = await connect(host.driver, seen.name)

@@ -32,3 +32,8 @@ def span(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"
     return f"{max(0, seconds):.0f}s"
+
+
+def megabytes(size: int) -> str:
+    """A size of files, in whole MB; a small one in KB."""
+    return f"{size / 1000**2:,.0f} MB" if size >= 1000**2 else f"{size / 1000:.0f} KB"

@@ -15,12 +15,16 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from cubicle import durable
 from cubicle.drivers.oci.completion import in_thread
+from cubicle.drivers.oci.disk import used_bytes
 from cubicle.guest import bundle, wire
-from cubicle.sandbox.driver import NotRunning, Seen, StartFailed, State, Unusable
+from cubicle.sandbox.driver import NotRunning, OwnerHasSandbox, Seen, StartFailed, State, Unusable
 from cubicle.sandbox.host_folder import HostFolder
+from cubicle.sandbox.trash import Discarded, Note
 
 _START_LIMIT = 30.0
 _STOP_LIMIT = 10.0
@@ -65,6 +69,7 @@ class MemoryDriver:
         self._own_network = own_network
         self._folder = folder / "memory"
         self._owners = folder / "memory-owners"
+        self._trash = folder / "memory-trash"
         self._root = os.geteuid() == 0
         self._uploads: dict[str, HostFolder] = {}
 
@@ -73,6 +78,7 @@ class MemoryDriver:
             raise Unusable("The memory driver needs the unshare command (Debian: apt-get install util-linux).")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._owners.mkdir(parents=True, exist_ok=True)
+        self._trash.mkdir(parents=True, exist_ok=True)
         for half_made in self._folder.glob("*.new"):
             shutil.rmtree(half_made)
 
@@ -92,6 +98,8 @@ class MemoryDriver:
 
     def _prepare(self, place: Path, owner: str | None) -> bool:
         """Everything up to the launch; whether there was one."""
+        if (self._trash / place.name).exists():
+            raise StartFailed("This sandbox is in the trash.")
         if not place.exists():
             self._make(place)
         if owner is not None:
@@ -115,11 +123,12 @@ class MemoryDriver:
 
     def _bind(self, name: str, owner: str) -> None:
         link = self._owners / owner
-        if link.is_symlink():
-            if os.readlink(link) != name:
-                raise StartFailed("This chat already has another sandbox.")
-            return
-        os.symlink(name, link)
+        if link.is_symlink() and os.readlink(link) != name:
+            if (self._folder / os.readlink(link)).exists():
+                raise OwnerHasSandbox(os.readlink(link))
+            link.unlink()  # of one that was removed
+        if not link.is_symlink():
+            os.symlink(name, link)
 
     def _launch(self, place: Path) -> None:
         path = place / "guest.sock"
@@ -187,13 +196,58 @@ class MemoryDriver:
 
     def _delete(self, name: str) -> None:
         place = self._folder / name
+        if place.exists():
+            self._stop(name)
+            for link, owned in self._owned().items():
+                if owned == name:
+                    link.unlink()
+            shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(self._trash / name, ignore_errors=True)
+
+    async def discard(self, name: str, note: Note) -> None:
+        await in_thread(self._discard, name, note)
+
+    def _discard(self, name: str, note: Note) -> None:
+        place = self._folder / name
         if not place.exists():
             return
         self._stop(name)
-        for link, owned in self._owned().items():
-            if owned == name:
-                link.unlink()
-        shutil.rmtree(place, ignore_errors=True)
+        links = [link for link, owned in self._owned().items() if owned == name]
+        if links:
+            (place / "owner").write_text(links[0].name)
+        measured = replace(note, size=used_bytes(place, sys.maxsize))
+        durable.write(place / "discarded.json", measured.to_json())
+        durable.move(place, self._trash / name)
+        for link in links:
+            link.unlink()
+
+    async def discarded(self) -> list[Discarded]:
+        return await asyncio.to_thread(lambda: [self._see_discarded(place) for place in self._trash.iterdir()])
+
+    def _see_discarded(self, place: Path) -> Discarded:
+        note = owner = None
+        with suppress(OSError):
+            note = Note.parse((place / "discarded.json").read_bytes())
+        with suppress(OSError):
+            owner = (place / "owner").read_text()
+        return Discarded(place.name, owner, note, "host")
+
+    async def restore(self, name: str, owner: str) -> None:
+        await in_thread(self._restore, name, owner)
+
+    def _restore(self, name: str, owner: str) -> None:
+        if not (self._trash / name).exists():
+            raise NotRunning("There is no such sandbox in the trash.")
+        self._bind(name, owner)
+        durable.move(self._trash / name, self._folder / name)
+        (self._folder / name / "discarded.json").unlink(missing_ok=True)
+
+    async def find(self, owner: str, hint: str = "") -> str | None:
+        with suppress(OSError):
+            name = os.readlink(self._owners / owner)
+            if (self._folder / name).exists():
+                return name
+        return None
 
     async def running(self) -> list[Seen]:
         return await asyncio.to_thread(self._running)

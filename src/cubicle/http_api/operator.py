@@ -17,12 +17,13 @@ from cubicle.rules.shown import one_line
 from cubicle.sandbox.berth import Overview
 from cubicle.sandbox.driver import SandboxError, State
 from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.trash import Discarded
 
 _ASK_SECONDS = 3.0
 
 
 class OperatorRoutes:
-    """Every sandbox of the caller's tenant; stop it, or remove it with all that is in it."""
+    """Every sandbox of the caller's tenant; stop it, or remove it to the trash with all that is in it."""
 
     def __init__(self, fleet: Fleet, activity: Activity) -> None:
         self._fleet = fleet
@@ -42,7 +43,19 @@ class OperatorRoutes:
         names = {overview.name for overview in self._fleet.overview()}
         self._looks = {name: look for name, look in self._looks.items() if name in names}
         running = sum(overview.state is State.RUNNING for overview in seen)
-        return JSONResponse({"sandboxes": rows, "totals": {"sandboxes": len(seen), "running": running}})
+        totals = {"sandboxes": len(seen), "running": running}
+        trash = [row for each in await self._trash() if (row := _trash_row(each, request.state.tenant)) is not None]
+        if trash:
+            size = sum(row["disk_bytes"] or 0 for row in trash)
+            totals |= {"in_trash": len(trash), "MB_in_trash": round(size / 1000**2)}
+        return JSONResponse({"sandboxes": rows, "trash": trash, "totals": totals})
+
+    async def _trash(self) -> list[Discarded]:
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                return await self._fleet.trash()
+        except (SandboxError, OSError, TimeoutError):
+            return []  # the sandboxes are shown without it
 
     async def _row(self, overview: Overview) -> dict[str, Any]:
         assert overview.chat is not None
@@ -93,3 +106,11 @@ class OperatorRoutes:
         if not await self._fleet.remove(chat_of(request)):
             raise refuse(404, "This chat has no sandbox.")
         return Response(status_code=204)
+
+
+def _trash_row(each: Discarded, tenant: str) -> dict[str, Any] | None:
+    """One removed sandbox, if it is the tenant's."""
+    note = each.note
+    if note is None or note.chat is None or note.chat.tenant != tenant:
+        return None
+    return {"chat": note.chat.id, "removed_at": note.at, "reason": note.reason, "disk_bytes": note.size}

@@ -37,8 +37,10 @@ class Berth:
     state: State = State.STOPPED
     reason: str = ""
     leases: int = 0
-    last_used: float = field(default_factory=time.time)
+    last_used: float = 0.0
+    """The reading of the service clock at the last use."""
     since: float | None = None
+    """The date of the chat's first call, if that was written down."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     starting: asyncio.Task[Machine | StartFailed] | None = None
 
@@ -47,13 +49,18 @@ class Berth:
         """The machine, if it can be used right now."""
         return self.machine if self.machine is not None and self.machine.alive else None
 
-    def overview(self) -> Overview:
+    @property
+    def key(self) -> str:
+        """By what the clock remembers its last use: a chat that was removed and came back is another one."""
+        return f"{self.digest}/{self.since}"
+
+    def overview(self, now: float) -> Overview:
+        """As it is at this reading of the service clock."""
         state, reason = self.state, self.reason
         if state is State.RUNNING and self.machine is not None and not self.machine.alive:
             state = State.FAILED if self.machine.offence else State.STOPPED
             if self.machine.offence:
                 reason = f"Its guest broke a rule of the connection: {self.machine.offence}."
-        now = time.time()
         idle = 0.0 if self.leases else max(0.0, now - self.last_used)
-        age = max(0.0, now - self.since) if self.since is not None else None
+        age = max(idle, time.time() - self.since) if self.since is not None else None
         return Overview(self.chat, self.digest, self.name, state, reason, self.leases, idle, age)

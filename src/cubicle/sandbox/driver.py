@@ -2,6 +2,7 @@
 
 SandboxError
 ├── StartFailed      the sandbox could not be started; the message says why, in words
+│   └── OwnerHasSandbox    the owner has another sandbox, which it names
 ├── NotRunning       there is no such sandbox, or it is not up
 └── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
 """
@@ -14,6 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from cubicle.sandbox.host_folder import HostFolder
+from cubicle.sandbox.trash import Discarded, Note
 
 
 class SandboxError(Exception):
@@ -26,6 +28,14 @@ class StartFailed(SandboxError):
 
 class NotRunning(SandboxError):
     """There is no such sandbox, or it is not up."""
+
+
+class OwnerHasSandbox(StartFailed):
+    """The owner has another sandbox: `name`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("This chat already has another sandbox.")
+        self.name = name
 
 
 class Unusable(SandboxError):
@@ -95,10 +105,29 @@ class Driver(Protocol):
         """End all its processes; keep its files and its owner. Nothing happens if it is not up."""
 
     async def delete(self, name: str) -> None:
-        """Stop it and remove everything of it. Nothing happens if there is none."""
+        """Stop it and remove everything of it, also from the trash. Nothing happens if there is none."""
+
+    async def discard(self, name: str, note: Note) -> None:
+        """Stop it and move it to the trash with all its files; its owner can have a new one at once.
+
+        Nothing happens if there is none. A crash leaves it with its owner or in the trash, never in both or in neither.
+        A name in the trash cannot be started.
+        """
+
+    async def discarded(self) -> list[Discarded]:
+        """Every sandbox in the trash."""
+
+    async def restore(self, name: str, owner: str) -> None:
+        """Move it from the trash to this owner, stopped. A crash leaves it in the trash or with the owner.
+
+        Raises NotRunning if it is not in the trash, OwnerHasSandbox if the owner has another sandbox.
+        """
+
+    async def find(self, owner: str, hint: str = "") -> str | None:
+        """The name of the owner's sandbox, up or not. `hint` is the name that it had when it was last seen."""
 
     async def running(self) -> list[Seen]:
-        """Every sandbox that there is, up or not."""
+        """Every sandbox that there is, up or not, but for those in the trash."""
 
     def uploads(self, name: str) -> HostFolder | None:
         """The uploads folder of one that is up, if this host can write it; None where everything goes by the guest.

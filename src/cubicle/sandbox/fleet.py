@@ -7,14 +7,18 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Self
 
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.berth import Berth, Overview
+from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import Driver, SandboxError, Seen, StartFailed, State
-from cubicle.sandbox.ledger import Ledger
+from cubicle.sandbox.expiry import Ages, Expiry
+from cubicle.sandbox.ledger import Ledger, Record
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
+from cubicle.sandbox.trash import Discarded, Note
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +46,29 @@ class Fleet:
         *,
         pool_size: int = 2,
         idle_after: float = 24 * 3600,
-        remove_after: float = 30 * 86400,
+        remove_after: float = 30 * DAY,
+        trash_after: float = 7 * DAY,
+        clock: Clock | None = None,
+        clock_file: Path | None = None,
         attendants: Sequence[Attendant] = (),
         furnish: Furnish | None = None,
     ) -> None:
         self._driver = driver
         self._ledger = ledger
-        self._idle_after = idle_after
-        self._remove_after = remove_after
+        self._ages = Ages(idle_after, remove_after, trash_after)
+        self._clock = self._ages.clock(clock_file, clock)
         self._attendants = attendants
         self._berths: dict[str, Berth] = {}
+        self._expiry = Expiry(
+            driver,
+            self._clock,
+            self._ages,
+            self._berths,
+            used=self._used,
+            stop=self._stop,
+            remove=self._expire,
+            restored=self._find_restored,
+        )
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self.pool = Pool(driver, pool_size, furnish)
         self._group = asyncio.TaskGroup()
@@ -61,11 +78,12 @@ class Fleet:
     async def __aenter__(self) -> Self:
         await self._driver.open()
         await asyncio.to_thread(self._ledger.open)
+        await asyncio.to_thread(self._clock.open)
         await self._group.__aenter__()
         await self._adopt()
         self._keepers = [
             self._group.create_task(self.pool.keep_full(), name="pool"),
-            self._group.create_task(self._sweep(), name="sweep"),
+            self._group.create_task(self._expiry.run(), name="expiry"),
         ]
         return self
 
@@ -81,16 +99,19 @@ class Fleet:
             self._hang_up(berth)
         self.pool.close()
         await self._group.__aexit__(None, None, None)
+        await self._expiry.save()
         await self._driver.close()
 
     @asynccontextmanager
     async def lease(self, chat: Chat, *, create: bool = True) -> AsyncIterator[Machine]:
         """Use the chat's sandbox; it stays up for as long as the block lasts. NoSandbox unless one may be made."""
         berth = self._berths.get(chat.digest)
-        if berth is None:
-            if not create:
+        if berth is None and not create:
+            berth = await self._look_for(chat)
+            if berth is None:
                 raise NoSandbox("This chat has no sandbox yet.")
-            berth = self._berths.setdefault(chat.digest, Berth(chat.digest))
+        if berth is None:
+            berth = self._berths.setdefault(chat.digest, Berth(chat.digest, last_used=self._clock.now()))
         berth.chat = chat
         berth.leases += 1
         try:
@@ -111,10 +132,11 @@ class Fleet:
 
     def state(self, chat: Chat) -> Overview | None:
         berth = self._berths.get(chat.digest)
-        return None if berth is None else berth.overview()
+        return None if berth is None else berth.overview(self._clock.now())
 
     def overview(self) -> list[Overview]:
-        return [berth.overview() for berth in self._berths.values() if berth.name or berth.reason]
+        now = self._clock.now()
+        return [berth.overview(now) for berth in self._berths.values() if berth.name or berth.reason]
 
     async def stop(self, chat: Chat) -> None:
         """Stop the chat's sandbox now; its files stay."""
@@ -123,14 +145,18 @@ class Fleet:
             async with berth.lock:
                 await self._stop(berth)
 
-    async def remove(self, chat: Chat) -> bool:
-        """Remove the chat's sandbox and everything in it; False if there is none."""
-        berth = self._berths.get(chat.digest)
+    async def remove(self, chat: Chat, *, now: bool = False) -> bool:
+        """Move the chat's sandbox to the trash with everything in it, or delete it `now`; False if there is none."""
+        berth = self._berths.get(chat.digest) or await self._look_for(chat)
         if berth is None:
             return False
         async with berth.lock:
-            await self._remove(berth)
+            await self._remove(berth, "removed by hand", now=now)
         return True
+
+    async def trash(self) -> list[Discarded]:
+        """The removed sandboxes that can still be restored."""
+        return await self._driver.discarded()
 
     # ---- starting
 
@@ -179,6 +205,8 @@ class Fleet:
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
         berth.since = await asyncio.to_thread(self._ledger.enter, chat)
+        # Not what it was when it was last seen: it may have been removed, or restored, by the command line.
+        berth.name = await self._driver.find(chat.digest, berth.name) or ""
         if not berth.name:
             while (blank := self.pool.take()) is not None:
                 try:
@@ -236,22 +264,51 @@ class Fleet:
         await self._driver.stop(berth.name)
         berth.state, berth.reason = State.STOPPED, ""
 
-    async def _remove(self, berth: Berth) -> None:
+    async def _remove(self, berth: Berth, reason: str, *, now: bool = False) -> None:
         self._hang_up(berth)
-        if berth.name:
+        if berth.name and (now or not self._ages.trash_after):
             await self._driver.delete(berth.name)
+        elif berth.name:
+            await self._driver.discard(berth.name, Note(berth.chat, reason, time.time()))
         self._ledger.remove(berth.digest)
         berth.name, berth.state = "", State.STOPPED
         if not berth.leases:
             self._berths.pop(berth.digest, None)
 
+    async def _expire(self, berth: Berth) -> None:
+        log.info("removed: nobody used it", extra={"chat": berth.chat.id if berth.chat else "?"})
+        await self._remove(berth, "not used for DATA_MAX_AGE_DAYS")
+
     def _used(self, berth: Berth) -> None:
-        now = time.time()
+        now = self._clock.now()
         if now - berth.last_used > _TOUCH_EVERY:
             self._ledger.touch(berth.digest)
         berth.last_used = now
 
     # ---- keeping
+
+    def _berth_of(self, found: Seen, record: Record | None) -> Berth:
+        berth = Berth(found.owner or "", name=found.name, state=found.state, reason=found.reason)
+        if record is not None:
+            berth.chat, berth.since = record.chat, record.since
+        berth.last_used = self._clock.last_use(berth.key)
+        return berth
+
+    async def _find_restored(self) -> None:
+        """Take in what the command line restored from the trash."""
+        records = await asyncio.to_thread(self._ledger.read)
+        for found in await self._driver.running():
+            if found.owner in records and found.owner not in self._berths:
+                self._berths[found.owner] = self._berth_of(found, records[found.owner])
+
+    async def _look_for(self, chat: Chat) -> Berth | None:
+        """The sandbox of a chat that has none as far as is known: the command line may have restored it."""
+        name = await self._driver.find(chat.digest)
+        if name is None:
+            return None
+        since = await asyncio.to_thread(self._ledger.enter, chat)
+        found = Berth(chat.digest, chat=chat, name=name, since=since, last_used=self._clock.now())
+        return self._berths.setdefault(chat.digest, found)
 
     async def _adopt(self) -> None:
         """Find what a service before left: the sandboxes of chats, and blank ones."""
@@ -260,15 +317,7 @@ class Fleet:
         for found in seen:
             if found.owner is not None:
                 record = records.get(found.owner)
-                self._berths[found.owner] = Berth(
-                    found.owner,
-                    chat=record.chat if record else None,
-                    name=found.name,
-                    state=found.state,
-                    reason=found.reason,
-                    last_used=record.last_used if record else time.time(),
-                    since=record.since if record else None,
-                )
+                self._berths[found.owner] = self._berth_of(found, record)
         for digest in records.keys() - self._berths.keys():
             self._ledger.remove(digest)
         gate = asyncio.Semaphore(_CONNECTS_AT_ONCE)
@@ -302,34 +351,6 @@ class Fleet:
             if machine is not None:
                 machine.close()
             await self._driver.delete(found.name)
-
-    async def _sweep(self) -> None:
-        """Stop what is idle; remove what nobody came back for."""
-        pause = max(0.05, min(60.0, self._idle_after / 4, self._remove_after / 4))
-        while True:
-            await asyncio.sleep(pause)
-            for berth in list(self._berths.values()):
-                try:
-                    await self._sweep_one(berth)
-                except Exception:
-                    log.exception("sweeping failed", extra={"chat": berth.chat.id if berth.chat else "?"})
-
-    async def _sweep_one(self, berth: Berth) -> None:
-        if berth.leases:
-            self._ledger.touch(berth.digest)
-            return
-        idle = time.time() - berth.last_used
-        if idle < self._idle_after or not berth.name:
-            return
-        async with berth.lock:
-            if berth.leases:
-                return
-            if idle >= self._remove_after:
-                log.info("removed after its time", extra={"chat": berth.chat.id if berth.chat else "?"})
-                await self._remove(berth)
-            elif berth.state in (State.RUNNING, State.FAILED):
-                log.info("stopped: idle", extra={"chat": berth.chat.id if berth.chat else "?"})
-                await self._stop(berth)
 
 
 def _unforeseen(error: Exception) -> str:

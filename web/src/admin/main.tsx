@@ -107,7 +107,7 @@ function Confirm({ deed, onYes, onNo }: { deed: Deed; onYes: () => void; onNo: (
     <Dialog title={`${remove ? "Remove" : "Stop"} the sandbox of ${deed.sandbox.chat}?`} onClose={onNo}>
       <p>
         {remove
-          ? "Its files, uploads and outputs are deleted for good."
+          ? "Its files, uploads and outputs go with it. Within TRASH_DAYS `cubicle undelete` brings all of it back."
           : "What runs in it ends. Its files stay."}
       </p>
       <div class="actions">

@@ -77,10 +77,21 @@ def container_name(instance: str, name: str, owner: str | None) -> str:
     return f"cubicle-{instance}-{owner}" if owner is not None else f"cubicle-{instance}-blank-{name}"
 
 
+def trash_name(instance: str, name: str, owner: str | None) -> str:
+    """What a container in the trash is called: its owner's own name is free, and known still."""
+    return f"cubicle-{instance}-trash-{name}" + (f"-{owner}" if owner is not None else "")
+
+
 def owner_of(instance: str, container: str) -> str | None:
-    """The owner that a container's name tells."""
+    """The owner that a container's name tells; of one in the trash, the one that it had."""
     tail = container.lstrip("/").removeprefix(f"cubicle-{instance}-")
+    if tail.startswith("trash-"):
+        return tail.split("-", 2)[2] if tail.count("-") > 1 else None
     return None if tail.startswith("blank-") else tail
+
+
+def in_trash(instance: str, container: str) -> bool:
+    return container.lstrip("/").startswith(f"cubicle-{instance}-trash-")
 
 
 def volumes(instance: str, name: str) -> dict[str, str]:

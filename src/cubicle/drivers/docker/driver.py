@@ -20,7 +20,7 @@ from aiodocker import Docker
 from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 
-from cubicle.drivers.docker import config, engine
+from cubicle.drivers.docker import config, engine, trash
 from cubicle.drivers.docker.answers import ENGINE_ERRORS, last_words, plain, unless, why
 from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import Address, Image
@@ -30,8 +30,9 @@ from cubicle.drivers.oci import seccomp, sockets
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
-from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Limits, NotRunning, OwnerHasSandbox, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.host_folder import HostFolder
+from cubicle.sandbox.trash import Discarded, Note
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,8 @@ class DockerDriver:
 
     async def start(self, name: str, owner: str | None) -> None:
         found = await self._find(word(name))
+        if found is not None and self._in_trash(found):
+            raise StartFailed("This sandbox is in the trash.")
         if found is not None and found["State"] == "running":
             if owner is not None:
                 await self._bind(found, owner)
@@ -140,8 +143,33 @@ class DockerDriver:
         found = await self._find(word(name))
         await complete(self._delete(name, found["Id"] if found else None))
 
+    async def discard(self, name: str, note: Note) -> None:
+        found = await self._find(word(name))
+        if found is not None and not self._in_trash(found):
+            await self._stop(name, found["Id"], "")
+            await complete(trash.discard(self._client, self._records, self._instance, found, note))
+
+    async def discarded(self) -> list[Discarded]:
+        entries = [entry for entry in await self._list() if self._in_trash(entry)]
+        return await in_thread(lambda: [trash.see(self._records, self._instance, entry) for entry in entries])
+
+    async def restore(self, name: str, owner: str) -> None:
+        found = await self._find(word(name))
+        if found is None or not self._in_trash(found):
+            raise NotRunning("There is no such sandbox in the trash.")
+        if (other := await self.find(owner)) is not None:
+            raise OwnerHasSandbox(other)
+        await complete(trash.restore(self._client, self._records, self._instance, found, word(owner)))
+
+    async def find(self, owner: str, hint: str = "") -> str | None:
+        called = config.container_name(self._instance, "", word(owner))
+        for entry in await self._list(named=called):
+            if config.owner_of(self._instance, entry["Names"][0]) == owner:
+                return str(entry["Labels"][config.NAME])
+        return None
+
     async def running(self) -> list[Seen]:
-        return await asyncio.gather(*(self._see(entry) for entry in await self._list()))
+        return await asyncio.gather(*(self._see(entry) for entry in await self._list() if not self._in_trash(entry)))
 
     def uploads(self, name: str) -> HostFolder | None:
         return None  # the engine may be on another host
@@ -178,7 +206,7 @@ class DockerDriver:
             reason = plain(error)
             await complete(self._take_down(home, found is None, reason))
             if isinstance(error, DockerError) and error.status == 409 and found is None:
-                raise StartFailed("This chat already has another sandbox.") from error
+                raise OwnerHasSandbox(await self.find(str(owner)) or "") from error
             if isinstance(error, ENGINE_ERRORS):
                 log.warning("sandbox %s could not be started: %s", name, error)
                 raise StartFailed(f"The sandbox could not be started: {reason}.") from error
@@ -239,7 +267,7 @@ class DockerDriver:
             await container.rename(config.container_name(self._instance, "", owner))
         except DockerError as error:
             if error.status == 409:
-                raise StartFailed("This chat already has another sandbox.") from error
+                raise OwnerHasSandbox(await self.find(str(owner)) or "") from error
             raise StartFailed(f"The sandbox could not be given to its chat: {plain(error)}.") from error
 
     async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
@@ -278,13 +306,20 @@ class DockerDriver:
             raise SandboxError(f"The sandbox could not be removed: {plain(error)}.") from error
         self._ids.pop(name, None)
         await in_thread(self._records.home(name).remove)
+        await in_thread(self._records.forget_note, name)
 
-    async def _list(self, **options: Any) -> list[dict[str, Any]]:
-        labels = [f"{config.INSTANCE}={self._instance}"]
-        if name := options.pop("name", None):
-            labels.append(f"{config.NAME}={name}")
+    def _in_trash(self, entry: dict[str, Any]) -> bool:
+        return config.in_trash(self._instance, entry["Names"][0])
+
+    async def _list(self, *, name: str = "", named: str = "", **options: Any) -> list[dict[str, Any]]:
+        """Containers of this driver: of one sandbox by its name, or by the container's own."""
+        filters = {"label": [f"{config.INSTANCE}={self._instance}"]}
+        if name:
+            filters["label"].append(f"{config.NAME}={name}")
+        if named:
+            filters["name"] = [f"^/?{named}$"]
         try:
-            found = await self._client.containers.list(all=1, filters={"label": labels}, **options)
+            found = await self._client.containers.list(all=1, filters=filters, **options)
         except ENGINE_ERRORS as error:
             raise SandboxError(f"The Docker engine does not answer: {plain(error)}.") from error
         return [container._container for container in found]
@@ -329,7 +364,7 @@ class DockerDriver:
         known = set()
         for entry in await self._list():
             name = entry["Labels"][config.NAME]
-            if entry["State"] == "created":
+            if entry["State"] == "created" and not self._in_trash(entry):
                 await self._delete(name, entry["Id"])
             else:
                 known.add(name)

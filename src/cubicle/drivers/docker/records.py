@@ -9,7 +9,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from cubicle import durable
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.trash import Note
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -114,6 +116,24 @@ class Records:
 
     def home(self, name: str) -> Home:
         return Home(self.root / "sandboxes" / word(name))
+
+    def keep_note(self, name: str, note: Note) -> None:
+        """Write down whose a sandbox was that goes to the trash."""
+        durable.make_folder(self._notes)
+        durable.write(self._notes / word(name), note.to_json())
+
+    def note(self, name: str) -> Note | None:
+        try:
+            return Note.parse((self._notes / word(name)).read_bytes())
+        except OSError:
+            return None
+
+    def forget_note(self, name: str) -> None:
+        (self._notes / word(name)).unlink(missing_ok=True)
+
+    @property
+    def _notes(self) -> Path:
+        return self.root / "trash"
 
     def names(self) -> list[str]:
         folder = self.root / "sandboxes"

@@ -22,8 +22,10 @@ from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Records, Run
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
+from cubicle.drivers.oci.trash import Trash
 from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
 from cubicle.sandbox.host_folder import HostFolder
+from cubicle.sandbox.trash import Discarded, Note
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class OciDriver:
         root = Path(os.path.realpath(data_dir))
         instance = instance_of(root)
         self._records = Records(root)
+        self._trash = Trash(self._records)
         self._place = host.Place(run_dir / instance, f"/cubicle/{instance}", first_id)
         self._bases = bases
         self._image = image
@@ -100,6 +103,8 @@ class OciDriver:
 
     async def start(self, name: str, owner: str | None) -> None:
         home = self._records.home(name)
+        if await in_thread(self._trash.holds, name):
+            raise StartFailed("This sandbox is in the trash.")
         if await in_thread(_alive, home):
             if owner is not None:
                 self._records.bind(home, owner)
@@ -122,6 +127,22 @@ class OciDriver:
         if home.path.exists():
             await self._stop(home)
             await in_thread(self._assembly.remove, home)
+        await in_thread(self._trash.purge, name)
+
+    async def discard(self, name: str, note: Note) -> None:
+        home = self._records.home(name)
+        if home.path.exists():
+            await self._stop(home)
+            await in_thread(self._trash.discard, home, note)
+
+    async def discarded(self) -> list[Discarded]:
+        return await in_thread(self._trash.discarded)
+
+    async def restore(self, name: str, owner: str) -> None:
+        await in_thread(self._trash.restore, name, owner)
+
+    async def find(self, owner: str, hint: str = "") -> str | None:
+        return await in_thread(self._records.find, owner, hint)
 
     async def running(self) -> list[Seen]:
         return await in_thread(self._see_all)
@@ -168,6 +189,7 @@ class OciDriver:
         self._assembly = await in_thread(self._assemble)
         if await in_thread(self._alone):
             await cleaning.clean(self._assembly)
+            await in_thread(self._trash.finish)
             await in_thread(self._join)
         if self.disk_mode is DiskMode.WATCHDOG:
             self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")

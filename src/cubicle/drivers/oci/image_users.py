@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle.drivers.oci.records import Records
+from cubicle.drivers.oci.trash import Trash
 from cubicle.sandbox.serving import service_of
 
 
@@ -26,7 +27,7 @@ class User:
     noted: frozenset[str]
     """What its service used when it last started."""
     sandboxes: Counter[str]
-    """How many of its sandboxes, up or stopped, stand on which image."""
+    """How many of its sandboxes, up, stopped or in the trash, stand on which image."""
     serves: bool
     """Whether a service runs over it right now."""
 
@@ -57,8 +58,10 @@ def users(folder: Path, *data_dirs: Path) -> list[User]:
 
 def _user(data_dir: Path, noted: frozenset[str]) -> User:
     sandboxes: Counter[str] = Counter()
-    with suppress(FileNotFoundError):
-        sandboxes.update(meta.image for home in Records(data_dir).homes() if (meta := home.meta()) is not None)
+    records = Records(data_dir)
+    for homes in (records.homes, Trash(records).homes):
+        with suppress(FileNotFoundError):
+            sandboxes.update(meta.image for home in homes() if (meta := home.meta()) is not None)
     return User(data_dir, noted, sandboxes, service_of(data_dir) is not None)
 
 

@@ -266,8 +266,9 @@ class ImageStore:
             if count := user.sandboxes[base.digest]:
                 stand = f"{count} sandboxes stand" if count > 1 else "1 sandbox stands"
                 raise ImageInUse(
-                    f"{stand} on the image {base.digest[:12]}, running or stopped, in DATA_DIR={user.data_dir}: a disk "
-                    "holds only what differs from it. Remove them first: `cubicle ps` lists them, `cubicle rm` removes."
+                    f"{stand} on the image {base.digest[:12]}, running, stopped or in the trash, in "
+                    f"DATA_DIR={user.data_dir}: a disk holds only what differs from it. Remove them first: "
+                    "`cubicle ps` lists them, `cubicle rm --now` removes."
                 )
             if user.serves and base.digest in user.noted:
                 raise ImageInUse(

@@ -5,10 +5,14 @@ run.json    there while the sandbox is up; if its process is gone, the sandbox d
 failed      why it could not go on, in words
 owner       symlink to the owner's digest, and DATA_DIR/owners/<digest> a symlink back: each made at once or not at all
 disk.img or tree/, guest.sock, bundle/config.json, pid, loop
+
+A removed sandbox lies in DATA_DIR/trash/<name>/ (trash.py).
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -19,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.sandbox.driver import SandboxError, StartFailed
+from cubicle.sandbox.driver import OwnerHasSandbox, SandboxError, StartFailed
 
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -100,10 +104,7 @@ class Home:
             (self.path / "failed").unlink(missing_ok=True)
 
     def owner(self) -> str | None:
-        try:
-            return os.readlink(self.path / "owner")
-        except OSError:
-            return None
+        return _target(self.path / "owner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,12 @@ class Records:
     def owners(self) -> Path:
         return self.root / "owners"
 
+    @property
+    def trash(self) -> Path:
+        return self.root / "trash"
+
     def make_folders(self) -> None:
-        for folder in (self.root, self.sandboxes, self.owners):
+        for folder in (self.root, self.sandboxes, self.owners, self.trash):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def home(self, name: str) -> Home:
@@ -135,9 +140,35 @@ class Records:
         """Give a sandbox to an owner for good. An owner has one sandbox, a sandbox one owner."""
         if _claim(home.path / "owner", _word(owner)) != owner:
             raise StartFailed("This sandbox belongs to another chat.")
-        if _claim(self.owners / owner, home.name) != home.name:
+        if _claim(self.owners / owner, home.name) != home.name and not self._claim_from_removed(home, owner):
             (home.path / "owner").unlink()
-            raise StartFailed("This chat already has another sandbox.")
+            raise OwnerHasSandbox(_target(self.owners / owner) or "")
+
+    @contextlib.contextmanager
+    def owners_locked(self) -> Iterator[None]:
+        """Nobody else takes an owner from a removed sandbox, or moves one from or to the trash."""
+        folder = os.open(self.owners, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+    def _claim_from_removed(self, home: Home, owner: str) -> bool:
+        """Take an owner whose sandbox is gone; False if it is there."""
+        with self.owners_locked():
+            link = self.owners / owner
+            if link.is_symlink() and os.path.lexists(self.sandboxes / os.readlink(link)):
+                return False
+            link.unlink(missing_ok=True)
+            return _claim(link, home.name) == home.name
+
+    def find(self, owner: str, hint: str) -> str | None:
+        """The sandbox that an owner has; `hint` is the name of one that it had."""
+        for name in (_target(self.owners / _word(owner)), hint):
+            if name and self.home(name).owner() == owner:
+                return name
+        return None
 
     def remove(self, home: Home) -> None:
         """Forget a sandbox whose disk is gone; the owner first, so that it can have a new one."""
@@ -156,6 +187,13 @@ def _claim(link: Path, target: str) -> str:
     except FileExistsError:
         return os.readlink(link)
     return target
+
+
+def _target(link: Path) -> str | None:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return None
 
 
 def _word(text: str) -> str:

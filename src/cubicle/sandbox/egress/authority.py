@@ -69,7 +69,8 @@ class Authority:
             certificate = x509.load_pem_x509_certificate(content[content.index(b"-----BEGIN CERT") :])
         except ValueError:
             return False
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or certificate.not_valid_after_utc < _now() + _RENEW_BEFORE:
+        valid = certificate.not_valid_before_utc <= _now() < certificate.not_valid_after_utc - _RENEW_BEFORE
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or not valid:
             return False
         self._key, self._certificate = key, certificate
         return True

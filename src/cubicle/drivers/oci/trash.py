@@ -1,0 +1,124 @@
+"""The trash: folders of removed sandboxes, with their disks, in DATA_DIR/trash/<name>/.
+
+A folder is there or in DATA_DIR/sandboxes, by one rename. Beside what a sandbox's folder holds (records.py):
+discarded.json   whose it was, when and why it was removed
+A folder that is being deleted is called <name>.deleting, and the next start of the driver goes on with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cubicle import durable
+from cubicle.drivers.oci.disk import used_bytes
+from cubicle.drivers.oci.records import Home, Records
+from cubicle.sandbox.driver import NotRunning, OwnerHasSandbox
+from cubicle.sandbox.trash import Discarded, Note
+
+_NOTE = "discarded.json"
+_DELETING = ".deleting"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Trash:
+    """The removed sandboxes of one DATA_DIR. Blocking; runs in threads."""
+
+    records: Records
+
+    def homes(self) -> Iterator[Home]:
+        for entry in sorted(os.listdir(self.records.trash)):
+            if not entry.endswith(_DELETING):
+                yield Home(self.records.trash / entry)
+
+    def holds(self, name: str) -> bool:
+        return self._place(name).exists()
+
+    def discard(self, home: Home, note: Note) -> None:
+        """Move a sandbox that is down, and released, to the trash. Its owner is free from the rename on."""
+        durable.make_folder(self.records.trash)
+        _write_note(home, note)
+        with self.records.owners_locked():
+            durable.move(home.path, self._place(home.name))
+            link = self.records.owners / (Home(self._place(home.name)).owner() or ".none")
+            if link.is_symlink() and os.readlink(link) == home.name:
+                durable.remove(link)
+
+    def discarded(self) -> list[Discarded]:
+        with suppress(FileNotFoundError):
+            return [_see(home) for home in self.homes()]
+        return []
+
+    def restore(self, name: str, owner: str) -> None:
+        """Move a sandbox back. Until the rename it is in the trash, and a link to it counts for nothing."""
+        place, home = Home(self._place(name)), self.records.home(name)
+        if not place.path.exists():
+            raise NotRunning("There is no such sandbox in the trash.")
+        with self.records.owners_locked():
+            link = self.records.owners / owner
+            if link.is_symlink() and os.path.lexists(self.records.sandboxes / os.readlink(link)):
+                raise OwnerHasSandbox(os.readlink(link))
+            if place.owner() != owner:
+                _replace_link(place.path / "owner", owner)
+            _replace_link(link, name)
+            durable.move(place.path, home.path)
+        durable.remove(home.path / _NOTE)
+
+    def purge(self, name: str) -> None:
+        """Delete one for good. Nothing here needs space on the disk."""
+        place = self._place(name)
+        if place.exists():
+            going = place.with_name(place.name + _DELETING)
+            os.rename(place, going)
+            _delete(going)
+
+    def finish(self) -> None:
+        """Go on with what a crash left half-deleted."""
+        for entry in os.listdir(self.records.trash):
+            if entry.endswith(_DELETING):
+                _delete(self.records.trash / entry)
+
+    def _place(self, name: str) -> Path:
+        return self.records.trash / self.records.home(name).name
+
+
+def _write_note(home: Home, note: Note) -> None:
+    """On a full disk the bundle, which each start writes anew, makes room for it; a sandbox without a note can still be
+    restored."""
+    content = replace(note, size=used_bytes(home.path, 1 << 62)).to_json()
+    try:
+        durable.write(home.path / _NOTE, content)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        shutil.rmtree(home.bundle, ignore_errors=True)
+        with suppress(OSError):
+            durable.write(home.path / _NOTE, content)
+
+
+def _see(home: Home) -> Discarded:
+    note = None
+    with suppress(OSError):
+        note = Note.parse((home.path / _NOTE).read_bytes())
+    meta = home.meta()
+    return Discarded(home.name, home.owner(), note, meta.image if meta else "")
+
+
+def _replace_link(path: Path, target: str) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    os.symlink(target, fresh)
+    os.replace(fresh, path)
+    durable.sync_folder(path.parent)
+
+
+def _delete(folder: Path) -> None:
+    """`rm` copes with trees of any depth."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=True)

@@ -1,0 +1,167 @@
+"""What is stopped, removed and deleted for its age, and the task that does it.
+
+`fate` decides, from readings of the service clock alone (clock.py); the date has no part in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from cubicle.sandbox.berth import Berth
+from cubicle.sandbox.clock import DAY, QUIET_SECONDS, Clock, ServiceClock
+from cubicle.sandbox.driver import Driver, State
+
+log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 60.0
+_SAVE_EVERY = 10
+"""Sweeps between two times that the clock is saved."""
+_GAPS = 30
+"""A machine must have been off, by a wrong date, so many times before a chat is removed too early."""
+
+
+class Fate(StrEnum):
+    KEEP = "keep"
+    STOP = "stop"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Seconds by the service clock."""
+
+    idle_after: float
+    remove_after: float
+    trash_after: float
+    """0: what is removed is deleted at once."""
+
+    @property
+    def pause(self) -> float:
+        """Between two sweeps."""
+        shortest = min(self.idle_after, self.remove_after, self.trash_after or self.remove_after)
+        return max(0.05, min(_SWEEP_SECONDS, shortest / 4))
+
+    def clock(self, path: Path | None = None, clock: Clock | None = None) -> ServiceClock:
+        """The service clock for these ages."""
+        max_gap = min(DAY, self.remove_after / _GAPS)
+        return ServiceClock(path, clock=clock, max_gap=max_gap, quiet=min(QUIET_SECONDS, self.remove_after))
+
+
+def fate(ages: Ages, *, idle: float, calm: float, in_use: bool, up: bool) -> Fate:
+    """What becomes of a chat's sandbox that was idle for so long, when the clocks were calm for so long."""
+    if not in_use and idle >= ages.remove_after and calm >= min(QUIET_SECONDS, ages.remove_after):
+        return Fate.REMOVE
+    if not in_use and up and idle >= ages.idle_after:
+        return Fate.STOP
+    return Fate.KEEP
+
+
+def is_deleted(ages: Ages, *, age: float, calm: float, readable: bool) -> bool:
+    """Whether a sandbox that was in the trash for so long is deleted for good."""
+    return readable and age >= ages.trash_after and calm >= min(QUIET_SECONDS, ages.trash_after)
+
+
+class Expiry:
+    """The one task that looks after ages."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        clock: ServiceClock,
+        ages: Ages,
+        berths: Mapping[str, Berth],
+        *,
+        used: Callable[[Berth], None],
+        stop: Callable[[Berth], Awaitable[None]],
+        remove: Callable[[Berth], Awaitable[None]],
+        restored: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._ages = ages
+        self._berths = berths
+        self._used = used
+        self._stop = stop
+        self._remove = remove
+        self._restored = restored
+        self._in_trash: dict[str, float] | None = None
+        """The readings at which what is in the trash was first seen there; None before the first look."""
+
+    async def run(self) -> None:
+        """Runs for as long as the fleet does."""
+        while True:
+            for _ in range(_SAVE_EVERY):
+                await asyncio.sleep(self._ages.pause)
+                await self.sweep()
+            await self.save()
+
+    async def sweep(self) -> None:
+        """Stop what is idle; remove what nobody came back for; delete what was in the trash for long enough."""
+        self._clock.tick()
+        for berth in list(self._berths.values()):
+            try:
+                await self._sweep_one(berth)
+            except Exception:
+                log.exception("sweeping failed", extra={"chat": berth.chat.id if berth.chat else "?"})
+        try:
+            await self._sweep_trash()
+        except Exception:
+            log.exception("the trash could not be swept")
+
+    async def save(self) -> None:
+        """Keep the clock and all last uses. One that cannot be written makes chats older than they count, no more."""
+        uses = {berth.key: berth.last_used for berth in self._berths.values() if berth.name}
+        if self._in_trash is None:
+            uses = {**self._clock.uses, **uses}  # not everything was looked at yet
+        else:
+            uses |= {_trash_key(name): seen for name, seen in self._in_trash.items()}
+        try:
+            await asyncio.to_thread(self._clock.save, uses)
+        except OSError as error:
+            log.warning("the ages of chats could not be written down: %s", error.strerror)
+
+    async def _sweep_one(self, berth: Berth) -> None:
+        if berth.leases:
+            self._used(berth)
+        if not berth.name or self._fate(berth) is Fate.KEEP:
+            return
+        async with berth.lock:
+            match self._fate(berth):  # it may have been used meanwhile
+                case Fate.REMOVE:
+                    await self._remove(berth)
+                case Fate.STOP:
+                    log.info("stopped: idle", extra={"chat": berth.chat.id if berth.chat else "?"})
+                    await self._stop(berth)
+
+    def _fate(self, berth: Berth) -> Fate:
+        return fate(
+            self._ages,
+            idle=self._clock.now() - berth.last_used,
+            calm=self._clock.calm,
+            in_use=berth.leases > 0,
+            up=berth.state in (State.RUNNING, State.FAILED),
+        )
+
+    async def _sweep_trash(self) -> None:
+        found = await self._driver.discarded()
+        before = self._in_trash or {}
+        first_seen = {each.name: self._clock.last_use(_trash_key(each.name)) for each in found}
+        self._in_trash = {name: before.get(name, seen) for name, seen in first_seen.items()}
+        if before.keys() - self._in_trash.keys():
+            await self._restored()
+        for each in found:
+            age, readable = self._clock.now() - self._in_trash[each.name], each.note is not None
+            if is_deleted(self._ages, age=age, calm=self._clock.calm, readable=readable):
+                chat = each.note.chat if each.note else None
+                log.info("deleted from the trash", extra={"chat": chat.id if chat else "?"})
+                await self._driver.delete(each.name)
+                del self._in_trash[each.name]
+
+
+def _trash_key(name: str) -> str:
+    return f"trash/{name}"
