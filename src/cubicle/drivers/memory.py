@@ -221,6 +221,9 @@ class MemoryDriver:
     def uploads(self, name: str) -> HostFolder | None:
         return self._uploads.setdefault(name, HostFolder(self._folder / name / "uploads", os.geteuid()))
 
+    async def flush(self, name: str) -> None:
+        """Its files are files of the host: where that has no space, the write itself is refused."""
+
     async def connect(self, name: str) -> socket.socket:
         place = self._folder / name
         if await asyncio.to_thread(self._pid, place) is None:

@@ -2,6 +2,7 @@
 
 SandboxError
 ├── StartFailed      the sandbox could not be started; the message says why, in words
+│   └── NoSpace      the host is too short of disk space to start anything
 ├── NotRunning       there is no such sandbox, or it is not up
 └── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
 """
@@ -22,6 +23,10 @@ class SandboxError(Exception):
 
 class StartFailed(SandboxError):
     """The sandbox could not be started."""
+
+
+class NoSpace(StartFailed):
+    """The host has too little free disk space to start a sandbox."""
 
 
 class NotRunning(SandboxError):
@@ -104,6 +109,12 @@ class Driver(Protocol):
         """The uploads folder of one that is up, if this host can write it; None where everything goes by the guest.
 
         `stop` and `delete` end the folder before they let go of the sandbox's disk.
+        """
+
+    async def flush(self, name: str) -> None:
+        """Have on the host's disk what was written in it, if that can be lost when the host's disk gets full.
+
+        Raises SandboxError if it is lost.
         """
 
     async def connect(self, name: str) -> socket.socket:

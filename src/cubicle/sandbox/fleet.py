@@ -11,7 +11,8 @@ from typing import Self
 
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.berth import Berth, Overview
-from cubicle.sandbox.driver import Driver, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Driver, NoSpace, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
@@ -45,8 +46,10 @@ class Fleet:
         remove_after: float = 30 * 86400,
         attendants: Sequence[Attendant] = (),
         furnish: Furnish | None = None,
+        space: FreeSpace | None = None,
     ) -> None:
         self._driver = driver
+        self._space = space
         self._ledger = ledger
         self._idle_after = idle_after
         self._remove_after = remove_after
@@ -57,6 +60,8 @@ class Fleet:
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
+        self.hold = ""
+        """Why no sandbox is started for a chat at present; empty if they are."""
 
     async def __aenter__(self) -> Self:
         await self._driver.open()
@@ -95,6 +100,8 @@ class Fleet:
         berth.leases += 1
         try:
             yield berth.live or await self._bring_up(berth, chat, create)
+            if self._space is not None and self._space.tight and berth.live is not None:
+                await self._driver.flush(berth.name)
         finally:
             berth.leases -= 1
             self._used(berth)
@@ -145,7 +152,7 @@ class Fleet:
             berth.starting.add_done_callback(lambda task: setattr(berth, "starting", None))
         outcome = await asyncio.shield(berth.starting)
         if isinstance(outcome, SandboxError):
-            raise StartFailed(str(outcome))  # one of its own for each caller
+            raise type(outcome)(str(outcome))  # one of its own for each caller
         return outcome
 
     async def _start(self, berth: Berth, chat: Chat) -> Machine | StartFailed:
@@ -158,6 +165,9 @@ class Fleet:
             try:
                 async with asyncio.timeout(_START_LIMIT):
                     machine = await self._machine_for(berth, chat)
+            except NoSpace as error:
+                berth.state, berth.reason = State.STOPPED, str(error)
+                return error  # told to the operator once, not at each call
             except TimeoutError:
                 berth.state, berth.reason = State.FAILED, f"It did not start within {_START_LIMIT:g} s."
             except SandboxError as error:
@@ -174,11 +184,18 @@ class Fleet:
             return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
+        if self.hold:
+            raise NoSpace(self.hold)
+        if self._space is not None:
+            await asyncio.to_thread(self._space.require)
         berth.since = await asyncio.to_thread(self._ledger.enter, chat)
         if not berth.name:
             while (blank := self.pool.take()) is not None:
                 try:
                     await self._driver.start(blank.name, chat.digest)
+                except NoSpace:
+                    self.pool.adopt(blank)
+                    raise
                 except SandboxError as error:
                     log.warning("a blank sandbox could not be used: %s", error)
                     blank.close()

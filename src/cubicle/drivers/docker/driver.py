@@ -146,6 +146,9 @@ class DockerDriver:
     def uploads(self, name: str) -> HostFolder | None:
         return None  # the engine may be on another host
 
+    async def flush(self, name: str) -> None:
+        """Its files are files of the host: where that has no space, the write itself is refused."""
+
     async def connect(self, name: str) -> socket.socket:
         try:
             if self.by_socket:
