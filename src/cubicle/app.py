@@ -28,7 +28,7 @@ from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
-from cubicle.drivers.choice import make_driver, make_ledger, make_limits
+from cubicle.drivers.choice import make_driver, make_free_space, make_ledger, make_limits
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.http_api.access import Access
@@ -37,6 +37,7 @@ from cubicle.http_api.archive import ArchiveRoutes
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.disk import DiskRoutes
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.info import mcp_info
 from cubicle.http_api.live import LiveRoutes
@@ -58,7 +59,7 @@ from cubicle.rules.egress import Policy
 from cubicle.rules.keys import BadKeys, KeyRing
 from cubicle.rules.passes import signing_key
 from cubicle.sandbox import walls
-from cubicle.sandbox.driver import Driver
+from cubicle.sandbox.driver import Driver, Unusable
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fleet import Fleet
@@ -71,6 +72,8 @@ from cubicle.web_ui.pages import Pages
 from cubicle.web_ui.policy import BadEmbedder
 
 log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 2.0
 
 
 def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) -> Warden:
@@ -154,7 +157,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         sub_agent=has_sub_agent(settings),
     )
     outfitter = Outfitter(library, prompt)
-    driver = make_driver(settings)
+    space = make_free_space(settings)
+    driver = make_driver(settings, space)
     tokens = PersonalTokens(users) if users is not None else None
     egress = make_egress(settings, driver, tokens)
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
@@ -170,6 +174,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         clock_file=settings.data_dir / "clock.json",
         furnish=outfitter.dress,
         attendants=[egress.attend, relay.attend],
+        space=space,
     )
 
     async def instructions(caller: Caller) -> str:
@@ -191,7 +196,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         reception = Reception(fleet, outfitter)
         address, mode = base_url(settings), settings.single_user_mode
-        async with door.running(), agents or nullcontext():
+        async with door.running(), agents or nullcontext(), checking_walls(warden, fleet):
             app = Starlette(
                 routes=routes(
                     door.routes(),
@@ -207,6 +212,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     ActivityRoutes(activity).routes(),
                     OperatorRoutes(fleet, activity).routes(),
                     WallRoutes(warden, ring).routes(),
+                    DiskRoutes(space, ring).routes(),
                     Login(ring, links, pages.login_page).routes(),
                     pages.routes(),
                 ),
@@ -228,6 +234,32 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
             )
             app.state.end_streams = door.end_streams
             yield app
+
+
+@asynccontextmanager
+async def checking_walls(warden: Warden, fleet: Fleet) -> AsyncIterator[None]:
+    """If the disk was too full to try them, try until it is done: before that no chat gets a sandbox.
+
+    Ends the block with Unusable when one that must stand is missing.
+    """
+
+    async def keep_trying() -> None:
+        while warden.postponed:
+            await asyncio.sleep(_RETRY_SECONDS)
+            await warden.check()
+        fleet.hold = ""
+
+    if not warden.postponed:
+        yield
+        return
+    fleet.hold = "The service has not checked its isolation yet: the host was short of disk space."
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(keep_trying(), name="walls")
+            yield
+            task.cancel()
+    except* Unusable as errors:
+        raise errors.exceptions[0] from None
 
 
 async def collect_images(settings: Settings, driver: Driver) -> None:

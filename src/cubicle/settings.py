@@ -105,6 +105,12 @@ class Settings(BaseSettings):
     sandbox_cpus: float = Field(2.0, gt=0, description="CPU limit of a sandbox.")
     sandbox_pids: int = Field(512, ge=16, description="Process limit of a sandbox.")
     sandbox_disk_mb: int = Field(10240, ge=16, description="Disk limit of a sandbox, MiB.")
+    min_free_mb: int = Field(
+        1024,
+        ge=0,
+        description="Free space that is kept on the disk of DATA_DIR, MiB, at most 5 % of it: below it no sandbox is "
+        "started, and those that run get “no space left”; 0: no floor.",
+    )
 
     require_walls: RequireWalls = Field(
         RequireWalls.AUTO,

@@ -12,7 +12,7 @@ import pytest
 
 from cubicle.sandbox import proof, walls
 from cubicle.sandbox.attempts import PRELUDE, Attempt
-from cubicle.sandbox.driver import StartFailed, Unusable
+from cubicle.sandbox.driver import NoSpace, StartFailed, Unusable
 from cubicle.sandbox.proof import Proof, Warden
 from cubicle.sandbox.walls import Finding, Report, Strength, Verdict
 from cubicle.settings import RequireWalls, Settings
@@ -49,6 +49,20 @@ async def test_walls_are_tried_once_and_the_outcome_is_kept(tmp_path: Path) -> N
     assert second.proof.report == GOOD
     await Warden(settings(tmp_path, oci_runtime="runsc"), prover).check()
     assert prover.calls == 2
+
+
+async def test_on_a_full_disk_the_walls_are_tried_later(tmp_path: Path) -> None:
+    prover = Prover(NoSpace("The host is short of disk space."))
+    warden = Warden(settings(tmp_path), prover)
+    await warden.check()
+    assert (warden.postponed, warden.proof) == (True, None)
+    prover.report = BAD
+    with pytest.raises(Unusable):
+        await warden.check()
+    prover.report = GOOD
+    await warden.check()
+    assert not warden.postponed
+    assert warden.proof is not None
 
 
 async def test_an_old_proof_is_made_anew(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox.driver import Driver, Limits, Unusable
+from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import DriverName, Settings
 
 
-def make_driver(settings: Settings) -> Driver:
+def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
     """The driver that the settings name; only this module knows which there are."""
     match settings.driver:
         case DriverName.MEMORY:
@@ -39,6 +40,7 @@ def make_driver(settings: Settings) -> Driver:
                 runtime=settings.oci_runtime,
                 captive=settings.egress_captive,
                 agents=settings.image_dir / "agents",
+                free_space=space or make_free_space(settings),
             )
         case _:
             raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or docker.")
@@ -51,6 +53,10 @@ def make_limits(settings: Settings) -> Limits:
         settings.sandbox_pids,
         settings.sandbox_disk_mb * 1024**2,
     )
+
+
+def make_free_space(settings: Settings) -> FreeSpace:
+    return FreeSpace(settings.data_dir, settings.min_free_mb * 1024**2)
 
 
 def make_ledger(settings: Settings) -> Ledger:

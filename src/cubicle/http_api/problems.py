@@ -15,7 +15,7 @@ from cubicle.rules import problems
 from cubicle.rules.chats import BadChatId
 from cubicle.rules.isolation import ChatIdMissing
 from cubicle.rules.problems import Problem
-from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.driver import NoSpace, SandboxError
 from cubicle.sandbox.fleet import NoSandbox
 from cubicle.tools.agents.folder import NoTerminal
 from cubicle.tools.agents.runs import NotOurs
@@ -54,6 +54,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(409, str(error))
         case NoBrowser() | BrowserUnavailable() | TerminalUnavailable() | NoTerminal():
             return Problem(503, str(error))
+        case NoSpace():
+            return Problem(507, str(error))
         case SandboxError():
             return Problem(503, "The sandbox of this chat is not available now. Try again.")
         case HTTPException(status_code=405):
@@ -69,7 +71,7 @@ async def answer(_request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem is problems.SERVER_ERROR:
         log.error("a request failed", exc_info=error)
-    elif problem.status >= 500:
+    elif problem.status >= 500 and not isinstance(error, NoSpace):
         log.warning("a request was refused with %d: %s", problem.status, error)
     return response(problem)
 

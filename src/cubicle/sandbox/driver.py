@@ -2,7 +2,8 @@
 
 SandboxError
 ├── StartFailed      the sandbox could not be started; the message says why, in words
-│   └── OwnerHasSandbox    the owner has another sandbox, which it names
+│   ├── OwnerHasSandbox    the owner has another sandbox, which it names
+│   └── NoSpace      the host is too short of disk space to start anything
 ├── NotRunning       there is no such sandbox, or it is not up
 └── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
 """
@@ -24,6 +25,10 @@ class SandboxError(Exception):
 
 class StartFailed(SandboxError):
     """The sandbox could not be started."""
+
+
+class NoSpace(StartFailed):
+    """The host has too little free disk space to start a sandbox."""
 
 
 class NotRunning(SandboxError):
@@ -137,6 +142,12 @@ class Driver(Protocol):
 
     async def network(self, name: str) -> int | None:
         """An open descriptor of its network namespace, the caller's to close; None where this host cannot enter it."""
+
+    async def flush(self, name: str) -> None:
+        """Have on the host's disk what was written in it, if that can be lost when the host's disk gets full.
+
+        Raises SandboxError if it is lost.
+        """
 
     async def connect(self, name: str) -> socket.socket:
         """A new byte stream to its guest, as a connected non-blocking socket. Raises NotRunning."""

@@ -13,8 +13,9 @@ from typing import Self
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.clock import DAY, Clock
-from cubicle.sandbox.driver import Driver, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Driver, NoSpace, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.expiry import Ages, Expiry
+from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.ledger import Ledger, Record
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
@@ -52,8 +53,10 @@ class Fleet:
         clock_file: Path | None = None,
         attendants: Sequence[Attendant] = (),
         furnish: Furnish | None = None,
+        space: FreeSpace | None = None,
     ) -> None:
         self._driver = driver
+        self._space = space
         self._ledger = ledger
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
@@ -74,6 +77,8 @@ class Fleet:
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
+        self.hold = ""
+        """Why no sandbox is started for a chat at present; empty if they are."""
 
     async def __aenter__(self) -> Self:
         await self._driver.open()
@@ -116,6 +121,8 @@ class Fleet:
         berth.leases += 1
         try:
             yield berth.live or await self._bring_up(berth, chat, create)
+            if self._space is not None and self._space.tight and berth.live is not None:
+                await self._driver.flush(berth.name)
         finally:
             berth.leases -= 1
             self._used(berth)
@@ -171,7 +178,7 @@ class Fleet:
             berth.starting.add_done_callback(lambda task: setattr(berth, "starting", None))
         outcome = await asyncio.shield(berth.starting)
         if isinstance(outcome, SandboxError):
-            raise StartFailed(str(outcome))  # one of its own for each caller
+            raise type(outcome)(str(outcome))  # one of its own for each caller
         return outcome
 
     async def _start(self, berth: Berth, chat: Chat) -> Machine | StartFailed:
@@ -188,6 +195,9 @@ class Fleet:
                         log.error("the sandbox's guest broke a rule: %s", offence, extra={"chat": chat.id})
                         await self._driver.stop(berth.name)
                     machine = await self._machine_for(berth, chat)
+            except NoSpace as error:
+                berth.state, berth.reason = State.STOPPED, str(error)
+                return error  # told to the operator once, not at each call
             except TimeoutError:
                 berth.state, berth.reason = State.FAILED, f"It did not start within {_START_LIMIT:g} s."
             except SandboxError as error:
@@ -204,6 +214,10 @@ class Fleet:
             return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
+        if self.hold:
+            raise NoSpace(self.hold)
+        if self._space is not None:
+            await asyncio.to_thread(self._space.require)
         berth.since = await asyncio.to_thread(self._ledger.enter, chat)
         # Not what it was when it was last seen: it may have been removed, or restored, by the command line.
         berth.name = await self._driver.find(chat.digest, berth.name) or ""
@@ -211,6 +225,9 @@ class Fleet:
             while (blank := self.pool.take()) is not None:
                 try:
                     await self._driver.start(blank.name, chat.digest)
+                except NoSpace:
+                    self.pool.adopt(blank)
+                    raise
                 except SandboxError as error:
                     log.warning("a blank sandbox could not be used: %s", error)
                     blank.close()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from cubicle.sandbox.driver import Driver, SandboxError
+from cubicle.sandbox.driver import Driver, NoSpace, SandboxError
 from cubicle.sandbox.line import Line
 from cubicle.sandbox.machine import Machine
 
@@ -96,9 +96,12 @@ class Pool:
                 machine = await connect(self._driver, name)
                 if self._furnish is not None:
                     await self._furnish(machine)
+                await self._driver.flush(name)
                 self._blank.append(machine)
             except Exception as error:
-                if isinstance(error, SandboxError):
+                if isinstance(error, NoSpace):
+                    log.debug("no blank sandbox is made: %s", error)  # who watches the space has said so
+                elif isinstance(error, SandboxError):
                     log.error("a blank sandbox could not be made: %s", error)
                 else:
                     log.exception("a blank sandbox could not be made")

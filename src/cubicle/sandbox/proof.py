@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cubicle import __version__
 from cubicle.guest import bundle
-from cubicle.sandbox.driver import SandboxError, Unusable
+from cubicle.sandbox.driver import NoSpace, SandboxError, Unusable
 from cubicle.sandbox.walls import Report
 from cubicle.settings import DriverName, RequireWalls, Settings
 
@@ -82,6 +82,8 @@ class Warden:
         self._settings = settings
         self._prove = prove
         self.proof: Proof | None = None
+        self.postponed = False
+        """Whether the disk was too full to try them: `check` has to be called again."""
 
     async def check(self) -> None:
         """Try the walls, unless that was done lately. Raises Unusable when one that must stand is missing."""
@@ -93,11 +95,16 @@ class Warden:
         if found is None or found.report.missing:
             try:
                 found = Proof(await self._prove(), time.time())
+            except NoSpace as error:
+                if not self.postponed:
+                    log.error("the walls are not tried yet: %s", error)
+                self.postponed = True
+                return
             except SandboxError as error:
                 self._complain(f"The walls could not be tried: {error}")
                 return
             await asyncio.to_thread(keep, file, found)
-        self.proof = found
+        self.proof, self.postponed = found, False
         if found.report.missing:
             names = sorted({finding.wall for finding in found.report.missing})
             self._complain(f"These walls of the sandboxes do not hold: {', '.join(names)}.")

@@ -25,8 +25,9 @@ def only_service_of(data_dir: Path, place: str) -> Iterator[None]:
             time.sleep(_LOOK_SECONDS)  # who only looks (`service_of`) holds it for an instant
             if not _taken(lock, fcntl.LOCK_EX):
                 raise BadSettings(f"Another service uses DATA_DIR={data_dir}. Stop it, or set another DATA_DIR.")
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, place.encode()[:_LONGEST_PLACE], 0)
+        with suppress(OSError):  # the disk is full: the lock counts, the place is for people
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, place.encode()[:_LONGEST_PLACE], 0)
         yield
     finally:
         os.close(lock)

@@ -178,6 +178,9 @@ class DockerDriver:
         """The engine may be on another machine, or the service in a container of its own."""
         return None
 
+    async def flush(self, name: str) -> None:
+        """Its files are files of the host: where that has no space, the write itself is refused."""
+
     async def connect(self, name: str) -> socket.socket:
         try:
             if self.by_socket:

@@ -20,6 +20,7 @@ from cubicle.drivers.oci.host import CGROUPS, Place
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Meta, Records, Run
 from cubicle.sandbox.driver import Limits, SandboxError, StartFailed
+from cubicle.sandbox.free_space import FreeSpace
 
 _LOG_FLAGS = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _LAST_WORDS = 300
@@ -73,6 +74,7 @@ class Assembly:
     disk_mode: DiskMode
     facts: Facts
     hands_over: bool
+    space: FreeSpace
     agents: Path | None = None
 
     def prepare(self, home: Home, owner: str | None) -> Ready:
@@ -85,7 +87,7 @@ class Assembly:
         if meta is None:
             disk.make(self.disk_mode, self.records.root / "templates")
             meta = Meta(self.base.digest, disk.size)
-        disk.attach()
+        disk.attach(self.space.measure().above_floor)
         base = self._base_of(meta)
         rootfs = self._stage(home) / "rootfs"
         rootfs.mkdir(exist_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +13,10 @@ from pathlib import Path
 from cubicle.drivers.oci import cleaning, disk, host, loops, runtimes
 from cubicle.drivers.oci.assembly import Bases
 from cubicle.drivers.oci.disk import DiskMode
-from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.driver import NoSpace, SandboxError
+from cubicle.sandbox.free_space import FreeSpace
+
+_MAX_SHOWN = 3
 
 
 class Verdict(StrEnum):
@@ -47,6 +49,7 @@ class Subject:
     first_id: int
     run_dir: Path
     pool_disk_bytes: int
+    min_free_bytes: int = 0
 
 
 def root(subject: Subject) -> Check:
@@ -110,7 +113,11 @@ async def runtime(subject: Subject) -> Check:
 def disk_limit(subject: Subject) -> Check:
     if os.geteuid() != 0:
         return _needs_root("disk limit")
-    match disk.probe(_existing(subject.data_dir)):
+    try:
+        mode = disk.probe(_existing(subject.data_dir))
+    except NoSpace as error:
+        return Check("disk limit", Verdict.WEAK, f"could not be tried: {error}", "see disk space below")
+    match mode:
         case DiskMode.QUOTA:
             return Check("disk limit", Verdict.GOOD, "project quota")
         case DiskMode.IMAGE:
@@ -144,13 +151,27 @@ def image(subject: Subject) -> Check:
 
 
 def disk_space(subject: Subject) -> Check:
-    free = shutil.disk_usage(_existing(subject.data_dir)).free
-    found = f"{free / 1024**3:.1f} GiB free for DATA_DIR"
-    if free < 1024**3:
-        return Check("disk space", Verdict.MISSING, found, "free some space, or set DATA_DIR to a larger disk")
-    if free < subject.pool_disk_bytes:
+    usage = FreeSpace(subject.data_dir, subject.min_free_bytes).usage()
+    found = f"{usage.free / 1024**3:.1f} GiB free for DATA_DIR"
+    if not usage.enough:
+        floor = f"{usage.floor // 1024**2} MiB" if usage.inodes_left else "some inodes"
+        mend = "free some space (`cubicle rm`), or set DATA_DIR to a larger disk"
+        return Check("disk space", Verdict.MISSING, f"{found}: {floor} are kept free, so no sandbox is started", mend)
+    if usage.free < subject.pool_disk_bytes:
         return Check("disk space", Verdict.WEAK, f"{found}: less than one sandbox may fill", "set DATA_DIR elsewhere")
     return Check("disk space", Verdict.GOOD, found)
+
+
+def repaired_disks(subject: Subject) -> Check:
+    """Copies that were made before a repair: they take space, and something happened to the host."""
+    copies = [*disk.damaged_copies(subject.data_dir / "sandboxes")]
+    if not copies:
+        return Check("disk repairs", Verdict.GOOD, "none lately")
+    shown = ", ".join(str(copy) for copy in copies[:_MAX_SHOWN])
+    more = f" and {len(copies) - _MAX_SHOWN} more" if len(copies) > _MAX_SHOWN else ""
+    return Check(
+        "disk repairs", Verdict.WEAK, f"copies of damaged disks: {shown}{more}", "remove them when all is well"
+    )
 
 
 CHECKS: tuple[Callable[[Subject], Check | Awaitable[Check]], ...] = (
@@ -164,6 +185,7 @@ CHECKS: tuple[Callable[[Subject], Check | Awaitable[Check]], ...] = (
     loop_devices,
     image,
     disk_space,
+    repaired_disks,
 )
 
 

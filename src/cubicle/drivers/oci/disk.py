@@ -9,20 +9,36 @@ Three ways, the first that works on the file system of DATA_DIR:
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import logging
 import os
 import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from cubicle.drivers.oci import loops, mounts, quota
+from cubicle.drivers.oci import ext4, loops, mounts, quota
+from cubicle.sandbox.driver import NoSpace
+
+log = logging.getLogger(__name__)
 
 # The inode tables need no zeroing: the image is sparse, so they read as zeros already.
 _EXT4_OPTIONS = "noinit_itable,discard,errors=remount-ro"
 _BIND = 4096
 _CHUNK = 8 * 1024 * 1024
 _MKFS_SECONDS = 60
+_CLONE = 0x40049409  # FICLONE
+_BUSY_SECONDS = 15.0
+_COPY_DAYS = 7
+_UNREPAIRED, _BEFORE_REPAIR = "disk.unrepaired.img", "disk.before-repair.img"
+_FAULTS = (errno.EUCLEAN, errno.EBADMSG, errno.EIO, errno.EINVAL, errno.EROFS, errno.ENODATA)
+"""How a mount of a damaged file system fails."""
+_TRIAL_BYTES, _TRIAL_INODES = 16 * 1024 * 1024, 16
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DiskMode(StrEnum):
@@ -48,20 +64,30 @@ class Disk:
     def tree(self) -> Path:
         return self.home / "tree"
 
+    @property
+    def unrepaired(self) -> Path:
+        """The image as it was found damaged, until a repair succeeds."""
+        return self.home / _UNREPAIRED
+
+    @property
+    def before_repair(self) -> Path:
+        """The image as it was before its last repair; kept for some days."""
+        return self.home / _BEFORE_REPAIR
+
     def make(self, mode: DiskMode, templates: Path) -> None:
         """Make an empty one."""
         if mode is DiskMode.IMAGE:
-            copy_sparse(template(templates, self.size), self.image)
+            copy_sparse(template(templates, self.size), self.image, share=False)
             return
         self.tree.mkdir(mode=0o710)
         if mode is DiskMode.QUOTA:
             quota.limit(self.tree, self.size, str(self.tree))
 
-    def attach(self) -> None:
-        """Mount it at the target, with its layout."""
+    def attach(self, room: int = 0) -> None:
+        """Mount it at the target, with its layout. A damaged one is repaired; a copy of it may take `room` bytes."""
         self.target.mkdir(parents=True, exist_ok=True)
         if self.image.exists():
-            self._attach_image()
+            self._attach_image(room)
         else:
             mounts.mount(str(self.tree), self.target, "none", _BIND)
         try:
@@ -78,16 +104,89 @@ class Disk:
         """Remove all of it. Nothing of the sandbox runs any more; `rm` copes with trees of any depth."""
         if self.tree.exists():
             subprocess.run(["rm", "-rf", "--one-file-system", "--", str(self.tree)], check=True)
-        self.image.unlink(missing_ok=True)
+        for image in (self.image, self.unrepaired, self.before_repair):
+            image.unlink(missing_ok=True)
 
-    def _attach_image(self) -> None:
+    def _attach_image(self, room: int) -> None:
+        found = ext4.superblock(self.image)
+        if found is None or found.errors:
+            self._repair(room)
+        try:
+            self._mount_image()
+        except OSError as error:
+            if error.errno not in _FAULTS:
+                raise
+            self._repair(room)
+            self._mount_image()
+        found = ext4.superblock(self.image)
+        if found is None or found.errors:  # the journal told of a fault that the superblock did not know of
+            mounts.unmount(self.target)
+            self._repair(room)
+            self._mount_image()
+        elif self.before_repair.exists() and time.time() - self.before_repair.stat().st_mtime > _COPY_DAYS * 86400:
+            self.before_repair.unlink()
+
+    def _mount_image(self) -> None:
+        if found := ext4.superblock(self.image):
+            ext4.back_journal(self.image, found.journal)
+        with self._device() as device:
+            mounts.mount(str(device), self.target, "ext4", mounts.NOSUID | mounts.NODEV, _EXT4_OPTIONS)
+
+    @contextlib.contextmanager
+    def _device(self) -> Iterator[Path]:
+        """The loop device over the image; a mount made meanwhile keeps it."""
         memory = self.home / "loop"
-        hint = int(memory.read_text()) if memory.exists() else None
+        hint = None
+        with contextlib.suppress(OSError, ValueError):
+            hint = int(memory.read_text())
         with loops.attached(self.image, hint) as number:
             if number != hint:
                 memory.write_text(str(number))
-            flags = mounts.NOSUID | mounts.NODEV
-            mounts.mount(str(loops.node(number)), self.target, "ext4", flags, _EXT4_OPTIONS)
+            yield loops.node(number)
+
+    def _repair(self, room: int) -> None:
+        """Repair the file system; without space for a copy only where nothing can be lost. Raises ext4.Damaged."""
+        began = time.monotonic()
+        with self._device() as device:
+            _wait_unused(device)
+            copied = self._copy_damaged(room)
+            log.warning(
+                "the disk of sandbox %s is damaged: repairing it",
+                self.home.name,
+                extra={"copy": str(self.before_repair) if copied else "no space for one"},
+            )
+            if copied:
+                ext4.repair(device)
+            else:
+                with contextlib.suppress(OSError):  # the kernel brings the journal into it, if it can
+                    mounts.mount(str(device), self.target, "ext4", mounts.NOSUID | mounts.NODEV, _EXT4_OPTIONS)
+                mounts.unmount(self.target)
+                _wait_unused(device)
+                ext4.clear_errors(device)
+        if copied:
+            os.utime(self.unrepaired)
+            self.unrepaired.replace(self.before_repair)
+        seconds = round(time.monotonic() - began, 1)
+        log.warning("the disk of sandbox %s is repaired", self.home.name, extra={"seconds": seconds})
+
+    def _copy_damaged(self, room: int) -> bool:
+        """Keep the image as it is now, if there is space; one that no repair succeeded on yet is kept instead."""
+        if self.unrepaired.exists():
+            return True
+        draft = self.home / "disk.copying"
+        draft.unlink(missing_ok=True)
+        try:
+            if not _clone(self.image, draft):
+                if self.image.stat().st_blocks * 512 > room:
+                    return False
+                copy_sparse(self.image, draft)
+            draft.replace(self.unrepaired)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            if error.errno not in _FULL:
+                raise
+            return False
+        return True
 
     def _lay_out(self) -> None:
         root = self.first_id
@@ -106,15 +205,19 @@ class Disk:
 
 
 def probe(folder: Path) -> DiskMode:
-    """The best way to limit disks in this folder. Makes and removes a small file or two."""
-    if quota.works(folder):
-        return DiskMode.QUOTA
-    with contextlib.suppress(OSError, subprocess.SubprocessError), tempfile.TemporaryDirectory(dir=folder) as trial:
-        disk = Disk(Path(trial), Path(trial, "mounted"), 16 * 1024 * 1024, 0)
-        disk.make(DiskMode.IMAGE, Path(trial))
-        disk.attach()
-        disk.detach()
-        return DiskMode.IMAGE
+    """The best way to limit disks in this folder. Makes and removes a small file or two; NoSpace if it cannot."""
+    try:
+        if quota.works(folder):
+            return DiskMode.QUOTA
+        with tempfile.TemporaryDirectory(dir=folder) as trial:
+            disk = Disk(Path(trial), Path(trial, "mounted"), 16 * 1024 * 1024, 0)
+            disk.make(DiskMode.IMAGE, Path(trial))
+            disk.attach()
+            disk.detach()
+            return DiskMode.IMAGE
+    except (OSError, subprocess.SubprocessError, ext4.Damaged):
+        if _is_full(folder):
+            raise NoSpace("The disk of DATA_DIR is full.") from None
     return DiskMode.WATCHDOG
 
 
@@ -140,8 +243,17 @@ def template(folder: Path, size: int) -> Path:
     return path
 
 
-def copy_sparse(source: Path, target: Path) -> None:
-    """Copy only what holds data; the kernel shares or copies the blocks itself where it can."""
+def damaged_copies(sandboxes: Path) -> Iterator[Path]:
+    """The copies of damaged images under a folder of sandboxes."""
+    for name in (_UNREPAIRED, _BEFORE_REPAIR):
+        yield from sandboxes.glob(f"*/{name}")
+
+
+def copy_sparse(source: Path, target: Path, *, share: bool = True) -> None:
+    """Copy only what holds data; with `share` the kernel shares or copies the blocks itself where it can.
+
+    A block that is shared takes space at its next write: at a bad time, if the host is full then.
+    """
     with open(source, "rb") as old, open(target, "xb") as new:
         size = os.fstat(old.fileno()).st_size
         os.ftruncate(new.fileno(), size)
@@ -154,7 +266,40 @@ def copy_sparse(source: Path, target: Path) -> None:
             position = os.lseek(old.fileno(), start, os.SEEK_HOLE)
             while start < position:
                 count = min(position - start, _CHUNK)
-                start += os.copy_file_range(old.fileno(), new.fileno(), count, start, start)
+                if share:
+                    start += os.copy_file_range(old.fileno(), new.fileno(), count, start, start)
+                else:
+                    start += os.pwrite(new.fileno(), os.pread(old.fileno(), count, start), start)
+
+
+def _clone(source: Path, target: Path) -> bool:
+    """Make a copy that shares all blocks, where the file system can."""
+    with open(source, "rb") as old, open(target, "xb") as new:
+        try:
+            fcntl.ioctl(new.fileno(), _CLONE, old.fileno())
+        except OSError:
+            os.unlink(target)
+            return False
+    return True
+
+
+def _wait_unused(device: Path) -> None:
+    """A namespace that is still being torn down can hold the file system for a moment."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether too little is left for the trial of a disk."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize < _TRIAL_BYTES or (found.f_files > 0 and found.f_favail < _TRIAL_INODES)
 
 
 def used_bytes(tree: Path, limit: int) -> int:

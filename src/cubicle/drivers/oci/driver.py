@@ -12,10 +12,11 @@ import re
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from cubicle.drivers.oci import captive, cleaning, disk, guests, host, runtimes, sockets
+from cubicle.drivers.oci import captive, cleaning, disk, ext4, guests, host, runtimes, sockets, space
 from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.disk import DiskMode
@@ -23,7 +24,8 @@ from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Records, Run
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 from cubicle.drivers.oci.trash import Trash
-from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
+from cubicle.sandbox.driver import Limits, NoSpace, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
+from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.trash import Discarded, Note
 
@@ -35,6 +37,7 @@ _KILL_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
 _SOCKET_SECONDS = 20.0
 _WATCH_SECONDS = 15.0
+_DAMAGE_SECONDS = 5.0
 _DEFAULT_LIMITS = Limits()
 _HOST_PATH = re.compile(r"(?:/[^\s\"':/]+){2,}")
 
@@ -54,6 +57,7 @@ class OciDriver:
         run_dir: Path = RUN_DIR,
         captive: bool = False,
         agents: Path | None = None,
+        free_space: FreeSpace | None = None,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         instance = instance_of(root)
@@ -66,11 +70,13 @@ class OciDriver:
         self._wanted_runtime = runtime
         self._wants_captive = captive
         self._agents = agents
+        self._space = free_space or FreeSpace(root, 0)
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._starting: set[str] = set()
         self._uploads: dict[str, HostFolder] = {}
-        self._watch: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []
         self._lock: int | None = None
+        self._probed = True
         self.runtime: Runtime
         self._assembly: Assembly
 
@@ -92,12 +98,13 @@ class OciDriver:
             raise
 
     async def close(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
         if self._lock is not None:
             if await in_thread(self._alone):
                 await in_thread(cleaning.leave, self._place)
+                await in_thread(space.give_back, self._records.root)
             os.close(self._lock)
             self._lock = None
 
@@ -106,9 +113,13 @@ class OciDriver:
         if await in_thread(self._trash.holds, name):
             raise StartFailed("This sandbox is in the trash.")
         if await in_thread(_alive, home):
-            if owner is not None:
+            if owner is not None and home.owner() != owner:
+                await in_thread(self._space.require)
+                if (mounted := self._mounted(home)) is not None and mounted.errors():
+                    raise StartFailed("The disk of this blank sandbox is damaged.")
                 self._records.bind(home, owner)
             return
+        await in_thread(self._space.require)
         self._starting.add(name)
         try:
             async with self._starts:
@@ -171,6 +182,14 @@ class OciDriver:
             os.close(namespace)
         return None
 
+    async def flush(self, name: str) -> None:
+        if (mounted := self._mounted(self._records.home(name))) is None:
+            return
+        try:
+            await in_thread(mounted.flush)
+        except OSError as error:
+            raise SandboxError(f"What was written did not reach the disk: {error.strerror}.") from error
+
     async def connect(self, name: str) -> socket.socket:
         try:
             return await sockets.connect(self._assembly.socket(self._records.home(name)), _CONNECT_SECONDS)
@@ -191,8 +210,10 @@ class OciDriver:
             await cleaning.clean(self._assembly)
             await in_thread(self._trash.finish)
             await in_thread(self._join)
-        if self.disk_mode is DiskMode.WATCHDOG:
-            self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
+        self._watches = [
+            asyncio.create_task(self._watch_space(), name="free space"),
+            asyncio.create_task(self._watch_disks(), name="disk watchdog"),
+        ]
 
     async def _start(self, home: Home, owner: str | None) -> None:
         fresh = await in_thread(home.meta) is None
@@ -272,11 +293,24 @@ class OciDriver:
             base=base,
             guest=guests.ensure(self._records.root / "guest", self._place.stage / "guest", base.digest, base.rootfs),
             limits=self._limits,
-            disk_mode=disk.probe(self._records.root),
+            disk_mode=self._probe_disk(),
             facts=replace(host.facts(), gvisor=not self.runtime.hands_over),
             hands_over=self.runtime.hands_over,
+            space=self._space,
             agents=self._agents,
         )
+
+    def _mounted(self, home: Home) -> ext4.Mounted | None:
+        return ext4.mounted(self._assembly.disk(home, None).target)
+
+    def _probe_disk(self) -> DiskMode:
+        """On a full disk nothing can be tried: then as the sandboxes that there are, until there is space."""
+        try:
+            return disk.probe(self._records.root)
+        except NoSpace:
+            self._probed = False
+            trees = any((home.path / "tree").exists() for home in self._records.homes())
+            return DiskMode.QUOTA if trees else DiskMode.IMAGE
 
     def _join(self) -> None:
         """Be one of the drivers over this DATA_DIR: the service, and a command of the command line beside it."""
@@ -317,10 +351,42 @@ class OciDriver:
             current = self._assembly.is_like_new(home, meta, run, self.runtime.name)
         return Seen(home.name, owner, state, reason, image, current)
 
+    async def _watch_space(self) -> None:
+        """Keep what runs from filling the host; start anew, once there is space, what came to harm all the same."""
+        watch = space.SpaceWatch(self._records.root, self._place.stage, self._space, self._limits.disk_bytes)
+        loop, since = asyncio.get_running_loop(), 0.0
+        thread = ThreadPoolExecutor(1, "free-space")  # of its own: busy ones must not keep it waiting
+        try:
+            while True:
+                try:
+                    await loop.run_in_executor(thread, watch.look)
+                    if time.monotonic() - since > _DAMAGE_SECONDS and self._space.short_since is None:
+                        since = time.monotonic()
+                        await self._stop_damaged(await loop.run_in_executor(thread, watch.damaged))
+                except (SandboxError, OSError) as error:
+                    log.warning("the free space could not be watched: %s", error)
+                    await asyncio.sleep(_WATCH_SECONDS)
+                await asyncio.sleep(watch.interval)
+        finally:
+            thread.shutdown(wait=False)
+
+    async def _stop_damaged(self, names: list[str]) -> None:
+        """Stop what has a damaged disk: its next start repairs it."""
+        if not self._probed:
+            self._assembly = replace(self._assembly, disk_mode=await in_thread(disk.probe, self._records.root))
+            self._probed = True
+        for home in map(self._records.home, names):
+            if home.name not in self._starting and await in_thread(_alive, home):
+                log.error("sandbox %s is stopped: its disk is damaged; its next start repairs it", home.name)
+                await self._stop(home)
+                await in_thread(home.save_failure, "its disk was damaged; the next start repairs it")
+
     async def _watch_disks(self) -> None:
         """Stop what is over its limit, where the file system cannot refuse the write itself."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
+            if self.disk_mode is not DiskMode.WATCHDOG:
+                continue  # it can still become that: on a full disk it is not known yet
             for home in await in_thread(lambda: list(self._records.homes())):
                 try:
                     if limit := await in_thread(_over, home):

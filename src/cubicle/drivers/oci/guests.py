@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import subprocess
@@ -27,14 +28,19 @@ def ensure(folder: Path, stage: Path, base: str, rootfs: Path) -> GuestFile:
     sources = bundle.build()
     digest = bundle.digest(sources)
     kept = folder / f"{digest}-{hashlib.sha256(base.encode()).hexdigest()[:16]}.pyz"
+    shown = stage / kept.name
     if not kept.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             content = bundle.build(["chroot", str(rootfs), "/usr/bin/python3"])
         except (OSError, subprocess.SubprocessError):
             content = sources  # it compiles itself at each start
-        _place(content, kept)
-    shown = stage / kept.name
+        try:
+            _place(content, kept)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _place(content, shown)  # in memory, for this boot: a full disk does not keep the service from starting
     if not shown.exists():
         _place(kept.read_bytes(), shown)
     return GuestFile(shown, digest)
@@ -43,6 +49,11 @@ def ensure(folder: Path, stage: Path, base: str, rootfs: Path) -> GuestFile:
 def _place(content: bytes, path: Path) -> None:
     """Write a file so that it is there whole or not at all."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as fresh:
-        fresh.write(content)
-        os.fchmod(fresh.fileno(), 0o644)
-    os.replace(fresh.name, path)
+        try:
+            fresh.write(content)
+            fresh.flush()
+            os.fchmod(fresh.fileno(), 0o644)
+            os.replace(fresh.name, path)
+        except OSError:
+            os.unlink(fresh.name)
+            raise

@@ -149,7 +149,8 @@ async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> s
     except (RuntimeFailed, OSError) as error:
         return str(error)
     if memory is not None:
-        await asyncio.to_thread(memory.write_text, json.dumps([*seen, key]))
+        with contextlib.suppress(OSError):  # the disk is full: it is tried again next time
+            await asyncio.to_thread(memory.write_text, json.dumps([*seen, key]))
     return ""
 
 

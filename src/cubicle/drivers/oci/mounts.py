@@ -53,5 +53,16 @@ def below(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
 
+def kind(folder: Path) -> str:
+    """The type of the file system that a folder lies on; empty if the table of mounts does not have it."""
+    device = os.stat(folder).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+        for line in table:
+            if line.split(" ")[2] == wanted:
+                return line.partition(" - ")[2].split(" ")[0]
+    return ""
+
+
 def _escaped(path: Path, also: str = "") -> str:
     return "".join("\\" + c if c in "\\," + also else c for c in str(path))
