@@ -110,7 +110,8 @@ class Activity:
     """The stories of all chats of this service."""
 
     def __init__(self) -> None:
-        self._boot = secrets.token_hex(4)
+        self.boot = secrets.token_hex(4)
+        """The start of every id: what has another one was told by an earlier run of the service."""
         self._count = 0
         self._size = 0
         self._stories: OrderedDict[str, _Story] = OrderedDict()
@@ -124,7 +125,7 @@ class Activity:
         """A call has started."""
         story = self._story(chat)
         self._count += 1
-        id = f"{self._boot}-{self._count}"
+        id = f"{self.boot}-{self._count}"
         described = arguments.get("description")
         shown = {
             _short(name, 100): _short(value)
@@ -191,13 +192,13 @@ class Activity:
     async def follow(self, chat: Chat, after: str = "", patience: float = 15.0) -> AsyncIterator[Event | None]:
         """What is kept after an event, then what comes; None whenever nothing has come for a while."""
         boot, _, number = after.partition("-")
-        seen = int(number) if boot == self._boot and number.isdecimal() and number.isascii() else 0
+        seen = int(number) if boot == self.boot and number.isdecimal() and number.isascii() else 0
         while True:
             story = self._stories.setdefault(chat.digest, _Story())
             news = story.news
             for count, fields in self._since(story, seen):
                 seen = count
-                yield Event(f"{self._boot}-{count}", fields)
+                yield Event(f"{self.boot}-{count}", fields)
             try:
                 async with asyncio.timeout(patience):
                     await news.wait()
