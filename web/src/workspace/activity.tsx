@@ -251,11 +251,13 @@ export function ActivityPanel(props: {
         ) : (
           <p class="calls-kept muted">The latest calls since the last start of the service.</p>
         )}
-        <ul class="calls" role="log" aria-label="Tool calls">
-          {listed.map((call) => (
-            <CallCard key={call.id} call={call} all={calls} open={all.value} onOpen={props.onOpen} />
-          ))}
-        </ul>
+        <div role="log" aria-label="Tool calls">
+          <ul class="calls">
+            {listed.map((call) => (
+              <CallCard key={call.id} call={call} all={calls} open={all.value} onOpen={props.onOpen} />
+            ))}
+          </ul>
+        </div>
       </div>
     </section>
   );
