@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cubicle.chat.activity import MOST_CHATS, MOST_EVENTS, Activity, Event
+from cubicle.chat.activity import MAX_CALLS, MAX_CHATS, MAX_OUTPUT, MAX_TEXT, Activity, CallEnd, Event
 from cubicle.rules.chats import Chat
 
 A, B = Chat("a"), Chat("b")
@@ -24,7 +24,7 @@ async def test_a_call_is_told_from_its_start_to_its_end() -> None:
     activity = Activity()
     call = activity.begin(A, "bash_tool", {"command": "make", "description": "Build it"})
     call.output("one\n")
-    call.end(error=False, result="one\n")
+    call.end(CallEnd("done", notes=["a note"], exit_code=0))
     events = [event.fields for event in await told(activity, A)]
     assert [event["type"] for event in events] == ["call", "output", "end"]
     assert {event["id"] for event in events} == {call.id}
@@ -34,7 +34,7 @@ async def test_a_call_is_told_from_its_start_to_its_end() -> None:
         {"command": "make"},
     )
     assert events[1]["text"] == "one\n"
-    assert events[2]["error"] is False
+    assert events[2].items() >= {"error": False, "ending": "done", "exit_code": 0, "notes": ["a note"]}.items()
     assert await told(activity, B) == []
 
 
@@ -58,14 +58,88 @@ async def test_news_reach_those_who_wait() -> None:
     assert event.fields["tool"] == "view"
 
 
+async def test_output_is_told_though_nothing_more_is_printed() -> None:
+    activity = Activity()
+    call = activity.begin(A, "bash_tool", {"command": "make"})
+    following = activity.follow(A)
+    await anext(following)
+    call.output("one\n")
+    call.output("two\n")  # within the time in which output is gathered
+    async with asyncio.timeout(60):
+        event = await anext(following)
+    assert event is not None
+    assert (event.fields["from"], event.fields["text"]) == (0, "one\ntwo\n")
+    await following.aclose()  # type: ignore[attr-defined]
+
+
+def printed(events: list[Event], known: str = "") -> str:
+    """The output as a reader puts it together who had a part of it."""
+    whole = known
+    for event in events:
+        if event.fields["type"] == "output":
+            place = event.fields["from"]
+            whole += "?" * (place - len(whole)) + event.fields["text"][max(0, len(whole) - place) :]
+    return whole
+
+
+async def test_of_many_lines_the_end_is_kept_and_the_call_with_it() -> None:
+    activity = Activity()
+    earlier = activity.begin(A, "view", {"path": "/tmp"})
+    earlier.end(CallEnd("done", "a file"))
+    call = activity.begin(A, "bash_tool", {"command": "make"})
+    lines = [f"line {number}\n" for number in range(10_000)]
+    heard: list[tuple[str, str]] = []
+    for number, line in enumerate(lines):
+        call.output(line)
+        call._flush()
+        if number in (3, 5_000, 9_990, 9_999):
+            events = await told(activity, A)
+            heard.append((events[-1].id, printed(events)))
+    whole = "".join(lines)
+    events = await told(activity, A)
+    assert [event.fields["type"] for event in events[:3]] == ["call", "end", "call"]
+    assert printed(events).endswith(whole[-MAX_OUTPUT:])
+    for after, known in heard:  # whoever comes back misses nothing of what is kept, and reads nothing twice
+        assert printed(await told(activity, A, after), known)[-MAX_OUTPUT:] == whole[-MAX_OUTPUT:]
+
+
+async def test_what_is_left_out_of_a_flood_is_counted() -> None:
+    activity = Activity()
+    call = activity.begin(A, "bash_tool", {"command": "yes"})
+    call.output("x" * 50_000)
+    call.output("end")
+    call.end(CallEnd("done"))
+    output = next(event.fields for event in await told(activity, A) if event.fields["type"] == "output")
+    assert output["text"].endswith("xend")
+    assert output["from"] + len(output["text"]) == 50_003
+
+
+async def test_a_command_is_told_whole_and_a_huge_one_says_how_much_is_left_out() -> None:
+    activity = Activity()
+    command = "python3 - <<'E'\n" + "print(1)\n" * 2_000 + "E"
+    activity.begin(A, "bash_tool", {"command": command})
+    activity.begin(A, "create_file", {"content": "y" * 80_000, "path": ["not", "text"]})
+    first, second = [event.fields["arguments"] for event in await told(activity, A)]
+    assert first["command"] == command
+    assert second["content"].endswith("y… (30,000 more characters)")
+    assert second["path"] == '["not", "text"]'
+
+
 async def test_memory_is_bounded() -> None:
     activity = Activity()
-    call = activity.begin(A, "bash_tool", {"command": "x" * 10**6})
+    call = activity.begin(A, "bash_tool", {f"argument {number}": "x" * 10**6 for number in range(200)})
     for _ in range(100):
         call.output("y" * 10**5)
-    for _ in range(2 * MOST_EVENTS):
-        activity.begin(A, "view", {})
-    assert len(await told(activity, A)) == MOST_EVENTS
-    for i in range(2 * MOST_CHATS):
+        call._flush()
+    activity.begin(A, "view", {"path": "z" * 40_000})
+    assert activity._stories[A.digest].size <= MAX_TEXT
+    running = activity.begin(A, "bash_tool", {"command": "sleep 1000"})
+    for _ in range(2 * MAX_CALLS):
+        activity.begin(A, "view", {"path": "/tmp"}).end(CallEnd("failed", "r" * 10**6))
+    kept = {event.fields["id"] for event in await told(activity, A)}
+    assert running.id in kept  # a call that still runs is the last to be forgotten
+    assert len(kept) <= MAX_CALLS
+    for i in range(2 * MAX_CHATS):
         activity.begin(Chat(f"c{i}"), "view", {})
-    assert len(activity._stories) == MOST_CHATS
+    assert len(activity._stories) == MAX_CHATS
+    assert activity._size == sum(story.size for story in activity._stories.values())

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
 from tests.live import pages
-from tests.live.whole import Whole, drawn, drive, live, point
+from tests.live.whole import KEY, Whole, drawn, drive, live, point
 
 pytestmark = [pytest.mark.anyio, pytest.mark.oci, pytest.mark.timeout(300), pytest.mark.usefixtures("chromium")]
 
@@ -181,3 +181,41 @@ async def test_a_page_that_the_network_door_refused_is_named_with_the_reason(
     await later.close()
     await go(page, ADDRESS, "Button")
     await expect(page.get_by_text(reason)).to_have_count(0)
+
+
+async def test_the_page_follows_the_model_and_shows_each_tab_under_its_own_address(
+    whole: Whole, person: BrowserContext
+) -> None:
+    colours = {"red": [255, 0, 0], "blue": [0, 0, 255]}
+    for name in colours:
+        await whole.put("model", f"{name}.html", f"<title>{name}</title><body bgcolor={name}>")
+    page = await live(person, whole, "model")
+    canvas = page.get_by_label("Picture of the sandbox's browser")
+    pixel = "canvas => [...canvas.getContext('2d').getImageData(5, 5, 1, 1).data].slice(0, 3)"
+
+    async def shown(name: str) -> None:
+        await expect(page.get_by_label("Address")).to_have_value(f"file:///home/assistant/{name}.html")
+        await expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+        await expect(page.get_by_text("Waiting for")).to_have_count(0)
+        async with asyncio.timeout(60):  # the picture may be one of the page before in the same tab
+            while any(abs(a - b) > 60 for a, b in zip(await canvas.evaluate(pixel), colours[name], strict=True)):
+                await asyncio.sleep(0.05)
+
+    async with async_playwright() as playwright:
+        model = await playwright.chromium.connect_over_cdp(
+            f"{whole.base}/browser/model", headers={"Authorization": f"Bearer {KEY}"}
+        )
+        first = model.contexts[0].pages[0]
+        await first.goto("file:///home/assistant/red.html")
+        await shown("red")
+        second = await model.contexts[0].new_page()
+        await second.goto("file:///home/assistant/blue.html")
+        await shown("blue")
+        await first.bring_to_front()
+        await shown("red")
+        await second.bring_to_front()
+        await shown("blue")
+        await second.close()
+        await shown("red")
+        await model.close()
+    await page.close()

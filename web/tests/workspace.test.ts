@@ -6,7 +6,17 @@ import { chatPath, targetOf } from "../src/common/sandbox";
 import { columnName } from "../src/viewer/grid";
 import { hexLines } from "../src/viewer/hex";
 import { ASSET_NAME } from "../src/viewer/messages";
-import { apply, asMarkdown, type Call, diffOf, parseEvent } from "../src/workspace/calls";
+import {
+  type ActivityEvent,
+  apply,
+  asMarkdown,
+  type Call,
+  codeOf,
+  diffOf,
+  gist,
+  parseEvent,
+  stateOf,
+} from "../src/workspace/calls";
 import { type Entry, Files, pathOf, type Root, sorted } from "../src/workspace/files";
 import { choose } from "../src/workspace/layout";
 import { sizeOf } from "../src/workspace/load";
@@ -178,6 +188,50 @@ describe("activity", () => {
   test("what is no event is dropped", () => {
     expect(parseEvent("nope")).toBeNull();
     expect(parseEvent('{"type":"other","id":"1"}')).toBeNull();
+  });
+  const all = (...told: ActivityEvent[]) => told.reduce<readonly Call[]>(apply, []);
+  const command = "cat <<'E'\n```\nx\n```\nE";
+  const call: ActivityEvent = {
+    type: "call",
+    id: "b1-1",
+    tool: "bash_tool",
+    arguments: { command, cwd: "/tmp" },
+  };
+  test("why a call ended is kept beside what it printed", () => {
+    const [ended] = all(
+      call,
+      { type: "output", id: "b1-1", text: "out\n", from: 0 },
+      { type: "end", id: "b1-1", ending: "timed_out", error: true, notes: ["[timed out after 5 s] …"] },
+    );
+    expect(ended).toMatchObject({ output: "out\n", notes: ["[timed out after 5 s] …"], state: "failed" });
+    expect(stateOf(ended as Call)).toBe("timed out");
+    const [killed] = all(call, { type: "end", id: "b1-1", ending: "killed", error: true, signal: "SIGSEGV" });
+    expect(codeOf(killed as Call)).toBe("SIGSEGV");
+    const [failed] = all(call, { type: "end", id: "b1-1", ending: "failed", error: true, exit_code: 3 });
+    expect([stateOf(failed as Call), codeOf(failed as Call)]).toEqual(["failed", "exit code 3"]);
+  });
+  test("a piece that is told again is not shown twice, and what is left out is counted", () => {
+    const [read] = all(
+      call,
+      { type: "output", id: "b1-1", text: "😀a\n", from: 0 },
+      { type: "output", id: "b1-1", text: "😀a\nb\n", from: 0 },
+      { type: "output", id: "b1-1", text: "b\n", from: 3 },
+      { type: "output", id: "b1-1", text: "end", from: 1005 },
+    );
+    expect(read?.output).toBe("😀a\nb\n[1,000 characters left out]\nend");
+  });
+  test("a call that another run of the service began does not run for ever", () => {
+    const [lost] = all(call, { type: "service", id: "b2" });
+    expect(stateOf(lost as Call)).toBe("end not known");
+    expect(all(call, { type: "service", id: "b1" })[0]?.state).toBe("running");
+  });
+  test("the whole command is copied, in a fence that nothing in it ends", () => {
+    const calls = all(call, { type: "end", id: "b1-1", ending: "done", notes: ["a note"], result: "said" });
+    expect(asMarkdown(calls)).toContain(`\n\`\`\`\`bash\n${command}\n\`\`\`\`\n`);
+    expect(asMarkdown(calls)).toContain("- cwd: /tmp");
+    expect(asMarkdown(calls)).toContain("a note");
+    expect(asMarkdown(calls)).toContain("```\nsaid\n```");
+    expect(gist(calls[0] as Call)).toBe("cat <<'E' …");
   });
   test("a fence in the output does not end the block", () => {
     const fenced = apply(calls, { type: "output", id: "1", text: "```" });

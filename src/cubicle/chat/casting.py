@@ -25,10 +25,12 @@ class Casting:
         self.tab: Tab | None = None
 
     def show(self, tab: Tab | None) -> None:
-        """From now on pictures come from this tab."""
+        """From now on pictures come from this tab, and none of another is sent any more."""
         if self.tab is not None and self.tab.casting:
             self.tab.hush()
         self.tab, self.latest = tab, None
+        for viewer in self._viewers.values():
+            viewer.drop_frame()
         self.adapt()
 
     def adapt(self) -> None:

@@ -12,6 +12,7 @@ from cubicle.chat.browser import NoBrowser
 from cubicle.chat.casting import Casting
 from cubicle.chat.devtools import DevTools, DevToolsError, Event
 from cubicle.chat.driving import Driving
+from cubicle.chat.front_tab import FrontTab
 from cubicle.chat.prompts import Prompt, Prompts
 from cubicle.chat.tab import Tab
 from cubicle.chat.viewer import Viewer
@@ -41,11 +42,11 @@ class Screen:
         self.tabs: dict[str, Tab] = {}
         self.viewers: dict[str, Viewer] = {}
         self.casting = Casting(self.viewers)
+        self._front_tab = FrontTab(machine, self.tabs)
         self.prompts = Prompts()
         self.driving = Driving(self)
         self.interest = 0
         self.left = asyncio.Event()
-        self._shown = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -62,10 +63,10 @@ class Screen:
             async with devtools.attached(self._machine, self._on_event) as self._devtools, self._group:
                 await self._begin()
                 self.ready.set_result(None)
-                watch = self._group.create_task(self._keep())
+                work = [self._group.create_task(self._keep()), self._group.create_task(self._follow())]
                 ends = [self._group.create_task(event.wait()) for event in (self.left, self._devtools.closed)]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                for task in (watch, *ends):
+                for task in (*work, *ends):
                     task.cancel()
                 self._devtools.end()
         except* (NoBrowser, DevToolsError) as errors:
@@ -88,10 +89,24 @@ class Screen:
     async def _begin(self) -> None:
         await self._devtools.call("Target.setDiscoverTargets", discover=True)
         await self._look()
-        if self.tabs:
-            with suppress(TimeoutError):  # a page that hangs does not answer; viewers see that it is there
-                async with asyncio.timeout(_ANSWER_LIMIT):
-                    await self._shown.wait()
+        with suppress(TimeoutError):  # a page that hangs does not answer; viewers see that it is there
+            async with asyncio.timeout(_ANSWER_LIMIT):
+                for tab in self.tabs.copy().values():
+                    await tab.attached.wait()
+        await self._show_front()
+
+    async def _follow(self) -> None:
+        """Show the tab that the model, or a person, brings to the front."""
+        while True:
+            await self._front_tab.wait(seen=any(viewer.visible for viewer in self.viewers.values()))
+            await self._show_front()
+
+    async def _show_front(self) -> None:
+        found = await self._front_tab.read()
+        if found is None and self.active is None:
+            found = self._front_tab.any()
+        if found is not None:
+            self.front(found)
 
     async def _keep(self) -> None:
         """The heartbeat, only while the browser answers; and the end of a lease that nobody lengthens."""
@@ -207,14 +222,15 @@ class Screen:
         self.tell_tabs()
 
     async def _attach(self, tab: Tab) -> None:
-        await tab.attach(lambda session: self._sessions.__setitem__(session, tab))
-        tab.watch()
-        self.start(self._read_landing(tab))
-        self.start(self._read_history(tab))
-        tab.catch_choosers(self.driving.holder is not None)
-        if self.active is None:
-            self.front(tab)
-        tab.attached.set()
+        try:
+            await tab.attach(lambda session: self._sessions.__setitem__(session, tab))
+            self.start(self._read_landing(tab))
+            self.start(self._read_history(tab))
+            self.start(tab.read_window())
+            tab.catch_choosers(self.driving.holder is not None)
+            await tab.begin_watch()
+        finally:
+            tab.attached.set()
 
     async def open_tab(self, url: str) -> None:
         """A new tab, shown when this returns: what is said next is meant for it."""
@@ -234,9 +250,7 @@ class Screen:
         self.forget(prompt for prompt in self.prompts if prompt.tab == id)
         if self.active is tab:
             self.casting.show(None)
-            rest = [one for one in self.tabs.values() if one.session]
-            if rest:
-                self.front(next((one for one in reversed(rest) if one.visible), rest[-1]))
+            self._front_tab.look_again()
         self.tell_tabs()
 
     def front(self, tab: Tab) -> None:
@@ -244,7 +258,6 @@ class Screen:
         if tab is self.active or tab.id not in self.tabs or not tab.session:
             return
         self.casting.show(tab)
-        self._shown.set()
         self._tell_of_crash()
         self.tell_tabs()
 
@@ -273,8 +286,7 @@ class Screen:
                 self.casting.take(tab, params)
             case "Page.screencastVisibilityChanged":
                 tab.visible = params.get("visible") is True
-                if tab.visible:
-                    self.front(tab)
+                self._front_tab.look_again()
             case "Page.frameStartedLoading" | "Page.frameStoppedLoading" if params.get("frameId") == tab.id:
                 tab.loading = method == "Page.frameStartedLoading"
                 if not tab.loading:
@@ -285,8 +297,11 @@ class Screen:
                 if isinstance(frame, dict) and not frame.get("parentId"):
                     self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
                     tab.crashed = False
-                    tab.land(frame)
+                    moved = tab.land(frame)
                     self._tell_of_crash()
+                    shown = self.active
+                    if moved and shown is not None and self._front_tab.is_front_of_other_window(tab, shown):
+                        self.front(tab)
                     self.start(self._read_history(tab))
             case "Page.navigatedWithinDocument":
                 self.start(self._read_history(tab))

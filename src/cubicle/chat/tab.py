@@ -15,6 +15,7 @@ from cubicle.rules.keyboard import virtual_key
 UPLOADS = "/mnt/user-data/uploads"
 _QUALITY = 60
 _LOOK_LIMIT = 1.0
+_WATCH = {"format": "jpeg", "quality": 1, "maxWidth": 16, "maxHeight": 16}
 _MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
 
@@ -28,8 +29,11 @@ class Tab:
         self.title = ""
         self.url = ""
         self.visible = False
+        """Whether the browser draws it; with a client that emulates focus it draws tabs in the background too."""
+        self.window = 0
         self.loading = False
         self.crashed = False
+        self._document = ""
         self.unreached: str | None = None
         """The address in whose place the browser shows an error of its own; None while nobody knows."""
         self.back = False
@@ -56,6 +60,11 @@ class Tab:
         on_session(self.session)
         self.tell("Page.enable")
 
+    async def read_window(self) -> None:
+        """Find out in which window it is."""
+        answer = await self._devtools.call("Browser.getWindowForTarget", targetId=self.id)
+        self.window = int(viewing.number(answer.get("windowId"), high=2**53))
+
     async def call(self, method: str, *, limit: float = 10.0, **params: Any) -> dict[str, Any]:
         return await self._devtools.call(method, self.session, limit=limit, **params)
 
@@ -71,13 +80,18 @@ class Tab:
         self.casting = width
         self.tell("Page.startScreencast", format="jpeg", quality=_QUALITY, maxWidth=width, maxHeight=width)
 
-    def watch(self) -> None:
-        """Hear when it comes to the front, by pictures that are never asked on."""
+    async def begin_watch(self) -> None:
+        """Hear when it is drawn, by pictures that are never asked on; on return it is known whether it is now."""
         if not self.casting:
-            self.tell("Page.startScreencast", format="jpeg", quality=1, maxWidth=16, maxHeight=16)
+            await self.call("Page.startScreencast", limit=_LOOK_LIMIT, **_WATCH)
+
+    def watch(self) -> None:
+        """The same, without waiting."""
+        if not self.casting:
+            self.tell("Page.startScreencast", **_WATCH)
 
     def hush(self) -> None:
-        """No more pictures, only word of when it comes to the front."""
+        """No more pictures, only word of whether it is drawn."""
         self.casting = 0
         self.tell("Page.stopScreencast")
         self.watch()
@@ -91,9 +105,11 @@ class Tab:
         if isinstance(frame, dict) and self.unreached is None:  # else it has moved on while this was asked
             self.land(frame)
 
-    def land(self, frame: dict[str, Any]) -> None:
-        """The main frame has this document now."""
+    def land(self, frame: dict[str, Any]) -> bool:
+        """The main frame has this document now; whether its address is another than the last one's."""
         self.unreached = viewing.short(frame.get("unreachableUrl"))
+        before, self._document = self._document, viewing.short(frame.get("url"))
+        return before != self._document
 
     async def read_history(self) -> None:
         history = await self.call("Page.getNavigationHistory")

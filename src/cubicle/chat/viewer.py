@@ -65,6 +65,10 @@ class Viewer:
         self._frame = frame
         self._wake.set()
 
+    def drop_frame(self) -> None:
+        """Do not send the frame that waits: another tab is shown now."""
+        self._frame = None
+
     def acknowledge(self, seq: int, now: float) -> float | None:
         """The frame of this number is on the screen; how long it took, if it was the one on its way."""
         if self._sent is None or self._sent[0] != seq:

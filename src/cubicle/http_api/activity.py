@@ -29,7 +29,8 @@ class ActivityRoutes:
         return StreamingResponse(self._stream(chat_of(request), after), media_type="text/event-stream", headers=headers)
 
     async def _stream(self, chat: Chat, after: str) -> AsyncIterator[str]:
-        yield "retry: 2000\n\n"
+        service = {"type": "service", "id": self._activity.boot}
+        yield f"retry: 2000\ndata: {json.dumps(service)}\n\n"
         async for event in self._activity.follow(chat, after):
             if event is None:
                 yield ": nothing new\n\n"

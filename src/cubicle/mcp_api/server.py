@@ -124,9 +124,10 @@ class Protocol:
 
     async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
         following = _following(context)
-        with self.in_flight.cancellable(_key(context, caller)):
+        with self.in_flight.cancellable(_key(context, caller)) as scope:
+            call = Call(caller, following.report, cancelled=lambda: scope.cancel_called)
             async with following.running():
-                return await self.registry.run(tool, Call(caller, following.report), arguments)
+                return await self.registry.run(tool, call, arguments)
         raise MCPError(messages.REQUEST_CANCELLED, "Request cancelled")
 
     async def _run_on(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
@@ -135,11 +136,11 @@ class Protocol:
         outcome: list[Answer] = []
         done = anyio.Event()
         left = anyio.Event()
-        call = Call(caller, following.report, lambda: not left.is_set())
 
         async def work() -> None:
             try:
-                with self.in_flight.cancellable(_key(context, caller)):
+                with self.in_flight.cancellable(_key(context, caller)) as scope:
+                    call = Call(caller, following.report, lambda: not left.is_set(), lambda: scope.cancel_called)
                     outcome.append(await self.registry.run(tool, call, arguments))
             except Exception:
                 log.exception("a tool failed", extra={"tool": tool.name, "chat": caller.chat.id})

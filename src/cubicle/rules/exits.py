@@ -50,13 +50,16 @@ def judge(command: str, code: int, printed: bool) -> Verdict:
     return Verdict(error=True, note=f"[exit code {code}]" if printed else f"{_SILENT}\n[exit code {code}]")
 
 
+def signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def killed(number: int) -> Verdict:
     """The verdict on a command that a signal ended."""
-    try:
-        name = signals.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    return Verdict(error=True, note=f"[killed by {name}] {_KILLED}")
+    return Verdict(error=True, note=f"[killed by {signal_name(number)}] {_KILLED}")
 
 
 def timed_out(seconds: float) -> Verdict:

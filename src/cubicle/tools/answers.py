@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from cubicle.rules.arguments import Arguments
 from cubicle.rules.callers import Caller
+from cubicle.rules.numbering import count
+from cubicle.sandbox.machine import Exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,18 @@ class Answer:
 
     blocks: tuple[Block, ...]
     error: bool = False
+    exit: Exit | None = None
+    """How the command ended, if the tool ran one."""
+    notes: tuple[str, ...] | None = None
+    """What the answer says beside the output that was reported; None when it does not repeat that output."""
+
+    @property
+    def text(self) -> str:
+        """The answer in words, for people."""
+        return "\n".join(
+            block.text if isinstance(block, Text) else f"[{block.media_type}, {count(len(block.data), 'byte')}]"
+            for block in self.blocks
+        )
 
 
 def say(text: str) -> Answer:
@@ -50,6 +64,11 @@ def _always() -> bool:
     return True
 
 
+def _never() -> bool:
+    """A caller that does not take its call back."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call: who makes it, and where its output goes while it runs. `report` never waits."""
@@ -58,6 +77,8 @@ class Call:
     report: Callable[[str], None] = _nowhere
     heard: Callable[[], bool] = _always
     """Whether the caller is still there to hear the answer."""
+    cancelled: Callable[[], bool] = _never
+    """Whether the caller asked for the call to be cancelled."""
 
 
 class Tool(Protocol):

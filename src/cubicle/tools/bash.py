@@ -67,11 +67,11 @@ class BashTool:
         except MachineError as error:
             return fail(_refused(error, cwd or HOME))
         verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
-        blocks = [Text(_compose(output.text(), verdict))]
-        if exit.made_room:
-            blocks.append(Text(_ROOM.format(exit.made_room)))
-        blocks += [Text(f"Note: {sentence}") for sentence in refused]
-        return Answer(tuple(blocks), error=verdict.error)
+        notes = [_ROOM.format(exit.made_room)] if exit.made_room else []
+        notes += [f"Note: {sentence}" for sentence in refused]
+        blocks = (Text(_compose(output.text(), verdict)), *map(Text, notes))
+        beside = (verdict.note, *notes) if verdict.note else tuple(notes)
+        return Answer(blocks, error=verdict.error, exit=exit, notes=beside)
 
     def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> Verdict:
         if exit.timed_out:
@@ -90,7 +90,9 @@ async def _follow(process: Process, output: Cap, call: Call) -> Exit:
         text = decoder.feed(chunk)
         output.feed(text)
         call.report(text)
-    output.feed(decoder.finish())
+    rest = decoder.finish()
+    output.feed(rest)
+    call.report(rest)
     return await process.wait()
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cubicle.chat.activity import Activity
+from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.workplace import Workplace
+from cubicle.rules import exits
 from cubicle.rules.arguments import Arguments, BadArgument
 from cubicle.rules.callers import CHAT_HEADERS
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.line import Gone
 from cubicle.settings import Settings
 from cubicle.tools.answers import Answer, Call, Text, Tool, fail
 from cubicle.tools.bash import BashTool
@@ -70,16 +73,42 @@ class Registry:
             happening.output(text)
             call.report(text)
 
-        answer = fail("The call was cancelled.")
+        end = CallEnd("failed", "The service failed here: its log says why.")
         try:
             answer = await tool(replace(call, report=report), Arguments(arguments))
+            end = _end(answer)
         except BadArgument as error:
             answer = fail(str(error))
+            end = _end(answer)
         except SandboxError as error:
             answer = fail(f"The sandbox could not do this: {error} Try again; if it goes on, tell the user.")
+            end = CallEnd("sandbox_gone" if isinstance(error, Gone) else "failed", answer.text)
+        except asyncio.CancelledError:
+            end = _cancelled(call)
+            raise
         finally:
-            shown = "\n".join(block.text for block in answer.blocks if isinstance(block, Text))
-            happening.end(error=answer.error, result=shown)
+            happening.end(end)
         if call.caller.shared:
             answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
         return answer
+
+
+def _cancelled(call: Call) -> CallEnd:
+    if call.cancelled():
+        return CallEnd("cancelled", "The client cancelled the call. What it had started was ended.")
+    return CallEnd("disconnected", "The client disconnected before the answer. What the call had started was ended.")
+
+
+def _end(answer: Answer) -> CallEnd:
+    """How a call ended that was answered."""
+    exit, ending, signal = answer.exit, "failed" if answer.error else "done", ""
+    if exit is not None and exit.timed_out:
+        ending = "timed_out"
+    elif exit is not None and exit.out_of_memory:
+        ending = "out_of_memory"
+    elif exit is not None and exit.code is None:
+        ending, signal = "killed", exits.signal_name(exit.signal or 9)
+    code = exit.code if exit is not None and ending in ("done", "failed", "out_of_memory") else None
+    if answer.notes is not None:
+        return CallEnd(ending, notes=answer.notes, exit_code=code, signal=signal)
+    return CallEnd(ending, answer.text, exit_code=code, signal=signal)

@@ -9,6 +9,11 @@ export class HttpError extends Error {
   }
 }
 
+/** Whether a failure passes by itself: the service, or what stands before it, is being started again. */
+export function isAway(error: unknown): boolean {
+  return error instanceof HttpError && [0, 502, 503, 504].includes(error.status);
+}
+
 const LIMIT_MS = 20_000;
 
 export async function problemOf(response: Response): Promise<HttpError> {

@@ -155,6 +155,13 @@ function ControlNotice({ view }: { view: LiveView }) {
   );
 }
 
+function waitingFor(view: LiveView): string {
+  const tab = view.tabs.value.find((t) => t.id === view.active.value);
+  if (tab) return `Waiting for a picture of ${shownName(tab.title || tab.url || "the new tab")}…`;
+  const none = view.browser.value.browser === "running" && !view.tabs.value.length;
+  return none ? "No tab is open." : "Waiting for the first picture…";
+}
+
 function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const keys = useRef<HTMLTextAreaElement>(null);
@@ -205,7 +212,7 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
         {!view.hasPicture.value && (
           <div class="live-blank" role="status">
             {browser === "running" || browser === "starting"
-              ? "Waiting for the first picture…"
+              ? waitingFor(view)
               : reason || "The browser is closed."}
           </div>
         )}

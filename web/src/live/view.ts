@@ -36,7 +36,11 @@ export class LiveView {
   readonly popups = signal<Popup[]>([]);
   readonly cursor = signal("default");
   readonly viewport = signal({ w: 1280, h: 800 });
-  readonly hasPicture = signal(false);
+  /** The tab that the picture on the canvas is of. */
+  readonly pictured = signal("");
+  readonly hasPicture = computed(
+    () => this.pictured.value !== "" && this.pictured.value === this.active.value,
+  );
   readonly link: Link;
   readonly moving = signal(false);
   readonly word = computed(() => this.#word());
@@ -152,6 +156,11 @@ export class LiveView {
 
   async #draw(frame: Frame): Promise<void> {
     const picture = await createImageBitmap(new Blob([frame.jpeg], { type: "image/jpeg" }));
+    // Another tab may be shown by now: no picture stands under another one's address.
+    if (frame.tab !== this.active.value) {
+      picture.close();
+      return;
+    }
     const canvas = this.#canvas;
     if (canvas) {
       if (canvas.width !== picture.width || canvas.height !== picture.height) {
@@ -164,7 +173,7 @@ export class LiveView {
     if (frame.w !== this.viewport.value.w || frame.h !== this.viewport.value.h) {
       this.viewport.value = { w: frame.w, h: frame.h };
     }
-    this.hasPicture.value = true;
+    this.pictured.value = frame.tab;
   }
 
   #message(text: string): void {

@@ -1,6 +1,6 @@
 /** Every tool call as it happens. */
 import { signal, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { Backoff } from "../common/backoff";
 import { writeClipboard } from "../common/clipboard";
 import { ago, seconds, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
@@ -8,7 +8,20 @@ import { chatPath } from "../common/sandbox";
 import { Glances, stir } from "../common/stirring";
 import { Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
-import { apply, asMarkdown, type Call, diffOf, gist, parseEvent } from "./calls";
+import {
+  apply,
+  asMarkdown,
+  type Call,
+  codeOf,
+  diffOf,
+  editOf,
+  gist,
+  options,
+  parseEvent,
+  stateOf,
+  task,
+} from "./calls";
+import { useFollow } from "./scrolling";
 
 /** The tools that can start or end something that goes on when they are done. */
 const STARTERS = new Set(["bash_tool", "sub_agent"]);
@@ -17,6 +30,8 @@ export class Activity {
   readonly calls = signal<readonly Call[]>([]);
   readonly state = signal<"connecting" | "open" | "lost" | "none">("connecting");
   #source: EventSource | null = null;
+  #again: ReturnType<typeof setTimeout> | undefined;
+  readonly #pauses = new Backoff(1_000, 30_000);
   /** A busy model must not make the page ask without end. */
   readonly #stirs = new Glances(stir, 5_000);
 
@@ -29,7 +44,11 @@ export class Activity {
     const source = new EventSource(this.url);
     this.#source = source;
     source.onopen = () => {
-      if (this.state.value === "lost") stir();
+      this.#pauses.reset();
+      if (this.state.value === "lost") {
+        stir();
+        this.onEnd(); // what happened meanwhile was not seen
+      }
       this.state.value = "open";
     };
     source.onmessage = (message: MessageEvent<string>) => {
@@ -39,35 +58,89 @@ export class Activity {
       if (event.type === "end") this.onEnd();
       if (event.type === "call" ? STARTERS.has(event.tool) : event.type === "end") this.#stirs.ask();
     };
-    // A refusal closes the stream for good; a lost connection comes back by itself, from the last id on.
     source.onerror = () => {
       if (this.state.value === "open") stir();
-      this.state.value = source.readyState === EventSource.CLOSED ? "none" : "lost";
+      // A lost connection comes back by itself, from the last id on. An answer that is no stream ends it for good:
+      // a proxy gives one while the service is started again.
+      const over = source.readyState === EventSource.CLOSED;
+      if (this.state.value === "connecting" && over) this.state.value = "none";
+      else if (this.state.value !== "none") this.state.value = "lost";
+      if (over) this.#again = setTimeout(() => this.start(), this.#pauses.next());
     };
   }
 
   stop(): void {
+    clearTimeout(this.#again);
     this.#source?.close();
     this.#stirs.stop();
   }
 }
 
-const WORDS = { running: "running", done: "done", failed: "failed" };
+/** Lines of an edit that are shown here; the file has the rest. */
+const MOST_LINES = 400;
 const TONES = { running: "accent", done: "ok", failed: "bad" };
 
+const shown = (text: string) => text.split("\n").map(shownName).join("\n");
+
 function Edit({ call }: { call: Call }) {
-  const before = call.arguments.old_str;
-  const after = call.arguments.new_str ?? call.arguments.content;
-  if (typeof after !== "string") return null;
-  const lines = diffOf(typeof before === "string" ? before : "", after).slice(0, 400);
+  const edit = editOf(call);
+  if (!edit) return null;
+  const lines = diffOf(edit.before, edit.after);
   return (
-    <pre class="diff">
-      {lines.map((line, i) => (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
+    <pre class="diff" role="group" tabIndex={0} aria-label="The change">
+      {lines.slice(0, MOST_LINES).map((line, i) => (
         <span key={i} class={line.sign === "+" ? "added" : line.sign === "-" ? "removed" : ""}>
           {`${line.sign} ${shownName(line.text)}\n`}
         </span>
       ))}
+      {lines.length > MOST_LINES && `… ${(lines.length - MOST_LINES).toLocaleString("en")} more lines`}
     </pre>
+  );
+}
+
+/** What a call printed so far: the newest in sight, unless the person scrolled away from it. */
+function Output({ text }: { text: string }) {
+  const follow = useFollow<HTMLPreElement>(text);
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
+    <pre {...follow} class="output" role="group" tabIndex={0} aria-label="Output">
+      {shown(text)}
+    </pre>
+  );
+}
+
+function Body({ call, onOpen }: { call: Call; onOpen: (path: string) => void }) {
+  const path = typeof call.arguments.path === "string" ? chatPath(call.arguments.path) : null;
+  const silent = call.state !== "running" && !call.output && !call.result && !call.notes.length;
+  return (
+    <div class="call-body">
+      {task(call) && (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
+        <pre class="task" role="group" tabIndex={0} aria-label="What was asked for">
+          {shown(task(call))}
+        </pre>
+      )}
+      {options(call).map((option) => (
+        <code key={option} class="cut">
+          {shownName(option)}
+        </code>
+      ))}
+      <Edit call={call} />
+      {call.output && <Output text={call.output} />}
+      {call.result && <Output text={call.result} />}
+      {call.notes.map((note, i) => (
+        <p key={i} class={`call-note ${call.state === "failed" ? "bad" : ""}`}>
+          {shown(note)}
+        </p>
+      ))}
+      {silent && <p class="call-note muted">It printed nothing.</p>}
+      {path && (
+        <button type="button" onClick={() => onOpen(path)}>
+          Open the file
+        </button>
+      )}
+    </div>
   );
 }
 
@@ -81,8 +154,6 @@ function CallCard(props: {
   const opened = useSignal<boolean | null>(null);
   const expanded = opened.value ?? (props.open || call.state === "running");
   const children = all.filter((c) => c.parent === call.id);
-  const path = typeof call.arguments.path === "string" ? chatPath(call.arguments.path) : null;
-  const output = call.output.split("\n").map(shownName).join("\n");
   return (
     <li class="call">
       <button
@@ -93,26 +164,15 @@ function CallCard(props: {
           opened.value = !expanded;
         }}
       >
-        <span class={`chip ${TONES[call.state]}`}>{WORDS[call.state]}</span>
+        <span class={`chip ${TONES[call.state]}`}>{stateOf(call)}</span>
         <strong>{call.tool}</strong>
         <span class="cut grow">{shownName(call.description || gist(call))}</span>
         <span class="muted">
-          {call.exitCode !== null && call.exitCode !== 0 && `exit ${call.exitCode} · `}
+          {codeOf(call) && `${codeOf(call)} · `}
           {call.seconds !== null ? seconds(call.seconds) : ago(call.at)}
         </span>
       </button>
-      {expanded && (
-        <div class="call-body">
-          {gist(call) && <code class="cut">{shownName(gist(call))}</code>}
-          <Edit call={call} />
-          {output && <pre>{output}</pre>}
-          {path && (
-            <button type="button" onClick={() => props.onOpen(path)}>
-              Open the file
-            </button>
-          )}
-        </div>
-      )}
+      {expanded && <Body call={call} onOpen={props.onOpen} />}
       {children.length > 0 && (
         <ul class="calls nested">
           {children.map((child) => (
@@ -132,12 +192,11 @@ export function ActivityPanel(props: {
   const { activity } = props;
   const filter = useSignal("");
   const all = useSignal(false);
-  const end = useRef<HTMLDivElement>(null);
   const calls = activity.calls.value;
-  useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [calls.length]);
+  const follow = useFollow<HTMLDivElement>(calls);
   const wanted = filter.value.toLowerCase();
-  const shown = calls.filter(
-    (c) => !c.parent && `${c.tool} ${c.description} ${gist(c)}`.toLowerCase().includes(wanted),
+  const listed = calls.filter(
+    (c) => !c.parent && `${c.tool} ${c.description} ${task(c)}`.toLowerCase().includes(wanted),
   );
   const copy = () =>
     writeClipboard(asMarkdown(calls)).then(
@@ -176,7 +235,7 @@ export function ActivityPanel(props: {
           onClick={() => void copy()}
         />
       </header>
-      <div class="panel-body">
+      <div class="panel-body" {...follow}>
         {calls.length === 0 ? (
           <Empty
             icon="activity"
@@ -192,12 +251,13 @@ export function ActivityPanel(props: {
         ) : (
           <p class="calls-kept muted">The latest calls since the last start of the service.</p>
         )}
-        <ul class="calls" role="log" aria-label="Tool calls">
-          {shown.map((call) => (
-            <CallCard key={call.id} call={call} all={calls} open={all.value} onOpen={props.onOpen} />
-          ))}
-        </ul>
-        <div ref={end} />
+        <div role="log" aria-label="Tool calls">
+          <ul class="calls">
+            {listed.map((call) => (
+              <CallCard key={call.id} call={call} all={calls} open={all.value} onOpen={props.onOpen} />
+            ))}
+          </ul>
+        </div>
       </div>
     </section>
   );

@@ -6,19 +6,25 @@ export type ActivityEvent =
       id: string;
       parent?: string;
       tool: string;
-      description?: string;
+      description?: string | null;
       arguments?: Record<string, unknown>;
       at?: number;
     }
-  | { type: "output"; id: string; text: string }
+  /** `from`: the place of the text's first character in the whole output, in characters. */
+  | { type: "output"; id: string; text: string; from?: number }
   | {
       type: "end";
       id: string;
       seconds?: number;
+      ending?: string;
       exit_code?: number | null;
+      signal?: string;
       error?: boolean;
       result?: string;
-    };
+      notes?: string[];
+    }
+  /** The service that tells all this: what another one began, it cannot tell the end of. */
+  | { type: "service"; id: string };
 
 export interface Call {
   id: string;
@@ -28,7 +34,15 @@ export interface Call {
   arguments: Record<string, unknown>;
   at: number | null;
   output: string;
+  /** How many characters of output there were so far, shown or not. */
+  received: number;
+  /** What the tool answered beside its output. */
+  result: string;
+  /** Why it ended so, and what the network did not let through. */
+  notes: readonly string[];
   state: "running" | "done" | "failed";
+  ending: string;
+  signal: string;
   seconds: number | null;
   exitCode: number | null;
 }
@@ -37,40 +51,96 @@ const MOST_CALLS = 500;
 /** What is kept of a call's output: the end, where the news is. */
 const TAIL = 20_000;
 
+const WORDS: Record<string, string> = {
+  timed_out: "timed out",
+  out_of_memory: "out of memory",
+  killed: "killed",
+  cancelled: "cancelled",
+  disconnected: "client left",
+  sandbox_gone: "sandbox gone",
+  unknown: "end not known",
+};
+
+/** How a call stands, in a word or two. */
+export function stateOf(call: Call): string {
+  return WORDS[call.ending] ?? call.state;
+}
+
+/** What is told of the end beside the state: exit code, signal. */
+export function codeOf(call: Call): string {
+  if (call.signal) return call.signal;
+  return call.exitCode !== null && call.exitCode !== 0 ? `exit code ${call.exitCode}` : "";
+}
+
+function begun(event: Extract<ActivityEvent, { type: "call" }>): Call {
+  return {
+    id: event.id,
+    parent: event.parent ?? null,
+    tool: event.tool,
+    description: event.description ?? "",
+    arguments: event.arguments ?? {},
+    at: event.at ?? null,
+    output: "",
+    received: 0,
+    result: "",
+    notes: [],
+    state: "running",
+    ending: "",
+    signal: "",
+    seconds: null,
+    exitCode: null,
+  };
+}
+
+/** The service may tell a piece again, in part or in a larger one; and it leaves out what is too much. */
+function withOutput(call: Call, text: string, from: number): Call {
+  const characters = [...text];
+  const end = from + characters.length;
+  if (end <= call.received) return call;
+  const missed = from - call.received;
+  const gap =
+    missed > 0
+      ? `${call.output && !call.output.endsWith("\n") ? "\n" : ""}[${missed.toLocaleString("en")} characters left out]\n`
+      : "";
+  const news = missed < 0 ? characters.slice(-missed).join("") : text;
+  return { ...call, output: (call.output + gap + news).slice(-TAIL), received: end };
+}
+
+function ended(call: Call, event: Extract<ActivityEvent, { type: "end" }>): Call {
+  return {
+    ...call,
+    state: event.error ? "failed" : "done",
+    ending: event.ending ?? "",
+    signal: event.signal ?? "",
+    seconds: event.seconds ?? null,
+    exitCode: event.exit_code ?? null,
+    result: event.result ?? "",
+    notes: Array.isArray(event.notes) ? event.notes.map(String) : [],
+  };
+}
+
+const LOST = "The service was started again while this ran: how it ended is not known.";
+
 export function apply(calls: readonly Call[], event: ActivityEvent): readonly Call[] {
-  if (event.type === "call") {
-    if (calls.some((c) => c.id === event.id)) return calls;
-    const call: Call = {
-      id: event.id,
-      parent: event.parent ?? null,
-      tool: event.tool,
-      description: event.description ?? "",
-      arguments: event.arguments ?? {},
-      at: event.at ?? null,
-      output: "",
-      state: "running",
-      seconds: null,
-      exitCode: null,
-    };
-    return [...calls, call].slice(-MOST_CALLS);
-  }
+  if (event.type === "service")
+    return calls.map((call) =>
+      call.state === "running" && !call.id.startsWith(`${event.id}-`)
+        ? { ...call, state: "failed", ending: "unknown", notes: [LOST] }
+        : call,
+    );
+  if (event.type === "call")
+    return calls.some((c) => c.id === event.id) ? calls : [...calls, begun(event)].slice(-MOST_CALLS);
   return calls.map((call) => {
     if (call.id !== event.id) return call;
-    if (event.type === "output") return { ...call, output: (call.output + event.text).slice(-TAIL) };
-    return {
-      ...call,
-      state: event.error ? "failed" : "done",
-      seconds: event.seconds ?? null,
-      exitCode: event.exit_code ?? null,
-      output: call.output || (event.result ?? "").slice(-TAIL),
-    };
+    if (event.type === "output") return withOutput(call, event.text, event.from ?? call.received);
+    return ended(call, event);
   });
 }
 
 export function parseEvent(text: string): ActivityEvent | null {
   try {
     const event = JSON.parse(text) as { type?: unknown; id?: unknown };
-    const known = event.type === "call" || event.type === "output" || event.type === "end";
+    const known = ["call", "output", "end", "service"].includes(String(event.type));
     return known && typeof event.id === "string" ? (event as ActivityEvent) : null;
   } catch {
     return null;
@@ -80,14 +150,42 @@ export function parseEvent(text: string): ActivityEvent | null {
 const text = (value: unknown): string =>
   typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
 
+/** What a call is given to do, whole: a command has many lines as often as one. */
+export function task(call: Call): string {
+  const a = call.arguments;
+  return text(a.command ?? a.prompt ?? a.task ?? a.path ?? "");
+}
+
 /** The one line that says what a call does. */
 export function gist(call: Call): string {
+  const lines = task(call).split("\n");
+  const first = lines.find((line) => line.trim() !== "") ?? "";
+  return first.length > 200 || lines.length > 1 ? `${first.slice(0, 200)} …` : first;
+}
+
+const SHOWN_APART = new Set([
+  "command",
+  "prompt",
+  "task",
+  "path",
+  "old_str",
+  "new_str",
+  "content",
+  "file_text",
+]);
+
+/** The other arguments, each with its name. */
+export function options(call: Call): string[] {
+  return Object.entries(call.arguments)
+    .filter(([name]) => !SHOWN_APART.has(name))
+    .map(([name, value]) => `${name}: ${text(value)}`);
+}
+
+/** Before and after of an edit or a new file; null for other calls. */
+export function editOf(call: Call): { before: string; after: string } | null {
   const a = call.arguments;
-  return (
-    text(a.command ?? a.path ?? a.prompt ?? "")
-      .split("\n")[0]
-      ?.slice(0, 200) ?? ""
-  );
+  const after = a.new_str ?? a.content ?? a.file_text;
+  return typeof after === "string" ? { before: typeof a.old_str === "string" ? a.old_str : "", after } : null;
 }
 
 export interface DiffLine {
@@ -113,16 +211,38 @@ export function diffOf(before: string, after: string): DiffLine[] {
   ];
 }
 
+/** A block that nothing in the text can end. */
+function fenced(content: string, language = ""): string {
+  const longest = Math.max(2, ...[...content.matchAll(/`+/g)].map((m) => m[0].length));
+  const fence = "`".repeat(longest + 1);
+  return `${fence}${language}\n${content}${content.endsWith("\n") ? "" : "\n"}${fence}`;
+}
+
+function callAsMarkdown(call: Call): string {
+  const title = (call.description || gist(call)).replace(/\s+/g, " ");
+  const end = [stateOf(call), codeOf(call), call.seconds === null ? "" : `${call.seconds} s`];
+  const edit = editOf(call);
+  const parts = [
+    `## ${call.tool}${title ? `: ${title}` : ""}`,
+    end.filter(Boolean).join(", "),
+    task(call) && fenced(task(call), call.arguments.command === undefined ? "" : "bash"),
+    options(call)
+      .map((option) => `- ${option.replace(/\s+/g, " ")}`)
+      .join("\n"),
+    edit &&
+      fenced(
+        diffOf(edit.before, edit.after)
+          .map((line) => `${line.sign}${line.text}`)
+          .join("\n"),
+        "diff",
+      ),
+    call.output && fenced(call.output),
+    call.result && fenced(call.result),
+    call.notes.join("\n\n"),
+  ];
+  return `${parts.filter(Boolean).join("\n\n")}\n`;
+}
+
 export function asMarkdown(calls: readonly Call[]): string {
-  return calls
-    .map((call) => {
-      const head = `## ${call.tool}: ${call.description || gist(call)}`;
-      const fence = "`".repeat(Math.max(3, ...[...call.output.matchAll(/`+/g)].map((m) => m[0].length + 1)));
-      const end =
-        call.state === "running"
-          ? "running"
-          : `${call.state}${call.seconds === null ? "" : `, ${call.seconds} s`}`;
-      return `${head}\n\n${end}\n${call.output ? `\n${fence}\n${call.output}\n${fence}\n` : ""}`;
-    })
-    .join("\n");
+  return calls.map(callAsMarkdown).join("\n");
 }

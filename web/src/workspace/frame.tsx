@@ -4,6 +4,9 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { dark } from "../common/theme";
 import { ASSET_NAME, type FromViewerFrame, type Show, type ToViewer } from "../viewer/messages";
 
+const FRAME_LIMIT_MS = 10_000;
+const LONGEST_FRAME_LIMIT_MS = 60_000;
+
 export function ViewerFrame(props: {
   assets: string;
   show: Show;
@@ -18,6 +21,7 @@ export function ViewerFrame(props: {
   /** The frame whose first document has a channel: a later one in its place is given none. */
   const served = useRef<HTMLIFrameElement | null>(null);
   const turn = useSignal(0);
+  const silent = useRef(0);
 
   // Before the next task: a frame that is quick to load, in a page that is slow to paint, would not be heard.
   useLayoutEffect(() => {
@@ -85,6 +89,17 @@ export function ViewerFrame(props: {
     const bytes = props.show.bytes.slice(0);
     port.current?.postMessage({ ...props.show, bytes } satisfies Show, [bytes]);
   }, [props.show]);
+
+  // A frame whose own page could not be had never says so.
+  useEffect(() => {
+    const wait = Math.min(FRAME_LIMIT_MS * 2 ** silent.current, LONGEST_FRAME_LIMIT_MS);
+    const timer = setTimeout(() => {
+      if (served.current === frame.current) return;
+      silent.current += 1;
+      turn.value += 1;
+    }, wait);
+    return () => clearTimeout(timer);
+  }, [turn.value]);
 
   return (
     <iframe

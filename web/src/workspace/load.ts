@@ -40,7 +40,9 @@ export async function load(url: string, name: string, asText: boolean, signal: A
     await response.body?.cancel();
     throw new HttpError(413, "This file is too large to show here. Download it instead.");
   }
-  const bytes = await firstBytes(response, most);
+  const bytes = await firstBytes(response, most).catch((error: unknown) => {
+    throw signal.aborted ? error : new HttpError(0, "The connection was lost while the file was read.");
+  });
   const kind = named ?? kindOfBytes(new Uint8Array(bytes));
   return { kind, bytes, size: told ?? bytes.byteLength };
 }

@@ -1,8 +1,9 @@
 /** One open file: its tools, and the viewer that suits it. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
+import { Backoff } from "../common/backoff";
 import { bytes, shownName } from "../common/format";
-import { HttpError } from "../common/http";
+import { HttpError, isAway, request } from "../common/http";
 import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../common/kinds";
 import type { Addresses } from "../common/page";
 import { targetOf } from "../common/sandbox";
@@ -48,12 +49,55 @@ function Unshown(props: { why: string; download: string | null }) {
   );
 }
 
+/** The service is away: what was asked of it is asked again by itself, and when the person says so. */
+function Away(props: { why: string; failures: number; onRetry: () => void }) {
+  const pauses = useRef(new Backoff(1_000, 15_000));
+  const retry = useRef(props.onRetry);
+  retry.current = props.onRetry;
+  useEffect(() => {
+    const again = () => retry.current();
+    const timer = setTimeout(again, pauses.current.next());
+    addEventListener("online", again);
+    return () => {
+      clearTimeout(timer);
+      removeEventListener("online", again);
+    };
+  }, [props.failures]);
+  return (
+    <Empty icon="file" title="The file cannot be read now">
+      <p role="status">{props.why} It is tried again by itself.</p>
+      <button type="button" onClick={props.onRetry}>
+        Try again
+      </button>
+    </Empty>
+  );
+}
+
+/** Whether the service is away, and how often it was found so. */
+function useAway() {
+  const away = useSignal({ why: "", failures: 0 });
+  return {
+    away: away.value,
+    /** True if the failure is one that passes. */
+    failed: (error: unknown): boolean => {
+      if (!isAway(error)) return false;
+      away.value = { why: (error as Error).message, failures: away.value.failures + 1 };
+      return true;
+    },
+    back: () => {
+      if (away.value.why) away.value = { why: "", failures: 0 };
+    },
+  };
+}
+
 function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => void }) {
   const { addresses, path, asText } = props;
   const show = useSignal<Show | null>(null);
   const problem = useSignal("");
   const missing = useSignal(false);
   const drawn = useSignal(false);
+  const attempt = useSignal(0);
+  const { away, failed, back } = useAway();
   const name = path.slice(path.lastIndexOf("/") + 1);
   useEffect(() => {
     const stop = new AbortController();
@@ -62,17 +106,29 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
     load(addresses.file(path), name, asText, stop.signal).then(
       (file) => {
         if (stop.signal.aborted) return;
+        back();
         props.onSize(file.size);
         show.value = { type: "show", name, base: addresses.raw(path), ...file };
       },
       (error: unknown) => {
-        if (stop.signal.aborted) return;
+        if (stop.signal.aborted || failed(error)) return;
+        back();
         missing.value = error instanceof HttpError && error.status === 404;
         problem.value = error instanceof Error ? error.message : "The file could not be read.";
       },
     );
     return () => stop.abort();
-  }, [addresses, path, asText]);
+  }, [addresses, path, asText, attempt.value]);
+  if (away.why) {
+    return (
+      <Away
+        {...away}
+        onRetry={() => {
+          attempt.value += 1;
+        }}
+      />
+    );
+  }
   if (problem.value) {
     return <Unshown why={problem.value} download={missing.value ? null : addresses.download(path)} />;
   }
@@ -100,12 +156,25 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
   );
 }
 
+/** What the browser itself shows. It does not say why it could not: so the service is asked whether it has the file. */
 function Media(props: { kind: Kind; name: string; source: string; download: string }) {
   const { kind, name, source } = props;
   const broken = useSignal(false);
-  const onError = () => {
-    broken.value = true;
+  const { away, failed, back } = useAway();
+  const ask = () => {
+    request(source, { method: "HEAD" }).then(
+      () => {
+        if (away.why) back();
+        else broken.value = true;
+      },
+      (error: unknown) => {
+        if (failed(error)) return;
+        back();
+        broken.value = true;
+      },
+    );
   };
+  if (away.why) return <Away {...away} onRetry={ask} />;
   if (broken.value)
     return (
       <Unshown
@@ -115,10 +184,46 @@ function Media(props: { kind: Kind; name: string; source: string; download: stri
     );
   return (
     <div class={kind === "image" ? "file-media picture" : "file-media"}>
-      {kind === "audio" && <audio controls src={source} aria-label={name} onError={onError} />}
-      {kind === "video" && <video controls src={source} aria-label={name} onError={onError} />}
-      {kind === "image" && <img src={source} alt={name} onError={onError} />}
+      {kind === "audio" && <audio controls src={source} aria-label={name} onError={ask} />}
+      {kind === "video" && <video controls src={source} aria-label={name} onError={ask} />}
+      {kind === "image" && <img src={source} alt={name} onError={ask} />}
     </div>
+  );
+}
+
+/** A page that the model made, in a frame of an opaque origin. Nobody learns that a frame could not be loaded. */
+function HtmlPage(props: { name: string; file: string; source: string }) {
+  const there = useSignal(false);
+  const attempt = useSignal(0);
+  const { away, failed, back } = useAway();
+  useEffect(() => {
+    const stop = new AbortController();
+    const show = () => {
+      back();
+      there.value = true;
+    };
+    request(props.file, { method: "HEAD", signal: stop.signal }).then(show, (error: unknown) => {
+      if (!stop.signal.aborted && !failed(error)) show(); // the frame says what the service says
+    });
+    return () => stop.abort();
+  }, [props.file, attempt.value]);
+  if (away.why)
+    return (
+      <Away
+        {...away}
+        onRetry={() => {
+          attempt.value += 1;
+        }}
+      />
+    );
+  if (!there.value) return null;
+  return (
+    <iframe
+      class="file-frame page"
+      title={`The page ${props.name}`}
+      sandbox="allow-scripts"
+      src={props.source}
+    />
   );
 }
 
@@ -126,9 +231,9 @@ function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSiz
   const { addresses, path, kind, asText } = props;
   const name = shownName(path.slice(path.lastIndexOf("/") + 1));
   if (!asText && kind === "html") {
-    // A frame of an opaque origin; its own styles and pictures need the capability address to load.
+    // Its own styles and pictures need the capability address to load.
     const source = addresses.raw(path) ?? addresses.file(path);
-    return <iframe class="file-frame page" title={`The page ${name}`} sandbox="allow-scripts" src={source} />;
+    return <HtmlPage name={name} file={addresses.file(path)} source={source} />;
   }
   if (!asText && kind && SHOWN_BY_BROWSER.has(kind))
     return (

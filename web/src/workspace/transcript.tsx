@@ -38,6 +38,7 @@ export function TranscriptDialog(props: {
   const more = async () => {
     if (busy.value || next.value === null) return;
     busy.value = true;
+    problem.value = "";
     try {
       const at = props.addresses.terminal(`sessions/${encodeURIComponent(props.id)}?after=${next.value}`);
       const page = await getJson<TranscriptPage>(at);
@@ -76,9 +77,9 @@ export function TranscriptDialog(props: {
         <p class="muted">{busy.value ? "Loading…" : "Nothing was said."}</p>
       )}
       <div class="actions">
-        {next.value !== null && entries.value.length > 0 && (
+        {next.value !== null && (entries.value.length > 0 || problem.value) && (
           <button type="button" disabled={busy.value} onClick={() => void more()}>
-            Show more
+            {problem.value ? "Try again" : "Show more"}
           </button>
         )}
         <button type="button" autoFocus onClick={props.onClose}>

@@ -32,7 +32,7 @@ def compose(ending: Ending, missed: str = "") -> Answer:
     words = Cap()
     words.feed(outcome.text or ("" if problem else "The agent finished without a word."))
     parts = [missed, words.text() if outcome.text or not problem else "", problem, _figures(ending)]
-    return Answer((Text("\n\n".join(part for part in parts if part)),), error=bool(problem))
+    return Answer((Text("\n\n".join(part for part in parts if part)),), error=bool(problem), exit=ending.exit)
 
 
 def earlier(outcome: Outcome) -> str:
