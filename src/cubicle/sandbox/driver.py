@@ -97,6 +97,12 @@ class Driver(Protocol):
     async def delete(self, name: str) -> None:
         """Stop it and remove everything of it. Nothing happens if there is none."""
 
+    async def resume(self, name: str) -> bool:
+        """Let it run on if its first process was stopped by a signal or frozen; whether that was so.
+
+        False for one that is merely slow, and for one that is not up. Raises nothing but SandboxError.
+        """
+
     async def running(self) -> list[Seen]:
         """Every sandbox that there is, up or not."""
 

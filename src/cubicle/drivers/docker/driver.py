@@ -140,6 +140,15 @@ class DockerDriver:
         found = await self._find(word(name))
         await complete(self._delete(name, found["Id"] if found else None))
 
+    async def resume(self, name: str) -> bool:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                return await engine.resume(await self._container(name))
+        except NotRunning:
+            return False
+        except ENGINE_ERRORS as error:
+            raise SandboxError(f"The Docker engine does not answer: {plain(error)}.") from error
+
     async def running(self) -> list[Seen]:
         return await asyncio.gather(*(self._see(entry) for entry in await self._list()))
 
