@@ -49,6 +49,18 @@ class Activity:
         story = self._stories.get(chat.digest)
         return (story.tool, story.user) if story is not None else ("", "")
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        self._stories.pop(chat.digest, None)
+
+    def _story(self, chat: Chat) -> _Story:
+        """A chat's story, which is the newest now; the oldest ones make room."""
+        story = self._stories.setdefault(chat.digest, _Story())
+        self._stories.move_to_end(chat.digest)
+        while len(self._stories) > MOST_CHATS:
+            self._stories.popitem(last=False)
+        return story
+
     def begin(self, chat: Chat, tool: str, arguments: Mapping[str, Any], user: str = "") -> Happening:
         """A call has started."""
         happening = Happening(self, chat, f"{self._boot}-{self._count + 1}")
@@ -68,10 +80,7 @@ class Activity:
         return happening
 
     def _tell(self, chat: Chat, **fields: Any) -> None:
-        story = self._stories.setdefault(chat.digest, _Story())
-        self._stories.move_to_end(chat.digest)
-        while len(self._stories) > MOST_CHATS:
-            self._stories.popitem(last=False)
+        story = self._story(chat)
         self._count += 1
         story.events.append((self._count, Event(f"{self._boot}-{self._count}", fields)))
         news, story.news = story.news, asyncio.Event()
@@ -82,7 +91,7 @@ class Activity:
         boot, _, number = after.partition("-")
         seen = int(number) if boot == self._boot and number.isdecimal() else 0
         while True:
-            story = self._stories.setdefault(chat.digest, _Story())
+            story = self._story(chat)
             news = story.news
             for count, event in list(story.events):
                 if count > seen:
