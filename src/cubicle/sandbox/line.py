@@ -7,6 +7,7 @@ that breaks the rules loses the line, with `Gone` for everybody who waits.
 from __future__ import annotations
 
 import asyncio
+import mmap
 import socket
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from typing import Any, cast
 from cubicle.guest import wire
 from cubicle.rules.untrusted_json import BadJson, parse_object
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.liveness import Liveness
 
 _ROOM = wire.MAX_PAYLOAD + 256 * 1024
 _MOST_ITEMS = 4096
@@ -34,8 +36,9 @@ _MAX_INBOUND = 512
 _MAX_FRAME_RATE = 20_000
 """Frames a second, after as many at once: a guest that sends crumbs waits, and takes no one else's time."""
 _REST_SECONDS = 0.05
-_SILENCE = 20.0
-_PATIENCE = 15.0
+_FIRST_SILENCE = 1.0
+_SILENCE = 10.0
+"""How long a channel waits for its first item, and for each later one, before it makes sure that the guest is there."""
 _SO_SNDBUFFORCE = 32
 
 
@@ -91,6 +94,9 @@ class Channel:
         self._window = wire.WINDOW
         self._room: asyncio.Future[None] | None = None
         self.over = False
+        self.checks = True
+        """Whether the guest is asked if it is there when nothing comes."""
+        self._silence = _FIRST_SILENCE
         self.opening: dict[str, object] = {}
         """What the guest said when it opened the channel."""
 
@@ -101,12 +107,14 @@ class Channel:
                 raise Gone("The exchange with the sandbox is over.")
             self._waiter = asyncio.get_running_loop().create_future()
             try:
-                async with asyncio.timeout(_SILENCE):
+                async with asyncio.timeout(self._silence if self.checks else None):
                     await self._waiter
             except TimeoutError:
                 await self._line.check()
+                self._silence = _SILENCE
             finally:
                 self._waiter = None
+        self._silence = _SILENCE
         item = self._items[0]
         if isinstance(item, SandboxError):
             raise item
@@ -209,7 +217,8 @@ class Line(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(_ROOM)
+        # Pages of its own, which the system has back at once: from the heap, each line of the past would leave a hole.
+        self._buffer = mmap.mmap(-1, _ROOM)
         self._view = memoryview(self._buffer)
         self._filled = 0
         self._channels: dict[int, Channel] = {}
@@ -223,6 +232,8 @@ class Line(asyncio.BufferedProtocol):
         """Bytes that wait in all channels."""
         self.offence = ""
         """Which rule the guest broke, if that is why the line was closed."""
+        self.liveness = Liveness(self.answers)
+        self._why = "The sandbox ended, or the connection to it was lost."
         self.writable = True
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -239,7 +250,7 @@ class Line(asyncio.BufferedProtocol):
     def open(self, op: str, **fields: Any) -> Channel:
         """Begin an exchange."""
         if self.lost.done():
-            raise Gone("The sandbox is no longer there.")
+            raise Gone(self._why if self.liveness.given_up else "The sandbox is no longer there.")
         channel = Channel(self, self._next)
         request = wire.message(channel.number, wire.OPEN, op=op, **fields)
         self._next += 2
@@ -250,6 +261,7 @@ class Line(asyncio.BufferedProtocol):
     async def ask(self, op: str, *, limit: float = 60.0, **fields: Any) -> dict[str, Any]:
         """One question, one answer."""
         channel = self.open(op, **fields)
+        channel.checks = limit > _FIRST_SILENCE
         try:
             async with asyncio.timeout(limit):
                 return await channel.answer()
@@ -263,11 +275,20 @@ class Line(asyncio.BufferedProtocol):
 
     async def check(self) -> None:
         """Make sure that somebody is there; a guest that does not answer loses the line."""
-        try:
-            await self.ask("ping", limit=_PATIENCE)
-        except Gone:
+        if not await self.liveness.shown() and not self.lost.done():
+            self._why = self.liveness.obituary
             self.close()
-            raise
+            self.lost.set_result(None)
+        if self.lost.done():
+            raise Gone(self._why)
+
+    async def answers(self, limit: float) -> bool:
+        """Whether the guest answers a ping."""
+        try:
+            await self.ask("ping", limit=limit)
+        except (Gone, MachineError):
+            return False
+        return True
 
     def accept(self, listener: Channel, acceptor: Callable[[Channel], None]) -> None:
         """Channels that the guest opens for this listener go to the acceptor."""
@@ -301,6 +322,7 @@ class Line(asyncio.BufferedProtocol):
             channel.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.liveness.over = True
         if self._resting is not None:
             self._resting.cancel()
         channels, self._channels = list(self._channels.values()), {}
@@ -308,7 +330,7 @@ class Line(asyncio.BufferedProtocol):
             self.lost.set_result(None)
         for channel in channels:
             channel.over = True
-            channel.put(Gone("The sandbox ended, or the connection to it was lost."))
+            channel.put(Gone(self._why))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # Of a large frame only the rest, and the head of the next: what is read beyond would have to be moved.
@@ -322,7 +344,7 @@ class Line(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Take what came, as many frames as the guest may send now; the rest when it may send more."""
         self._resting = None
-        now = time.monotonic()
+        now = self.liveness.heard = time.monotonic()
         self._frames = min(_MAX_FRAME_RATE, self._frames + (now - self._counted_at) * _MAX_FRAME_RATE)
         self._counted_at = now
         try:
@@ -346,7 +368,7 @@ class Line(asyncio.BufferedProtocol):
         """Take the whole frames that came; True when some are left, for they are too many at once."""
         start, rests = 0, False
         while self._filled - start >= wire.HEADER.size:
-            length, number, kind, stream = wire.read_header(self._buffer, start)
+            length, number, kind, stream = wire.read_header(self._view, start)
             end = start + wire.HEADER.size + length
             if end > self._filled:
                 break
