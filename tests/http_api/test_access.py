@@ -342,7 +342,7 @@ async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient
                 heard.append(json.loads(line[6:]))
                 if heard[-1]["type"] == "end":
                     break
-    assert heard[0]["description"] == "Say it"
+    assert [event["description"] for event in heard if event["type"] == "call"] == ["Say it"]
     assert heard[-1]["result"] == "seen\n"
 
 

@@ -86,7 +86,7 @@ async def test_what_a_browser_could_run_has_no_rights(filled, name, walled):
         ("bytes=a-b", 200, TEXT),
         ("bytes=-", 200, TEXT),
         ("bytes=99999999999999999999-", 416, None),
-        ("bytes=" + "9" * 6000 + "-" + "9" * 6000, 416, None),
+        ("bytes=" + "9" * 4000 + "-" + "9" * 4000, 416, None),
         ("bytes=" + "0" * 40 + "5-" + "9" * 40, 206, TEXT[5:]),
         ("bytes=-" + "9" * 40, 206, TEXT),
     ],
