@@ -103,6 +103,19 @@ DECISIONS: list[Row] = [
     ),
     (
         "mcp",
+        "A cancel that fits more than one running call ends none of them",
+        (
+            S + "a_cancellation_that_fits_two_calls_ends_neither",
+            S + "a_cancellation_that_may_mean_a_list_does_not_end_a_command",
+        ),
+    ),
+    (
+        "mcp",
+        "Resources of a sandbox that cannot start are an error that says why",
+        ("mcp_api/faults::resources_of_a_sandbox_that_cannot_start_say_why",),
+    ),
+    (
+        "mcp",
         "A client that disconnects ends its command within a second",
         (
             S + "a_client_that_hangs_up_ends_its_command_within_a_second",

@@ -299,7 +299,22 @@ SPECIFICATION: list[Row] = [
     ),
     # 7. Errors
     ("7.1", "401, 400, 415 as HTTP errors", (R + "refusals_come_in_their_order",)),
-    ("7.1", "500 as an HTTP error", (R + "a_failure_outside_of_the_protocol_is_a_500_without_a_word_of_it",)),
+    (
+        "7.1",
+        "500 as an HTTP error, as long as the answer has not begun",
+        (
+            R + "a_failure_outside_of_the_protocol_is_a_500_without_a_word_of_it",
+            "mcp_api/faults::an_unforeseen_error_of_a_method_is_a_500",
+            "mcp_api/faults::instructions_that_cannot_be_made_are_a_500",
+            "mcp_api/faults::a_tool_that_outlives_its_caller_fails_like_the_others",
+            "mcp_api/faults::an_answer_that_has_begun_ends_with_the_error",
+        ),
+    ),
+    (
+        "7.1",
+        "The reason of an HTTP error reaches the people behind a client",
+        (C + "the_python_sdk_shows_why_it_was_refused", C + "the_typescript_sdks_show_why_they_were_refused"),
+    ),
     ("7.2", "A command that exits non-zero is isError with its output", (B + "what_a_command_answers",)),
     ("7.2", "A time-out is isError", (B + "a_command_that_takes_too_long_is_ended_and_its_output_kept",)),
     ("7.2", "A path outside the roots is isError", (W + "a_path_outside_of_the_allowed_folders_is_refused",)),
