@@ -113,13 +113,18 @@ def key_ring(settings: Settings) -> KeyRing:
     text = ""
     if settings.api_keys_file is not None:
         try:
-            text = settings.api_keys_file.read_text()
+            text = settings.api_keys_file.read_text("utf-8")
         except OSError as error:
             raise BadSettings(f"API_KEYS_FILE cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise BadSettings("API_KEYS_FILE is not UTF-8 text.") from None
     try:
-        return KeyRing.parse(settings.mcp_api_key, text)
+        ring = KeyRing.parse(settings.mcp_api_key, text)
     except BadKeys as error:
         raise BadSettings(str(error)) from None
+    if settings.api_keys_file is not None and not ring:
+        raise BadSettings("API_KEYS_FILE holds no key, and there is no MCP_API_KEY: the service would be open to all.")
+    return ring
 
 
 def base_url(settings: Settings) -> str:

@@ -153,7 +153,8 @@ async def test_resources_of_a_sandbox_that_cannot_start_say_why(
             assert "could not be started" in error["message"]
             assert "The host's disk is full." in error["message"]
         result = await service.call(**_tool(), chat="chat")
-        assert result["isError"] and "The host's disk is full." in text(result)
+        assert result["isError"]
+        assert "The host's disk is full." in text(result)
         monkeypatch.setattr(NoStart, "refuses", False)
         listed = messages(await asked(service, "resources/list", {}, modern=modern))[-1]["result"]
         assert [resource["name"] for resource in listed["resources"]] == ["a.txt"]

@@ -285,7 +285,7 @@ async def test_every_answer_carries_a_request_id(service: Service) -> None:
     assert messages(await service.post(PING))[0]["result"] == {}
 
 
-async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Service) -> None:
+async def test_every_line_of_the_log_has_the_chat_the_request_the_tenant_and_the_user(service: Service) -> None:
     root, stream = logging.getLogger(), io.StringIO()
     handlers, level = root.handlers[:], root.level
     try:
@@ -298,6 +298,7 @@ async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Servi
                 "params": {"name": "bash_tool", "arguments": {"command": "true", "description": "test"}},
             },
             chat="logged",
+            headers={"X-User-Email": "ann@example.org"},
         )
         async with asyncio.timeout(60):  # the last line is written once the answer is sent
             while '"event": "request"' not in stream.getvalue():
@@ -308,7 +309,9 @@ async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Servi
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
     mine = [event for event in events if event.get("request") == response.headers["x-request-id"]]
     assert [event["event"] for event in mine] == ["sandbox up", "tool call", "request"]
-    assert {event["chat"] for event in mine} == {"logged"}
+    assert {(event["chat"], event["tenant"], event["user"]) for event in mine} == {
+        ("logged", "main", "ann@example.org")
+    }
     assert mine[-1]["status"] == 200
 
 

@@ -65,6 +65,15 @@ SPECIFICATION: list[Row] = [
     ),
     (
         "2.2",
+        "X-User-Email is in the log, with the tenant: in every line of a request or a chat",
+        (
+            R + "every_line_of_the_log_has_the_chat_the_request_the_tenant_and_the_user",
+            H + "access::the_log_names_tenant_and_user_of_every_request",
+            "log::what_outlives_a_request_names_the_chat_and_who_used_it_last",
+        ),
+    ),
+    (
+        "2.2",
         "X-User-Email and X-User-Name (URL-encoded), X-MCP-Servers (commas)",
         ("rules/callers::person_and_servers_are_read",),
     ),

@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 
 from cubicle.chat.settings_service import SettingsService
+from cubicle.log import chat_fields
 from cubicle.rules.callers import Caller
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import BadRule, Rule, Scheme
@@ -44,5 +45,5 @@ class PersonalTokens:
                 header = ((token.header, token.value),)
                 found.append(Rule(f"token {token.name}", hosts=(token.host,), scheme=Scheme.HTTPS, inject=header))
             except BadRule:
-                log.warning("token left out: its host or header cannot be used", extra={"chat": chat.id})
+                log.warning("token left out: its host or header cannot be used", extra=chat_fields(chat))
         return tuple(found)

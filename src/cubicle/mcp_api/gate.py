@@ -14,7 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
-from cubicle.log import note
+from cubicle.log import note_caller
 from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import Unforeseen, answer
 from cubicle.mcp_api.refusals import Refused, send_refusal, with_server_errors
@@ -76,7 +76,7 @@ class Gate:
 
         try:
             caller = self._caller(headers)
-            note(chat=caller.chat.id, tenant=caller.chat.tenant, **({"user": caller.email} if caller.email else {}))
+            note_caller(caller.chat, caller.email)
             await self._answer(scope, headers, caller, receive, tell)
         except Refused as refusal:
             await send_refusal(tell, refusal.problem, refusal.code)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Self
 
+from cubicle.log import chat_fields, detached
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.driver import Driver, SandboxError, Seen, StartFailed, State
@@ -167,14 +168,15 @@ class Fleet:
             except SandboxError as error:
                 berth.state, berth.reason = State.FAILED, str(error)
             except Exception as error:
-                log.exception("a start failed in a way nobody foresaw", extra={"chat": chat.id})
+                log.exception("a start failed in a way nobody foresaw", extra=chat_fields(chat))
                 berth.state, berth.reason = State.FAILED, _unforeseen(error)
             else:
                 berth.machine, berth.state = machine, State.RUNNING
                 await self._attend(chat, machine)
-                log.info("sandbox up", extra={"chat": chat.id, "ms": round((time.perf_counter() - began) * 1000, 1)})
+                ms = round((time.perf_counter() - began) * 1000, 1)
+                log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 return machine
-            log.error("sandbox failed to start: %s", berth.reason, extra={"chat": chat.id})
+            log.error("sandbox failed to start: %s", berth.reason, extra=chat_fields(chat))
             return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
@@ -211,18 +213,22 @@ class Fleet:
 
     async def _attended(self, chat: Chat, machine: Machine, ready: asyncio.Event) -> None:
         try:
-            async with AsyncExitStack() as stack:
-                for attendant in self._attendants:
-                    await stack.enter_async_context(attendant(chat, machine))
-                ready.set()
-                await machine.gone()
+            with detached():
+                await self._accompany(chat, machine, ready)
         except* SandboxError as errors:
             if machine.alive:
-                log.error("what attends the sandbox failed: %s", errors.exceptions, extra={"chat": chat.id})
+                log.error("what attends the sandbox failed: %s", errors.exceptions, extra=chat_fields(chat))
         except* Exception:
-            log.exception("what attends the sandbox failed", extra={"chat": chat.id})
+            log.exception("what attends the sandbox failed", extra=chat_fields(chat))
         finally:
             ready.set()
+
+    async def _accompany(self, chat: Chat, machine: Machine, ready: asyncio.Event) -> None:
+        async with AsyncExitStack() as stack:
+            for attendant in self._attendants:
+                await stack.enter_async_context(attendant(chat, machine))
+            ready.set()
+            await machine.gone()
 
     # ---- ending
 
@@ -312,7 +318,7 @@ class Fleet:
                 try:
                     await self._sweep_one(berth)
                 except Exception:
-                    log.exception("sweeping failed", extra={"chat": berth.chat.id if berth.chat else "?"})
+                    log.exception("sweeping failed", extra=chat_fields(berth.chat))
 
     async def _sweep_one(self, berth: Berth) -> None:
         if berth.leases:
@@ -325,10 +331,10 @@ class Fleet:
             if berth.leases:
                 return
             if idle >= self._remove_after:
-                log.info("removed after its time", extra={"chat": berth.chat.id if berth.chat else "?"})
+                log.info("removed after its time", extra=chat_fields(berth.chat))
                 await self._remove(berth)
             elif berth.state in (State.RUNNING, State.FAILED):
-                log.info("stopped: idle", extra={"chat": berth.chat.id if berth.chat else "?"})
+                log.info("stopped: idle", extra=chat_fields(berth.chat))
                 await self._stop(berth)
 
 

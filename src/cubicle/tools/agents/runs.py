@@ -11,6 +11,7 @@ from typing import Self
 
 from cubicle.chat.mcp_servers import McpServer, McpServers, UnknownServers
 from cubicle.chat.workplace import Workplace
+from cubicle.log import chat_fields
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, issue
 from cubicle.sandbox.driver import SandboxError
@@ -113,7 +114,7 @@ class SubAgents:
         command = folder.command(self._adapter.command(self._program, order))
         async with machine.run(command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run) as process:
             process.detach()
-            log.info("agent started", extra={"chat": call.caller.chat.id, "run": folder.run})
+            log.info("agent started", extra=chat_fields(call.caller.chat) | {"run": folder.run})
             job = Job(machine, folder, self._adapter, self._program, self._timeout, order.max_turns, env)
             ending = await self._hear(call, Hearing(job, process))
         if call.heard():
@@ -160,7 +161,7 @@ class SubAgents:
         except asyncio.CancelledError:
             if not self._stopping:
                 await hearing.kill()
-                log.info("agent cancelled", extra={"chat": key[0].id, "run": key[1]})
+                log.info("agent cancelled", extra=chat_fields(key[0]) | {"run": key[1]})
             raise
         finally:
             del self._hearings[key]
