@@ -24,6 +24,7 @@ from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
 from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.prompt import Prompt
+from cubicle.chat.removal import budgets_folder, egress_folder
 from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
@@ -51,6 +52,7 @@ from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.walls import WallRoutes
+from cubicle.log import forget_user
 from cubicle.mcp_api.door import McpDoor
 from cubicle.routes import routes
 from cubicle.rules.callers import Caller
@@ -87,7 +89,7 @@ def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | Non
             most_connections=settings.egress_max_connections,
             most_bytes=settings.egress_max_mb_per_day << 20,
         ),
-        folder=settings.data_dir / "egress",
+        folder=egress_folder(settings.data_dir),
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
         captive=lambda: isinstance(driver, OciDriver) and driver.captive,
@@ -96,7 +98,7 @@ def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | Non
 
 
 def make_relay(settings: Settings, servers: McpServers, key: bytes) -> Relay:
-    purses = Purses(settings.data_dir / "agents", Budget.of(settings), keep_days=settings.data_max_age_days)
+    purses = Purses(budgets_folder(settings.data_dir), Budget.of(settings))
     return Relay(apis(settings), servers, purses, key)
 
 
@@ -180,6 +182,10 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         await warden.check()
         await collect_images(settings, driver)
         activity = Activity()
+        for forget in (activity.forget, egress.forget, relay.forget, forget_user):
+            fleet.on_removed(forget)
+        if tokens is not None:
+            fleet.on_removed(tokens.forget)
         workplace = Workplace(fleet, outfitter, tokens)
         agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
         registry = Registry.build(workplace, settings, agents, activity)

@@ -71,6 +71,11 @@ def chat_fields(chat: Chat | None) -> dict[str, Any]:
     return {"chat": chat.id, "tenant": chat.tenant, **({"user": user} if user else {})}
 
 
+def forget_user(chat: Chat) -> None:
+    """The chat is removed."""
+    _users.pop(chat.digest, None)
+
+
 @contextmanager
 def detached() -> Iterator[None]:
     """For a task that outlives the request which started it: events of the block carry nothing of that request."""

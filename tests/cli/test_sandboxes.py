@@ -60,7 +60,12 @@ async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: C
     assert all(re.fullmatch(r"\d+[smh]", span) for span in row.split()[3:5])
     assert call("stop", CHAT) == (0, f"Stopped {CHAT}.\n", "")
     assert (await asyncio.to_thread(ps))[1].splitlines()[1].split()[2] == "stopped"
+    records = [tmp_path / "data" / folder / Chat(CHAT).digest for folder in ("agents", "egress/allowances")]
+    for record in records:
+        record.parent.mkdir(parents=True)
+        record.write_text("{}")
     assert call("rm", CHAT) == (0, f"Removed {CHAT}.\n", "")
+    assert [record for record in records if record.exists()] == []
     assert await asyncio.to_thread(ps) == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n")
 
 

@@ -19,6 +19,7 @@ import pytest
 from cubicle import log
 from cubicle.app import running
 from cubicle.drivers.choice import make_driver
+from cubicle.rules.chats import Chat
 from cubicle.settings import Settings
 from tests.service import serve
 
@@ -349,6 +350,26 @@ async def test_with_one_chat_for_all_a_preview_shows_that_chats_files(
         raw = re.search(r"raw/[^/\"&]+/", page)
         assert raw is not None
         assert (await client.get(f"{url}/{raw[0]}uploads/x.html")).text == "<p>seen"
+
+
+async def test_nothing_is_left_of_a_chat_that_was_removed(tmp_path: Path) -> None:
+    """Neither in memory nor on disk: budget, egress allowance and activity."""
+    chat, data = Chat("removed"), tmp_path / "data"
+    records = [data / "agents" / chat.digest, data / "egress" / "allowances" / chat.digest]
+    async with other_service(data) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+        call = {"name": "bash_tool", "arguments": {"command": "true", "description": "x"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        accept = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat.id, "X-User-Email": "a@b.example"}
+        assert (await client.post("/mcp", json=body, headers=accept)).status_code == 200
+        (row,) = (await client.get("/api/sandboxes")).json()["sandboxes"]
+        assert (row["last_tool"], row["user"]) == ("bash_tool", "a@b.example")
+        for record in records:  # as they are after use
+            await asyncio.to_thread(record.write_bytes, b"{}")
+        assert (await client.delete(f"/api/sandboxes/{chat.id}")).status_code == 204
+        assert [record.name for record in records if record.exists()] == []
+        assert (await client.post(f"/api/uploads/{chat.id}/a.txt", content=b"a")).status_code == 201
+        (row,) = (await client.get("/api/sandboxes")).json()["sandboxes"]
+        assert (row["last_tool"], row["user"]) == ("", "")
 
 
 async def test_the_operator_sees_stops_and_removes_sandboxes(client: httpx.AsyncClient) -> None:

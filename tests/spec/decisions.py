@@ -234,6 +234,19 @@ DECISIONS: list[Row] = [
         "The isolation report opens to the operator alone, by key or signed in",
         (H + "access::the_isolation_report_opens_to_the_operator_alone",),
     ),
+    (
+        "access",
+        "A chat's egress allowance outlives the service",
+        (
+            "sandbox/allowances::a_restart_forgives_nothing_before_the_day_is_over",
+            "sandbox/allowances::a_killed_service_has_written_what_was_used",
+        ),
+    ),
+    (
+        "defaults",
+        "A chat is removed with everything of it, its budget and allowance too",
+        (H + "access::nothing_is_left_of_a_chat_that_was_removed",),
+    ),
     # HTTP answers
     (
         "http",

@@ -49,6 +49,10 @@ class Activity:
         story = self._stories.get(chat.digest)
         return (story.tool, story.user) if story is not None else ("", "")
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        self._stories.pop(chat.digest, None)
+
     def begin(self, chat: Chat, tool: str, arguments: Mapping[str, Any], user: str = "") -> Happening:
         """A call has started."""
         happening = Happening(self, chat, f"{self._boot}-{self._count + 1}")

@@ -34,6 +34,10 @@ class PersonalTokens:
         while len(self._emails) > _MOST_CHATS:
             self._emails.popitem(last=False)
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        self._emails.pop(chat, None)
+
     async def rules(self, chat: Chat) -> tuple[Rule, ...]:
         """One rule for each token (see `Policy.additions`)."""
         email = self._emails.get(chat)

@@ -23,6 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from cubicle.chat.removal import remove_records
 from cubicle.cli.failures import exits
 from cubicle.cli.tables import show, span
 from cubicle.drivers.choice import make_driver, make_ledger
@@ -188,6 +189,7 @@ def rm(chat: str | None, everything: bool, tenant: str) -> None:
                 await host.driver.delete(seen.name)
                 if seen.owner is not None:
                     make_ledger(settings).remove(seen.owner)
+                    await asyncio.to_thread(remove_records, settings.data_dir, seen.owner)
             return len(meant)
 
     removed = asyncio.run(act())

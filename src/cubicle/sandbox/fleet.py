@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Self
 
@@ -58,6 +58,11 @@ class Fleet:
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
+        self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
+
+    def on_removed(self, callback: Callable[[Chat], Awaitable[None] | None]) -> None:
+        """Call back when a chat is removed: whatever is kept for a chat ends there, or is bounded otherwise."""
+        self._on_removed.append(callback)
 
     async def __aenter__(self) -> Self:
         await self._driver.open()
@@ -250,6 +255,17 @@ class Fleet:
         berth.name, berth.state = "", State.STOPPED
         if not berth.leases:
             self._berths.pop(berth.digest, None)
+        if berth.chat is not None:
+            await self._tell_removed(berth.chat)
+
+    async def _tell_removed(self, chat: Chat) -> None:
+        for callback in self._on_removed:
+            try:
+                done = callback(chat)
+                if done is not None:
+                    await done
+            except Exception:
+                log.exception("something of a removed chat is left", extra=chat_fields(chat))
 
     def _used(self, berth: Berth) -> None:
         now = time.time()
