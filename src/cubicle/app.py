@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
@@ -29,7 +28,7 @@ from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
-from cubicle.drivers.choice import make_driver, make_ledger, make_limits
+from cubicle.drivers.choice import host_of, make_driver, make_ledger, make_limits
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.http_api.access import Access
@@ -65,6 +64,7 @@ from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.proof import Warden
+from cubicle.sandbox.walls import Report
 from cubicle.settings import BadSettings, DriverName, Settings
 from cubicle.tools.agents.runs import SubAgents
 from cubicle.tools.agents.table import chosen
@@ -77,9 +77,12 @@ log = logging.getLogger(__name__)
 
 def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) -> Warden:
     """Tries the walls of a driver that is open."""
-    return Warden(
-        settings, lambda: walls.prove(driver, make_limits(settings), kernel=platform.release(), exhaust=exhaust)
-    )
+
+    async def prove() -> Report:
+        host = await host_of(driver)
+        return await walls.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
+
+    return Warden(settings, prove)
 
 
 def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | None) -> EgressDoor:

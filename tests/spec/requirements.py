@@ -126,6 +126,16 @@ SPECIFICATION: list[Row] = [
         "The terminal session survives disconnects",
         ("live/terminal::what_runs_in_the_terminal_survives_a_disconnect",),
     ),
+    (
+        "3",
+        "A coding agent is seen live and taken over in that session, and survives disconnects of all kinds",
+        (
+            "sub_agent/survival::a_person_sees_the_run_in_the_terminal",
+            "sub_agent/survival::a_person_can_take_the_session_over",
+            "sub_agent/survival::a_run_goes_on_when_its_caller_is_gone_and_tells_whoever_resumes",
+            "sub_agent/survival::a_killed_service_finds_the_run_again",
+        ),
+    ),
     # 4.1 Isolation
     ("4.1", "The five rows of SINGLE_USER_MODE", (R + "the_rows_of_the_isolation_table",)),
     (

@@ -16,11 +16,11 @@ import anyio
 from cubicle.chat.library import Library, Shelf
 from cubicle.chat.prompt import Prompt
 from cubicle.chat.skills import MOUNT, BadSkill, Skill, SkillFile
+from cubicle.log import chat_fields
 from cubicle.sandbox.line import MachineError
 from cubicle.sandbox.machine import HOME, Machine
 
 if TYPE_CHECKING:
-    from cubicle.log import chat_fields
     from cubicle.rules.callers import Caller
 from cubicle.rules.chats import Chat
 
