@@ -24,6 +24,7 @@ from cubicle.http_api import info, problems
 from cubicle.http_api.requests import RequestLog
 from cubicle.http_api.server import OPTIONS
 from cubicle.mcp_api.door import McpDoor
+from cubicle.mcp_api.server import Instructions
 from cubicle.rules.callers import Caller
 from cubicle.rules.keys import KeyRing
 from cubicle.sandbox.fleet import Fleet
@@ -178,6 +179,7 @@ class Options:
     keys: str = ""
     sub_agent: SubAgent | None = None
     fleet: Fleet | None = None
+    instructions: Instructions | None = None
 
 
 @asynccontextmanager
@@ -200,7 +202,7 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
     registry = Registry.build(Workplace(fleet), settings, options.sub_agent)
     uploads = Uploads(fleet)
-    door = McpDoor(registry, uploads, instructions, settings, ring)
+    door = McpDoor(registry, uploads, options.instructions or instructions, settings, ring)
     app = Starlette(
         routes=[
             Route("/health", info.health),

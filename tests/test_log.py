@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from cubicle import log
+from cubicle.rules.chats import Chat
+from cubicle.rules.egress import Request, Target
+from cubicle.sandbox.egress.audit import Event, Trail
+from cubicle.sandbox.machine import Machine
+from tests.service import fleet_of
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +127,35 @@ def test_a_log_that_was_closed_is_no_reason_to_fail(pipe: tuple[int, int]) -> No
         log.configure("json", stream)
     logging.getLogger("cubicle.test").info("nobody reads this")
     log.flush()
+
+
+async def test_what_outlives_a_request_names_the_chat_and_who_used_it_last(tmp_path: Path) -> None:
+    """The egress audit and all else that lives beside a sandbox: they are not the request that started it."""
+    stream = io.StringIO()
+    log.configure("json", stream)
+    chat = Chat("outlives", "acme")
+    trail = Trail(chat, Request(Target.parse("example.org", 443)), "connect")
+
+    @asynccontextmanager
+    async def attendant(_chat: Chat, _machine: Machine) -> AsyncIterator[None]:
+        trail.record(Event.ALLOWED)
+        yield
+        trail.record(Event.CLOSED)
+
+    async with fleet_of(tmp_path) as fleet:
+        fleet._attendants = [attendant]
+        with log.bound(request="r1"):
+            log.note_caller(chat, "ann@example.org")
+            async with fleet.lease(chat):
+                pass
+        with log.bound(request="r2"):
+            log.note_caller(chat, "bob@example.org")
+            await fleet.stop(chat)
+    await asyncio.to_thread(log.flush)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    seen = [(line["event"], line.get("request"), line["tenant"], line["user"]) for line in lines if "chat" in line]
+    assert seen == [
+        ("egress allowed", None, "acme", "ann@example.org"),
+        ("sandbox up", "r1", "acme", "ann@example.org"),
+        ("egress closed", None, "acme", "bob@example.org"),
+    ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
 import httpx
@@ -24,11 +23,12 @@ from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
 from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.prompt import Prompt
+from cubicle.chat.removal import budgets_folder, egress_folder
 from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
-from cubicle.drivers.choice import make_driver, make_free_space, make_ledger, make_limits
+from cubicle.drivers.choice import host_of, make_driver, make_free_space, make_ledger, make_limits
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.http_api.access import Access
@@ -52,6 +52,7 @@ from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.walls import WallRoutes
+from cubicle.log import forget_user
 from cubicle.mcp_api.door import McpDoor
 from cubicle.routes import routes
 from cubicle.rules.callers import Caller
@@ -64,6 +65,7 @@ from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.proof import Warden
+from cubicle.sandbox.walls import Report
 from cubicle.settings import BadSettings, DriverName, Settings
 from cubicle.tools.agents.runs import SubAgents
 from cubicle.tools.agents.table import chosen
@@ -78,9 +80,12 @@ _RETRY_SECONDS = 2.0
 
 def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) -> Warden:
     """Tries the walls of a driver that is open."""
-    return Warden(
-        settings, lambda: walls.prove(driver, make_limits(settings), kernel=platform.release(), exhaust=exhaust)
-    )
+
+    async def prove() -> Report:
+        host = await host_of(driver)
+        return await walls.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
+
+    return Warden(settings, prove)
 
 
 def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | None) -> EgressDoor:
@@ -90,7 +95,7 @@ def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | Non
             most_connections=settings.egress_max_connections,
             most_bytes=settings.egress_max_mb_per_day << 20,
         ),
-        folder=settings.data_dir / "egress",
+        folder=egress_folder(settings.data_dir),
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
         captive=lambda: isinstance(driver, OciDriver) and driver.captive,
@@ -99,13 +104,7 @@ def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | Non
 
 
 def make_relay(settings: Settings, servers: McpServers, key: bytes) -> Relay:
-    keep, ledger = settings.data_max_age_days + settings.trash_days, make_ledger(settings)
-
-    def chats() -> Collection[str]:
-        ledger.open()
-        return ledger.read()
-
-    purses = Purses(settings.data_dir / "agents", Budget.of(settings), keep_days=keep, chats=chats)
+    purses = Purses(budgets_folder(settings.data_dir), Budget.of(settings))
     return Relay(apis(settings), servers, purses, key)
 
 
@@ -122,13 +121,18 @@ def key_ring(settings: Settings) -> KeyRing:
     text = ""
     if settings.api_keys_file is not None:
         try:
-            text = settings.api_keys_file.read_text()
+            text = settings.api_keys_file.read_text("utf-8")
         except OSError as error:
             raise BadSettings(f"API_KEYS_FILE cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise BadSettings("API_KEYS_FILE is not UTF-8 text.") from None
     try:
-        return KeyRing.parse(settings.mcp_api_key, text)
+        ring = KeyRing.parse(settings.mcp_api_key, text)
     except BadKeys as error:
         raise BadSettings(str(error)) from None
+    if settings.api_keys_file is not None and not ring:
+        raise BadSettings("API_KEYS_FILE holds no key, and there is no MCP_API_KEY: the service would be open to all.")
+    return ring
 
 
 def base_url(settings: Settings) -> str:
@@ -192,8 +196,9 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
-        for keeper in (activity, prompt, egress, relay, uploads):
+        for keeper in (activity, prompt, egress, relay, uploads, *([tokens] if tokens is not None else [])):
             fleet.on_removed(keeper.forget)
+        fleet.on_removed(forget_user)
         door = McpDoor(registry, uploads, instructions, settings, ring)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         reception = Reception(fleet, outfitter)

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -15,8 +16,14 @@ from queue import Empty, SimpleQueue
 from types import MappingProxyType
 from typing import Any, TextIO
 
+from cubicle.rules.chats import Chat
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _context: ContextVar[Mapping[str, Any]] = ContextVar("cubicle_log_context", default=_NOTHING)
+
+_MOST_USERS = 10_000
+_users: OrderedDict[str, str] = OrderedDict()
+"""Who used a chat last, by the chat's digest."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "context", "color_message"}
 
@@ -44,6 +51,39 @@ def bound(**fields: Any) -> Iterator[None]:
 def note(**fields: Any) -> None:
     """From here to the end of the block around it (`bound`), every event of this task carries these fields as well."""
     _context.set({**_context.get(), **fields})
+
+
+def note_caller(chat: Chat, user: str | None) -> None:
+    """`note` whose request this is. The lines of the chat itself name the user as well, until another one comes."""
+    note(chat=chat.id, tenant=chat.tenant, **({"user": user} if user else {}))
+    if user:
+        _users[chat.digest] = user
+        _users.move_to_end(chat.digest)
+        while len(_users) > _MOST_USERS:
+            _users.popitem(last=False)
+
+
+def chat_fields(chat: Chat | None) -> dict[str, Any]:
+    """For `extra=` of a line that belongs to a chat: its id, its tenant and the user who used it last."""
+    if chat is None:
+        return {"chat": "?"}
+    user = _users.get(chat.digest)
+    return {"chat": chat.id, "tenant": chat.tenant, **({"user": user} if user else {})}
+
+
+def forget_user(chat: Chat) -> None:
+    """The chat is removed."""
+    _users.pop(chat.digest, None)
+
+
+@contextmanager
+def detached() -> Iterator[None]:
+    """For a task that outlives the request which started it: events of the block carry nothing of that request."""
+    token = _context.set(_NOTHING)
+    try:
+        yield
+    finally:
+        _context.reset(token)
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -118,9 +118,13 @@ class Settings(BaseSettings):
         "auto: enforce for every driver that promises walls.",
     )
 
-    mcp_api_key: str = Field("", description="Bearer secret of the service; empty: no authentication.")
+    mcp_api_key: str = Field(
+        "", description="Bearer secret of the service, at least 8 characters without blanks; empty: no authentication."
+    )
     api_keys_file: Path | None = Field(
-        None, description="JSON file of key to tenant, for several customers on one service."
+        None,
+        description="JSON file of key (at least 8 characters without blanks) to tenant, for several customers on one "
+        "service. The names main, operator and cubicle are reserved.",
     )
     mcp_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         ("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas."

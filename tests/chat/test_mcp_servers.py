@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cubicle.chat.mcp_servers import McpServer, UnknownServers, read_servers
+from cubicle.chat.mcp_servers import McpServer, read_servers
 from cubicle.settings import BadSettings
 
 OWN = ("http://127.0.0.1:8081", "https://cubicle.example.org/base")
@@ -25,13 +25,24 @@ def test_servers_are_found_by_name(tmp_path: Path) -> None:
     old = {"type": "sse", "url": "https://tools.example.org/sse"}
     local = {"command": "npx", "args": ["-y", "thing"]}
     servers = read_servers(file_of(tmp_path, {"mcpServers": {"web": web, "local": local, "old": old}}), OWN)
-    assert servers.chosen(["local", "web", "old"]) == (
+    found, left_out = servers.chosen(["local", "web", "old"])
+    assert found == (
         McpServer("local", command=("npx", "-y", "thing")),
         McpServer("web", "https://tools.example.org/mcp", (("Authorization", "Bearer x"),)),
         McpServer("old", "https://tools.example.org/sse", sse=True),
     )
-    with pytest.raises(UnknownServers, match=r"unknown servers: other\. Known: local, old, web\."):
-        servers.chosen(["web", "other"])
+    assert left_out == ""
+
+
+def test_servers_that_cannot_be_used_are_left_out_and_named(tmp_path: Path) -> None:
+    listed = {"web": {"url": "https://a.example/mcp"}, "old": {"type": "sse", "url": "https://a.example/sse"}}
+    servers = read_servers(file_of(tmp_path, {"mcpServers": listed}), OWN)
+    found, left_out = servers.chosen(["other", "web", "old", "more"], sse=False)
+    assert [server.name for server in found] == ["web"]
+    assert left_out == (
+        "[MCP servers left out: unknown to this service: other, more (known: old, web); "
+        "of the type sse, which the agent cannot use: old]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,8 +51,9 @@ def test_servers_are_found_by_name(tmp_path: Path) -> None:
 )
 def test_the_service_is_never_offered_to_its_own_agents(tmp_path: Path, url: str) -> None:
     servers = read_servers(file_of(tmp_path, {"mcpServers": {"me": {"url": url}}}), OWN)
-    with pytest.raises(UnknownServers, match="Known: none"):
-        servers.chosen(["me"])
+    found, left_out = servers.chosen(["me"])
+    assert found == ()
+    assert "unknown to this service: me (known: none)" in left_out
 
 
 @pytest.mark.parametrize(

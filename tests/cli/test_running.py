@@ -90,6 +90,31 @@ def test_a_folder_that_cannot_be_made_is_said_in_a_sentence(tmp_path: Path) -> N
     assert "Traceback" not in text
 
 
+@pytest.mark.parametrize(
+    ("single", "file", "sentence"),
+    [
+        ("abc", None, "MCP_API_KEY: a key is at least 8 printable ASCII characters without blanks."),
+        ("two words here", None, "MCP_API_KEY: a key is at least 8 printable ASCII characters without blanks."),
+        ("", b'{"short": "acme"}', "API_KEYS_FILE: a key is at least 8 printable ASCII characters without blanks."),
+        ("", b'{"long-enough": "main"}', "API_KEYS_FILE: no tenant may be named 'main', which is the operator's."),
+        ("", b"{}", "API_KEYS_FILE holds no key, and there is no MCP_API_KEY"),
+        ("", b"", "API_KEYS_FILE holds no key, and there is no MCP_API_KEY"),
+        ("", b"\xff\xfe", "API_KEYS_FILE is not UTF-8 text."),
+    ],
+)
+def test_keys_that_cannot_be_used_stop_the_start(
+    tmp_path: Path, single: str, file: bytes | None, sentence: str
+) -> None:
+    variables = {"MCP_API_KEY": single}
+    if file is not None:
+        (tmp_path / "keys.json").write_bytes(file)
+        variables["API_KEYS_FILE"] = str(tmp_path / "keys.json")
+    code, text = said(tmp_path, "serve", **variables)
+    assert code == 1
+    assert text.startswith(f"Error: {sentence}")
+    assert "Traceback" not in text
+
+
 async def test_the_bare_address_leads_to_the_table_of_sandboxes(service: ServiceProcess) -> None:
     answer = await service.client.get("/")
     assert (answer.status_code, answer.headers["Location"]) == (307, "./admin")

@@ -64,7 +64,12 @@ async def test_a_sandbox_is_listed_by_its_whole_name_stopped_and_removed(call: C
         f"Removed {CHAT}. For 7 days `cubicle undelete {CHAT}` brings it back; "
         "`cubicle rm --now` frees the space at once.\n"
     )
+    records = [tmp_path / "data" / folder / Chat(CHAT).digest for folder in ("agents", "egress/allowances")]
+    for record in records:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text("{}")
     assert call("rm", CHAT) == (0, told, "")
+    assert [record for record in records if record.exists()] == []
     code, output = await asyncio.to_thread(ps)
     nothing, trash = output.splitlines()
     assert (code, nothing) == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.")

@@ -9,9 +9,10 @@ import httpx2
 import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from tests.clients.conftest import Node
-from tests.service import Service
+from tests.service import Options, Service, service_of
 
 TOOLS = ["bash_tool", "view", "create_file", "str_replace", "sub_agent"]
 INSPECTOR = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
@@ -64,3 +65,48 @@ async def test_the_inspector(service: Service, node: Node) -> None:
     code, output = await node("node_modules/.bin/mcp-inspector", *address, *call, limit=150)
     assert code == 0, output
     assert json.loads(output)["content"][0]["text"] == "hi\n"
+
+
+KEY = "a-key-for-the-clients"
+REFUSALS = [
+    ({"X-Chat-Id": "reason"}, "The key is missing or wrong"),
+    ({"Authorization": f"Bearer {KEY}", "X-Chat-Id": "a/b"}, "A chat id is 1 to 128 characters"),
+    ({"Authorization": f"Bearer {KEY}"}, "X-Chat-Id"),
+]
+"""Headers, and what a person is to read."""
+
+
+def leaf(error: BaseException) -> BaseException:
+    """The error itself: the SDK's task groups wrap it."""
+    return leaf(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize(("headers", "reason"), REFUSALS)
+async def test_the_python_sdk_shows_why_it_was_refused(
+    service: Service, mode: Any, headers: dict[str, str], reason: str
+) -> None:
+    options = Options({"mcp_api_key": KEY, "single_user_mode": "false"})
+    async with (
+        service_of(service.fleet, options) as strict,
+        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
+    ):
+        said = ""
+        try:
+            async with Client(streamable_http_client(f"{strict.url}/mcp", http_client=http), mode=mode):
+                pytest.fail("it was let in")
+        except* MCPError as errors:
+            said = str(leaf(errors))
+        assert reason in said
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("client", ["sdk", "client"])
+async def test_the_typescript_sdks_show_why_they_were_refused(service: Service, node: Node, client: str) -> None:
+    options = Options({"mcp_api_key": KEY, "single_user_mode": "false"})
+    async with service_of(service.fleet, options) as strict:
+        for headers, reason in REFUSALS:
+            url = f"{strict.url}/mcp"
+            code, output = await node("refused.mjs", URL=url, HEADERS=json.dumps(headers), SDK=client, limit=150)
+            assert code == 0, output
+            assert reason in json.loads(output.strip().splitlines()[-1])["message"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,8 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
+from cubicle import log
 from cubicle.app import running
 from cubicle.drivers.choice import make_driver
+from cubicle.rules.chats import Chat
 from cubicle.settings import Settings
 from tests.service import serve
 
@@ -75,6 +79,64 @@ async def test_without_a_key_nothing_opens(client: httpx.AsyncClient, path: str)
 async def test_health_and_assets_need_no_key(client: httpx.AsyncClient) -> None:
     assert (await client.get("/health")).json() == {"status": "healthy"}
     assert (await client.get("/login")).status_code == 200
+
+
+async def test_the_isolation_report_opens_to_the_operator_alone(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text('{"customer-key": "acme"}')
+    settings = Settings(  # type: ignore[call-arg]
+        _env_file=None,
+        driver="memory",
+        data_dir=tmp_path / "data",
+        pool_size=0,
+        mcp_api_key="a-good-key",
+        api_keys_file=keys,
+    )
+    async with running(settings) as app, serve(app) as url:
+        for path in ("/health/walls", "/health/walls/", "/health/"):
+            async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client:
+                assert (await client.get(path)).status_code == 401, path
+        for key, status in (("a-good-key", 200), ("customer-key", 401)):
+            async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client:
+                bearer = {"Authorization": f"Bearer {key}"}
+                assert (await client.get("/health/walls", headers=bearer)).status_code == status
+                page = await client.get("/health/walls", headers={"Accept": "text/html"})
+                assert (page.status_code, "text/html" in page.headers["content-type"]) == (401, True)
+                assert (await client.post("/login", data={"key": key})).status_code == 303
+                report = await client.get("/health/walls")
+                assert report.status_code == status
+                assert status == 401 or report.json()["strength"] == "none"
+
+
+async def test_the_log_names_tenant_and_user_of_every_request(client: httpx.AsyncClient) -> None:
+    root, stream = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers[:], root.level
+    user = {"X-User-Email": "ann@example.org"}
+    key = await signed(client, "logged")
+    asked = [
+        ("/api/sandboxes", KEY | user, "ann@example.org", "main"),
+        ("/files/logged/", KEY | user, "ann@example.org", "main"),
+        ("/system-prompt?chat_id=logged&user_email=bob@example.org", KEY, "bob@example.org", "main"),
+        (f"/files/logged/?key={key}", user, None, "main"),  # whoever has just a link names nobody
+        ("/admin", user, None, None),
+        ("/health/walls", user, None, None),
+    ]
+    try:
+        log.configure("json", stream)
+        for number, (path, headers, _, _) in enumerate(asked):
+            await client.get(path, headers={**headers, "X-Request-Id": f"asked-{number}"})
+            client.cookies.clear()
+        async with asyncio.timeout(60):
+            while stream.getvalue().count('"event": "request"') < len(asked):
+                await asyncio.sleep(0.01)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    lines = {line["request"]: line for line in map(json.loads, stream.getvalue().splitlines()) if "path" in line}
+    for number, (path, _, user_logged, tenant) in enumerate(asked):
+        line = lines[f"asked-{number}"]
+        assert (line.get("user"), line.get("tenant")) == (user_logged, tenant), path
+        assert line.get("chat") == ("logged" if "logged" in path else None), path
 
 
 async def test_a_signed_link_opens_its_chat_and_nothing_else(client: httpx.AsyncClient) -> None:
@@ -146,13 +208,12 @@ async def test_what_a_link_shows_carries_the_same_link_on(client: httpx.AsyncCli
     assert entry["url"].endswith(f"?key={key}")
 
 
-@pytest.mark.parametrize("path", ["/system-prompt", "/skill-list", "/skill-mounts", "/mcp-info"])
+@pytest.mark.parametrize("path", ["/system-prompt", "/skill-list", "/skill-mounts", "/mcp-info", "/health/walls"])
 async def test_a_person_who_signed_in_may_ask_what_a_program_with_the_key_may(
     client: httpx.AsyncClient, path: str
 ) -> None:
     assert (await client.post("/login", data={"key": "a-good-key"})).status_code == 303
     assert (await client.get(path)).status_code == 200
-    assert (await client.get("/health/walls")).status_code == 401
 
 
 async def test_the_first_signed_visit_leaves_a_cookie_for_that_chat(client: httpx.AsyncClient) -> None:
@@ -289,6 +350,26 @@ async def test_with_one_chat_for_all_a_preview_shows_that_chats_files(
         raw = re.search(r"raw/[^/\"&]+/", page)
         assert raw is not None
         assert (await client.get(f"{url}/{raw[0]}uploads/x.html")).text == "<p>seen"
+
+
+async def test_nothing_is_left_of_a_chat_that_was_removed(tmp_path: Path) -> None:
+    """Neither in memory nor on disk: budget, egress allowance and activity."""
+    chat, data = Chat("removed"), tmp_path / "data"
+    records = [data / "agents" / chat.digest, data / "egress" / "allowances" / chat.digest]
+    async with other_service(data) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+        call = {"name": "bash_tool", "arguments": {"command": "true", "description": "x"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        accept = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat.id, "X-User-Email": "a@b.example"}
+        assert (await client.post("/mcp", json=body, headers=accept)).status_code == 200
+        (row,) = (await client.get("/api/sandboxes")).json()["sandboxes"]
+        assert (row["last_tool"], row["user"]) == ("bash_tool", "a@b.example")
+        for record in records:  # as they are after use
+            await asyncio.to_thread(record.write_bytes, b"{}")
+        assert (await client.delete(f"/api/sandboxes/{chat.id}")).status_code == 204
+        assert [record.name for record in records if record.exists()] == []
+        assert (await client.post(f"/api/uploads/{chat.id}/a.txt", content=b"a")).status_code == 201
+        (row,) = (await client.get("/api/sandboxes")).json()["sandboxes"]
+        assert (row["last_tool"], row["user"]) == ("", "")
 
 
 async def test_the_operator_sees_stops_and_removes_sandboxes(client: httpx.AsyncClient) -> None:

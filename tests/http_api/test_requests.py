@@ -6,9 +6,11 @@ import logging
 
 import pytest
 
+from cubicle import log
 from cubicle.chat.uploads import DiskFull
 from cubicle.http_api.problems import answer, refuse
 from cubicle.http_api.requests import RequestLog
+from cubicle.log import note
 
 SCOPE = {"type": "http", "path": "/x", "method": "POST", "headers": []}
 
@@ -60,3 +62,44 @@ async def test_a_refusal_takes_a_line_of_the_log_and_a_fault_its_traceback(caplo
         caplog.clear()
         await answer(None, error)
         assert [(record.levelno, bool(record.exc_info)) for record in caplog.records] == [(level, traceback)]
+
+
+async def test_an_unforeseen_error_is_a_500_with_the_id_that_its_lines_have(caplog):
+    sent = []
+
+    async def app(scope, receive, send):
+        note(chat="a", tenant="acme", user="ann@example.org")
+        raise RuntimeError("secret /var/lib/cubicle")
+
+    async def send(message):
+        sent.append(message)
+
+    seen = []
+    for logger in ("cubicle.http_api.problems", "cubicle.http_api.requests"):
+        caplog.set_level(logging.INFO, logger)
+    handler = logging.Handler()
+    handler.emit = lambda record: seen.append((record.getMessage(), dict(log._context.get())))
+    logging.getLogger("cubicle").addHandler(handler)
+    try:
+        await RequestLog(app)(SCOPE, None, send)
+    finally:
+        logging.getLogger("cubicle").removeHandler(handler)
+    start, body = sent
+    request = dict(start["headers"])[b"x-request-id"].decode()
+    assert (start["status"], json.loads(body["body"])["status"]) == (500, 500)
+    assert b"secret" not in body["body"]
+    assert [text for text, _ in seen] == ["a request failed", "request"]
+    fields = {"request": request, "chat": "a", "tenant": "acme", "user": "ann@example.org"}
+    assert all(context == fields for _, context in seen)
+
+
+async def test_an_answer_that_has_begun_is_broken_off_by_an_unforeseen_error():
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("secret")
+
+    async def send(message):
+        assert message["type"] == "http.response.start"
+
+    with pytest.raises(RuntimeError):
+        await RequestLog(app)(SCOPE, None, send)

@@ -10,19 +10,25 @@ import logging
 import pytest
 
 from cubicle import log
-from tests.service import ACCEPT, Options, Service, messages, modern_meta, service_of, text
+from tests.service import ACCEPT, MODERN, Options, Service, messages, modern_meta, service_of, text
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 KEY = "open-sesame-123"
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": modern_meta()}}
+MODERN_LIST = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "resources/list"}
 BEARER = {"Authorization": f"Bearer {KEY}"}
 
 
 def assert_problem(response: object, status: int) -> None:
     assert response.status_code == status  # type: ignore[attr-defined]
-    assert response.headers["content-type"] == "application/problem+json"  # type: ignore[attr-defined]
+    assert response.headers["content-type"] == "application/json"  # type: ignore[attr-defined]
     body = response.json()  # type: ignore[attr-defined]
-    assert set(body) == {"type", "title", "status", "detail"}
-    assert body["status"] == status
+    problem = {name: body.pop(name) for name in ("type", "title", "status", "detail")}
+    assert problem["status"] == status
+    error = body["error"]
+    assert body == {"jsonrpc": "2.0", "id": None, "error": error}
+    assert (error["message"], error["data"]) == (problem["detail"], problem)
+    assert error["code"] == (-32603 if status >= 500 else -32600)
 
 
 @pytest.mark.parametrize("sent", [None, "Bearer wrong", "Bearer", "Basic b3Blbg==", f"bearer{KEY}", KEY])
@@ -55,7 +61,8 @@ async def test_refusals_come_in_their_order(service: Service) -> None:
         response = await strict.post(b"{", headers={"Content-Type": "text/plain"} | BEARER)
         assert_problem(response, 415)
         assert "Content-Type" in response.json()["detail"]
-        assert (await strict.post(b"{", headers=BEARER)).json()["error"]["code"] == -32700
+        response = await strict.post(b"{", headers=BEARER)
+        assert (response.json()["error"]["code"], response.json()["status"]) == (-32700, 400)
 
 
 @pytest.mark.parametrize(
@@ -249,9 +256,10 @@ async def test_a_failure_of_the_service_shows_nothing_of_its_inside(
         raise RuntimeError("secret /var/lib/cubicle/data")
 
     monkeypatch.setattr(Uploads, "list", broken)
-    for answer in (await service.ask("resources/list"), await service.ask_modern("resources/list")):
-        assert answer["error"]["code"] == -32603
-        assert "secret" not in json.dumps(answer)
+    for headers in ({}, MODERN_LIST):
+        response = await service.post(LIST, headers=headers)
+        assert_problem(response, 500)
+        assert "secret" not in response.text
 
 
 async def test_a_failure_outside_of_the_protocol_is_a_500_without_a_word_of_it(
@@ -277,7 +285,7 @@ async def test_every_answer_carries_a_request_id(service: Service) -> None:
     assert messages(await service.post(PING))[0]["result"] == {}
 
 
-async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Service) -> None:
+async def test_every_line_of_the_log_has_the_chat_the_request_the_tenant_and_the_user(service: Service) -> None:
     root, stream = logging.getLogger(), io.StringIO()
     handlers, level = root.handlers[:], root.level
     try:
@@ -290,6 +298,7 @@ async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Servi
                 "params": {"name": "bash_tool", "arguments": {"command": "true", "description": "test"}},
             },
             chat="logged",
+            headers={"X-User-Email": "ann@example.org"},
         )
         async with asyncio.timeout(60):  # the last line is written once the answer is sent
             while '"event": "request"' not in stream.getvalue():
@@ -300,7 +309,9 @@ async def test_every_line_of_the_log_has_the_chat_and_the_request(service: Servi
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
     mine = [event for event in events if event.get("request") == response.headers["x-request-id"]]
     assert [event["event"] for event in mine] == ["sandbox up", "tool call", "request"]
-    assert {event["chat"] for event in mine} == {"logged"}
+    assert {(event["chat"], event["tenant"], event["user"]) for event in mine} == {
+        ("logged", "main", "ann@example.org")
+    }
     assert mine[-1]["status"] == 200
 
 

@@ -192,6 +192,54 @@ async def test_a_cancelled_command_is_gone_within_a_second(service: Service) -> 
     assert '"code":-32800' in (await running).text
 
 
+@pytest.mark.parametrize("session", [{}, {"Mcp-Session-Id": "8f7c2ed0-5a55-4e7b-9f6e-0d2f6f5b1a12"}])
+async def test_a_cancellation_that_fits_two_calls_ends_neither(service: Service, session: dict[str, str]) -> None:
+    """Some clients give every request the id 1."""
+    commands = [f"exec -a marker-shared-{number} sleep 60" for number in "ab"]
+    ids: tuple[int | str, ...] = (1, "1")  # spelt in two ways, they are one
+    calls = [call(command, identity=identity) for command, identity in zip(commands, ids, strict=True)]
+    running = [asyncio.create_task(service.post(body, chat="stream", headers=session)) for body in calls]
+    for number in "ab":
+        await there(service, f"marker-shared-{number}")
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    assert (await service.post(cancel, chat="stream", headers=session)).status_code == 202
+    for number in "ab":
+        await there(service, f"marker-shared-{number}")
+    async with service.fleet.lease(chat_of("stream")) as machine:
+        await machine.output(["pkill", "-f", "marker-shared-b"])
+    assert '"isError":true' in (await running[1]).text
+    assert not running[0].done()
+    assert (await service.post(cancel, chat="stream", headers=session)).status_code == 202  # now it means one
+    await gone(service, "marker-shared-a")
+    assert '"code":-32800' in (await running[0]).text
+
+
+async def test_a_cancellation_that_may_mean_a_list_does_not_end_a_command(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing, listed = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: object) -> list[object]:
+        listing.set()
+        await listed.wait()
+        return []
+
+    monkeypatch.setattr(service.uploads, "list", slow)
+    running = asyncio.create_task(service.post(call("exec -a marker-beside sleep 60", identity=1), chat="stream"))
+    await there(service, "marker-beside")
+    body = {"jsonrpc": "2.0", "id": 1, "method": "resources/list"}
+    list_call = asyncio.create_task(service.post(body, chat="stream"))
+    await listing.wait()
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    assert (await service.post(cancel, chat="stream")).status_code == 202
+    await there(service, "marker-beside")
+    listed.set()
+    assert messages(await list_call)[-1]["result"]["resources"] == []
+    assert (await service.post(cancel, chat="stream")).status_code == 202
+    await gone(service, "marker-beside")
+    assert '"code":-32800' in (await running).text
+
+
 async def test_a_client_that_hangs_up_ends_its_command_within_a_second(service: Service) -> None:
     async with raw_post(service.url, call("exec -a marker-hangup sleep 60"), "X-Chat-Id: stream"):
         await there(service, "marker-hangup")

@@ -111,9 +111,31 @@ def test_a_bad_file_of_keys_is_refused_without_showing_a_key(text: str) -> None:
     assert "long-enough" not in str(refusal.value)
 
 
-def test_one_key_cannot_open_two_tenants() -> None:
-    with pytest.raises(BadKeys):
-        KeyRing.parse("long-enough", '{"long-enough": "a"}')
+@pytest.mark.parametrize(
+    "key", ["k", "7-chars", " ", " " * 20, "two words", "trailing-blank ", "tab\there", "schlüssel"]
+)
+def test_a_key_that_is_short_or_has_blanks_is_refused_wherever_it_stands(key: str) -> None:
+    for where, single, text in (("MCP_API_KEY", key, ""), ("API_KEYS_FILE", "", json.dumps({key: "acme"}))):
+        with pytest.raises(BadKeys) as refusal:
+            KeyRing.parse(single, text)
+        assert str(refusal.value).startswith(f"{where}: a key is at least 8 printable ASCII characters without blanks.")
+        assert len(key) < 5 or not key.strip() or key not in str(refusal.value)
+    assert KeyRing.parse("8-chars-").tenant("Bearer 8-chars-") == "main"
+
+
+@pytest.mark.parametrize("name", ["main", "Main", "MAIN", "operator", "cubicle"])
+def test_no_tenant_takes_the_operators_name(name: str) -> None:
+    with pytest.raises(BadKeys, match="which is the operator's"):
+        KeyRing.parse("", json.dumps({"key-of-a-customer": name}))
+    assert KeyRing.parse("", json.dumps({"key-of-a-customer": f"{name}e"})).opens("key-of-a-customer") == f"{name}e"
+
+
+@pytest.mark.parametrize("tenants", ['{"long-enough": "a"}', '{"other-key-1": "a", "long-enough": "b"}'])
+def test_one_key_cannot_open_two_tenants(tenants: str) -> None:
+    with pytest.raises(BadKeys, match="give each tenant its own key"):
+        KeyRing.parse("long-enough", tenants)
+    with pytest.raises(BadKeys, match="names a key twice"):
+        KeyRing.parse("", '{"long-enough": "a", "long-enough": "b"}')
 
 
 def test_only_a_service_on_loopback_has_a_list_of_names_by_itself() -> None:

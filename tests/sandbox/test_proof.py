@@ -65,6 +65,21 @@ async def test_on_a_full_disk_the_walls_are_tried_later(tmp_path: Path) -> None:
     assert warden.proof is not None
 
 
+async def test_what_was_not_checked_is_said_at_each_start_and_does_not_hold(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    far = Report(Strength.NAMESPACES, (Finding("host files", "a file of the host", Verdict.UNCHECKED, "elsewhere"),))
+    prover = Prover(far)
+    for count in (1, 2):
+        warden = Warden(settings(tmp_path, driver="docker"), prover)
+        await warden.check()
+        assert prover.calls == count
+        assert warden.proof is not None
+        assert warden.proof.report.told()["holds"] is False
+        assert caplog.text.count("isolation not checked") == count
+    assert "a file of the host (host files)" in caplog.text
+
+
 async def test_an_old_proof_is_made_anew(tmp_path: Path) -> None:
     file = await asyncio.to_thread(proof.file_of, settings(tmp_path))
     await asyncio.to_thread(proof.keep, file, Proof(GOOD, time.time() - 8 * 86400))

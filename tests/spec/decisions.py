@@ -103,6 +103,24 @@ DECISIONS: list[Row] = [
     ),
     (
         "mcp",
+        "A cancel that fits more than one running call ends none of them",
+        (
+            S + "a_cancellation_that_fits_two_calls_ends_neither",
+            S + "a_cancellation_that_may_mean_a_list_does_not_end_a_command",
+        ),
+    ),
+    (
+        "mcp",
+        "Only a tool's call may be large, and none of mere structure",
+        (R + "a_body_of_mere_structure_is_refused_before_it_is_built", R + "only_a_tool_call_may_be_large"),
+    ),
+    (
+        "mcp",
+        "Resources of a sandbox that cannot start are an error that says why",
+        ("mcp_api/faults::resources_of_a_sandbox_that_cannot_start_say_why",),
+    ),
+    (
+        "mcp",
         "A client that disconnects ends its command within a second",
         (
             S + "a_client_that_hangs_up_ends_its_command_within_a_second",
@@ -202,6 +220,33 @@ DECISIONS: list[Row] = [
     ),
     ("access", "WebSockets check the same, and their Origin", ("live/terminal::foreign_pages_get_no_terminal",)),
     ("access", "A tenant never sees another's chats", (R + "a_key_of_one_tenant_does_not_open_the_chats_of_another",)),
+    (
+        "access",
+        "Keys that are short or have blanks, and tenants with the operator's name, stop the start",
+        (
+            "rules/callers::a_key_that_is_short_or_has_blanks_is_refused_wherever_it_stands",
+            "rules/callers::no_tenant_takes_the_operators_name",
+            "cli/running::keys_that_cannot_be_used_stop_the_start",
+        ),
+    ),
+    (
+        "access",
+        "The isolation report opens to the operator alone, by key or signed in",
+        (H + "access::the_isolation_report_opens_to_the_operator_alone",),
+    ),
+    (
+        "access",
+        "A chat's egress allowance outlives the service",
+        (
+            "sandbox/allowances::a_restart_forgives_nothing_before_the_day_is_over",
+            "sandbox/allowances::a_killed_service_has_written_what_was_used",
+        ),
+    ),
+    (
+        "defaults",
+        "A chat is removed with everything of it, its budget and allowance too",
+        (H + "access::nothing_is_left_of_a_chat_that_was_removed",),
+    ),
     # HTTP answers
     (
         "http",

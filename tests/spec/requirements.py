@@ -65,6 +65,15 @@ SPECIFICATION: list[Row] = [
     ),
     (
         "2.2",
+        "X-User-Email is in the log, with the tenant: in every line of a request or a chat",
+        (
+            R + "every_line_of_the_log_has_the_chat_the_request_the_tenant_and_the_user",
+            H + "access::the_log_names_tenant_and_user_of_every_request",
+            "log::what_outlives_a_request_names_the_chat_and_who_used_it_last",
+        ),
+    ),
+    (
+        "2.2",
         "X-User-Email and X-User-Name (URL-encoded), X-MCP-Servers (commas)",
         ("rules/callers::person_and_servers_are_read",),
     ),
@@ -116,6 +125,16 @@ SPECIFICATION: list[Row] = [
         "3",
         "The terminal session survives disconnects",
         ("live/terminal::what_runs_in_the_terminal_survives_a_disconnect",),
+    ),
+    (
+        "3",
+        "A coding agent is seen live and taken over in that session, and survives disconnects of all kinds",
+        (
+            "sub_agent/survival::a_person_sees_the_run_in_the_terminal",
+            "sub_agent/survival::a_person_can_take_the_session_over",
+            "sub_agent/survival::a_run_goes_on_when_its_caller_is_gone_and_tells_whoever_resumes",
+            "sub_agent/survival::a_killed_service_finds_the_run_again",
+        ),
     ),
     # 4.1 Isolation
     ("4.1", "The five rows of SINGLE_USER_MODE", (R + "the_rows_of_the_isolation_table",)),
@@ -299,7 +318,22 @@ SPECIFICATION: list[Row] = [
     ),
     # 7. Errors
     ("7.1", "401, 400, 415 as HTTP errors", (R + "refusals_come_in_their_order",)),
-    ("7.1", "500 as an HTTP error", (R + "a_failure_outside_of_the_protocol_is_a_500_without_a_word_of_it",)),
+    (
+        "7.1",
+        "500 as an HTTP error, as long as the answer has not begun",
+        (
+            R + "a_failure_outside_of_the_protocol_is_a_500_without_a_word_of_it",
+            "mcp_api/faults::an_unforeseen_error_of_a_method_is_a_500",
+            "mcp_api/faults::instructions_that_cannot_be_made_are_a_500",
+            "mcp_api/faults::a_tool_that_outlives_its_caller_fails_like_the_others",
+            "mcp_api/faults::an_answer_that_has_begun_ends_with_the_error",
+        ),
+    ),
+    (
+        "7.1",
+        "The reason of an HTTP error reaches the people behind a client",
+        (C + "the_python_sdk_shows_why_it_was_refused", C + "the_typescript_sdks_show_why_they_were_refused"),
+    ),
     ("7.2", "A command that exits non-zero is isError with its output", (B + "what_a_command_answers",)),
     ("7.2", "A time-out is isError", (B + "a_command_that_takes_too_long_is_ended_and_its_output_kept",)),
     ("7.2", "A path outside the roots is isError", (W + "a_path_outside_of_the_allowed_folders_is_refused",)),

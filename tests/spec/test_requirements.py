@@ -25,7 +25,6 @@ BEYOND = {
     "mcp_api/protocol::prompts_and_completions_are_not_declared_and_empty_for_who_asks_all_the_same",
     "mcp_api/refusals::bad_parameters_of_a_method_are_an_error_of_the_protocol",
     "mcp_api/refusals::every_answer_carries_a_request_id",
-    "mcp_api/refusals::every_line_of_the_log_has_the_chat_and_the_request",
     "mcp_api/resources::a_link_that_leads_out_is_neither_listed_nor_read",
     "mcp_api/resources::one_that_is_too_large_is_said_to_be_so",
     "mcp_api/resources::resource_templates_are_none",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import AsyncIterator
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 
 from cubicle.app import make_relay
-from cubicle.chat.agent_purses import Purses, Spent
+from cubicle.chat.agent_purses import Limits, Purses, Spent
 from cubicle.chat.agent_relay import ADDRESS
 from cubicle.chat.mcp_servers import McpServer, McpServers
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, issue
+from cubicle.rules.spending import Usage
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect
 from cubicle.settings import Settings
@@ -180,3 +182,45 @@ async def test_posts_to_an_sse_server_go_only_where_an_open_stream_said(tmp_path
     assert "data: /mcp/vault/" in stream
     assert "/messages" not in stream
     assert SECRET not in stream
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 50,
+        b"[]",
+        b'{"dollars": NaN, "requests": 1, "tokens": 1}',
+        b'{"dollars": -9, "requests": 1, "tokens": 1}',
+    ],
+)
+async def test_a_budget_record_that_cannot_be_read_is_set_aside(tmp_path: Path, content: bytes) -> None:
+    purses = Purses(tmp_path, Limits(requests=5))
+    (tmp_path / CHAT.digest).write_bytes(content)
+    assert await purses.spent(CHAT) == Spent()
+    await purses.begin(CHAT)
+    await purses.save(CHAT)
+    (aside,) = tmp_path.glob("*.unreadable-*")
+    assert aside.read_bytes() == content
+    assert await Purses(tmp_path, Limits()).spent(CHAT) == Spent(requests=1)
+
+
+async def test_a_removed_chat_leaves_no_budget_even_while_a_call_is_under_way(tmp_path: Path) -> None:
+    purses = Purses(tmp_path, Limits(requests=1))
+    await purses.begin(CHAT)
+    await purses.save(CHAT)
+    await purses.forget(CHAT)
+    purses.count(CHAT, "claude-sonnet-5-5", Usage(input=5))
+    await purses.save(CHAT)
+    assert list(tmp_path.iterdir()) == []
+    await purses.begin(CHAT)
+
+
+async def test_a_budget_outlives_a_jump_of_the_clock(tmp_path: Path) -> None:
+    purses = Purses(tmp_path, Limits(requests=1))
+    await purses.begin(CHAT)
+    await purses.save(CHAT)
+    os.utime(tmp_path / CHAT.digest, (0, 0))
+    after = Purses(tmp_path, Limits(requests=1))
+    after.open()
+    assert (await after.spent(CHAT)).requests == 1

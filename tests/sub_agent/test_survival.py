@@ -67,6 +67,18 @@ async def test_a_person_sees_the_run_in_the_terminal(service: Service, api: Fake
     # Nobody was at the terminal: whoever opens it now finds the agent.
     active = await service.bash("tmux display -p -t main '#{window_name} #{status}'", chat="away")
     assert re.fullmatch(r"agent-[0-9a-f]{12} on\n", active)
+    async with (
+        service.fleet.lease(Chat("away")) as machine,
+        machine.run(["tmux", "attach", "-t", "main"], pty=(100, 30), env={"TERM": "xterm-256color"}) as viewer,
+    ):
+        seen = b""
+        async for _, chunk in viewer.output:  # a person who comes while it runs sees what it does
+            seen += chunk
+            if b"echo shown" in seen:
+                break
+        await viewer.kill()  # and is cut off, with the terminal
+    assert not run.done()
+    assert "Be seen." in await service.bash(shown, chat="away")
     await service.bash("tmux kill-server; touch ~/go2", chat="away")
     assert text(await run).startswith("The end.")
 

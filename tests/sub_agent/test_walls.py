@@ -22,7 +22,7 @@ RELAY = "http://127.0.0.1:3129"
 async def test_an_mcp_server_is_passed_on_and_used_without_its_credential(
     tmp_path: Path, api: FakeApi, api_url: str, transport: str
 ) -> None:
-    api.script = [Use("mcp__vault__open_vault", {"drawer": "third"}), Say("It is open.")]
+    api.script = [Use("mcp__vault__open_vault", {"drawer": "third"}), Say("It is open."), Say("Done.")]
     async with vault(transport) as url, emptied(tmp_path / "s"):
         servers = {"vault": {"type": transport, "url": url, "headers": {"Authorization": f"Bearer {SECRET}"}}}
         servers["self"] = {"url": "http://localhost:8081/mcp"}
@@ -32,8 +32,8 @@ async def test_an_mcp_server_is_passed_on_and_used_without_its_credential(
             assert text(result).startswith("It is open."), result
             assert "is a golden egg" in json.dumps(api.requests[-1]["messages"])
             result = await service.call("sub_agent", {"prompt": "x"}, headers={"X-MCP-Servers": "vault,nope,self"})
-            assert result["isError"]
-            assert "unknown servers: nope, self. Known: vault." in text(result)
+            assert not result["isError"], result
+            assert "[MCP servers left out: unknown to this service: nope, self (known: vault)]" in text(result)
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import logging
+import math
 import time
-from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from cubicle import durable
 from cubicle.rules.chats import Chat
 from cubicle.rules.spending import Usage, price
 from cubicle.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +47,14 @@ class OutOfBudget(Exception):
 class Purses:
     """One small file per chat, so that a restart forgives nothing."""
 
-    def __init__(
-        self, folder: Path, limits: Limits, *, keep_days: float = 30, chats: Callable[[], Collection[str]] = tuple
-    ) -> None:
-        """`chats` names those that exist, by their digests: theirs are kept, however old they seem."""
+    def __init__(self, folder: Path, limits: Limits) -> None:
         self._folder = folder
         self._limits = limits
-        self._keep = keep_days * 86400
-        self._chats = chats
         self._spent: dict[str, Spent] = {}
         self._writing = asyncio.Lock()
 
     def open(self) -> None:
-        """Make the folder; forget chats that are gone for longer than data is kept."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        known = self._chats()
-        for path in self._folder.iterdir():
-            with suppress(FileNotFoundError):
-                if path.name not in known and time.time() - path.stat().st_mtime > self._keep:
-                    path.unlink()
+        durable.make_folder(self._folder)
 
     async def spent(self, chat: Chat) -> Spent:
         if chat.digest not in self._spent:
@@ -94,21 +86,45 @@ class Purses:
 
     async def save(self, chat: Chat) -> None:
         async with self._writing:
-            if (spent := self._spent.get(chat.digest)) is not None:
+            spent = self._spent.get(chat.digest)
+            if spent is not None:
                 await asyncio.to_thread(self._write, chat.digest, spent)
 
-    def forget(self, chat: Chat) -> None:
-        """The chat is removed: what is on disk suffices."""
-        self._spent.pop(chat.digest, None)
+    async def forget(self, chat: Chat) -> None:
+        """Remove all that is known of a chat, which was removed itself."""
+        async with self._writing:
+            self._spent.pop(chat.digest, None)
+            await asyncio.to_thread(remove_record, self._folder, chat.digest)
 
     def _read(self, digest: str) -> Spent:
+        path = self._folder / digest
         try:
-            fields = json.loads((self._folder / digest).read_text())
-            return Spent(float(fields["dollars"]), int(fields["requests"]), int(fields["tokens"]))
-        except (OSError, ValueError, KeyError, TypeError):
+            return _parse(path.read_bytes())
+        except FileNotFoundError:
+            return Spent()
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            log.error("the budget record %s cannot be read and is set aside: %s", digest, type(error).__name__)
+            with suppress(OSError):
+                durable.move(path, path.with_name(f"{digest}.unreadable-{int(time.time())}"))
             return Spent()
 
     def _write(self, digest: str, spent: Spent) -> None:
-        fresh = self._folder / f".{digest}.{os.getpid()}"
-        fresh.write_text(json.dumps(asdict(spent)))
-        fresh.rename(self._folder / digest)
+        durable.write(self._folder / digest, json.dumps(asdict(spent)).encode())
+
+
+def remove_record(folder: Path, digest: str) -> None:
+    """Also one that was set aside."""
+    with suppress(FileNotFoundError, IsADirectoryError):
+        durable.remove(folder / digest)
+    for path in folder.glob(f"{digest}.unreadable-*"):
+        with suppress(OSError):
+            durable.remove(path)
+
+
+def _parse(content: bytes) -> Spent:
+    """Raises ValueError, KeyError, TypeError, RecursionError."""
+    fields = json.loads(content)
+    spent = Spent(float(fields["dollars"]), int(fields["requests"]), int(fields["tokens"]))
+    if not math.isfinite(spent.dollars) or min(spent.dollars, spent.requests, spent.tokens) < 0:
+        raise ValueError("a number in it cannot be")
+    return spent

@@ -24,6 +24,7 @@ from cubicle.chat.agent_purses import OutOfBudget, Purses
 from cubicle.chat.agent_sse import BadEndpoint, Endpoint
 from cubicle.chat.agent_wire import BadRequest, Wire
 from cubicle.chat.mcp_servers import McpServer, McpServers
+from cubicle.log import chat_fields
 from cubicle.rules.callers import Headers, RawHeaders
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, check
@@ -80,9 +81,9 @@ class Relay:
     async def __aexit__(self, *exception: object) -> None:
         await self._web.aclose()
 
-    def forget(self, chat: Chat) -> None:
+    async def forget(self, chat: Chat) -> None:
         """The chat is removed."""
-        self._purses.forget(chat)
+        await self._purses.forget(chat)
 
     @asynccontextmanager
     async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
@@ -97,14 +98,14 @@ class Relay:
                 raise
             except Exception:
                 # One connection must not take the others with it.
-                log.exception("a call of an agent failed", extra={"chat": chat.id})
+                log.exception("a call of an agent failed", extra=chat_fields(chat))
 
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(machine.listen(PORT, serve))
             except* MachineError as errors:
                 # The rest of the sandbox works without agents.
-                log.warning("agents of this sandbox cannot call out: %s", errors.exceptions, extra={"chat": chat.id})
+                log.warning("agents of this sandbox cannot call out: %s", errors.exceptions, extra=chat_fields(chat))
             yield
 
     async def _serve(self, chat: Chat, stream: Stream) -> None:
@@ -179,7 +180,7 @@ class Relay:
         try:
             await self._purses.begin(chat)
         except OutOfBudget as error:
-            log.info("agent stopped: %s", error, extra={"chat": chat.id})
+            log.info("agent stopped: %s", error, extra=chat_fields(chat))
             await wire.refuse(402, "billing_error", f"{error} Stop here and report what is done.")
             return
         kept = urlencode([(k, v) for k, v in parse_qsl(query) if k != "key"])

@@ -17,10 +17,6 @@ _LARGEST = 1024 * 1024
 _HTTP_KINDS = ("http", "streamable-http", "streamableHttp", "")
 
 
-class UnknownServers(LookupError):
-    """Names that the registry does not have; the message lists those that it has."""
-
-
 @dataclass(frozen=True, slots=True)
 class McpServer:
     """One server. Over HTTP its address and headers stay with the service; a command runs in the sandbox."""
@@ -42,14 +38,21 @@ class McpServers:
     def find(self, name: str) -> McpServer | None:
         return self._servers.get(name)
 
-    def chosen(self, names: Iterable[str]) -> tuple[McpServer, ...]:
-        """The servers of these names, in this order. Raises UnknownServers."""
+    def chosen(self, names: Iterable[str], *, sse: bool = True) -> tuple[tuple[McpServer, ...], str]:
+        """The servers of these names, in this order, and a sentence about those that cannot be used, if any.
+
+        `sse`: whether those of the older transport can be.
+        """
         wanted = list(names)
-        unknown = [name for name in wanted if name not in self._servers]
-        if unknown:
-            known = ", ".join(sorted(self._servers)) or "none"
-            raise UnknownServers(f"X-MCP-Servers names unknown servers: {', '.join(unknown)}. Known: {known}.")
-        return tuple(self._servers[name] for name in wanted)
+        known = [self._servers[name] for name in wanted if name in self._servers]
+        usable = tuple(server for server in known if sse or not server.sse)
+        parts = []
+        if unknown := [name for name in wanted if name not in self._servers]:
+            there = ", ".join(sorted(self._servers)) or "none"
+            parts.append(f"unknown to this service: {', '.join(unknown)} (known: {there})")
+        if old := [server.name for server in known if server not in usable]:
+            parts.append(f"of the type sse, which the agent cannot use: {', '.join(old)}")
+        return usable, f"[MCP servers left out: {'; '.join(parts)}]" if parts else ""
 
 
 def read_servers(path: Path | None, own_addresses: Iterable[str] = ()) -> McpServers:

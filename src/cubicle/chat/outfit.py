@@ -16,12 +16,13 @@ import anyio
 from cubicle.chat.library import Library, Shelf
 from cubicle.chat.prompt import Prompt
 from cubicle.chat.skills import MOUNT, BadSkill, Skill, SkillFile
+from cubicle.log import chat_fields
 from cubicle.sandbox.line import MachineError
 from cubicle.sandbox.machine import HOME, Machine
 
 if TYPE_CHECKING:
     from cubicle.rules.callers import Caller
-    from cubicle.rules.chats import Chat
+from cubicle.rules.chats import Chat
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ def _logged(what: str, chat: Chat) -> Iterator[None]:
         with anyio.fail_after(_LIMIT, shield=True):
             yield
     except (MachineError, BadSkill, OSError) as error:
-        log.warning("%s not laid out: %s", what, error, extra={"chat": chat.id})
+        log.warning("%s not laid out: %s", what, error, extra=chat_fields(chat))
 
 
 async def _keep_readme(machine: Machine, text: bytes, before: bytes | None) -> bytes:

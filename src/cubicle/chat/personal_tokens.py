@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 
 from cubicle.chat.settings_service import SettingsService
+from cubicle.log import chat_fields
 from cubicle.rules.callers import Caller
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import BadRule, Rule, Scheme
@@ -33,6 +34,10 @@ class PersonalTokens:
         while len(self._emails) > _MOST_CHATS:
             self._emails.popitem(last=False)
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        self._emails.pop(chat, None)
+
     async def rules(self, chat: Chat) -> tuple[Rule, ...]:
         """One rule for each token (see `Policy.additions`)."""
         email = self._emails.get(chat)
@@ -44,5 +49,5 @@ class PersonalTokens:
                 header = ((token.header, token.value),)
                 found.append(Rule(f"token {token.name}", hosts=(token.host,), scheme=Scheme.HTTPS, inject=header))
             except BadRule:
-                log.warning("token left out: its host or header cannot be used", extra={"chat": chat.id})
+                log.warning("token left out: its host or header cannot be used", extra=chat_fields(chat))
         return tuple(found)

@@ -11,6 +11,7 @@ from typing import Self
 from cubicle.chat.browser import NoBrowser
 from cubicle.chat.screen import Screen
 from cubicle.chat.viewer import Viewer
+from cubicle.log import chat_fields
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.machine import Machine
 
@@ -69,4 +70,4 @@ async def _run(screen: Screen, chat: Chat) -> None:
     try:
         await screen.run()
     except Exception:
-        log.exception("a live view failed", extra={"chat": chat.id})
+        log.exception("a live view failed", extra=chat_fields(chat))

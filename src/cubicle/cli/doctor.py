@@ -17,7 +17,7 @@ from rich.table import Table
 
 from cubicle.cli.failures import exits
 from cubicle.cli.tables import show
-from cubicle.drivers.choice import make_driver, make_limits
+from cubicle.drivers.choice import host_of, make_driver, make_limits
 from cubicle.drivers.oci import checks
 from cubicle.drivers.oci.checks import Check, Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
@@ -30,7 +30,12 @@ from cubicle.sandbox.walls import Finding, Report
 from cubicle.sandbox.walls import Verdict as WallVerdict
 from cubicle.settings import DriverName, Settings, load
 
-_WALL_COLOURS = {WallVerdict.HOLDS: "green", WallVerdict.WEAK: "yellow", WallVerdict.MISSING: "red"}
+_WALL_COLOURS = {
+    WallVerdict.HOLDS: "green",
+    WallVerdict.WEAK: "yellow",
+    WallVerdict.UNCHECKED: "yellow",
+    WallVerdict.MISSING: "red",
+}
 _COLOURS = {Verdict.GOOD: "green", Verdict.WEAK: "yellow", Verdict.MISSING: "red"}
 _HEALTH_SECONDS = 10.0
 
@@ -65,14 +70,18 @@ def _prove(settings: Settings, console: Console) -> None:
     if report.missing:
         console.print(f"[red]{len(report.missing)} of {count} ways out are open.[/]")
         raise click.exceptions.Exit(1)
-    console.print(f"[green]{count} ways out tried, none is open.[/] Strength: {report.strength.value}.")
+    tried = count - len(report.unchecked)
+    console.print(f"[green]{tried} ways out tried, none is open.[/] Strength: {report.strength.value}.")
+    if report.unchecked:
+        console.print(f"[yellow]{len(report.unchecked)} are not checked:[/] run this where the engine is to try them.")
 
 
 async def proved(driver: Driver, limits: Limits) -> Report:
     """What every attempt finds on a driver that is not open yet."""
     await driver.open()
     try:
-        return await walls.prove(driver, limits, kernel=platform.release())
+        host = await host_of(driver)
+        return await walls.prove(driver, limits, kernel=host.kernel, here=host.here)
     finally:
         await driver.close()
 

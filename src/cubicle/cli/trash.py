@@ -9,6 +9,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from cubicle.chat.removal import remove_records
 from cubicle.cli.failures import exits
 from cubicle.cli.sandboxes import Host, chat_named, check_choice, disk_use, open_host, tenant_option
 from cubicle.cli.tables import megabytes, show, span
@@ -63,6 +64,7 @@ async def _remove(settings: Settings, host: Host, seen: Seen, now: bool) -> None
         await host.driver.discard(seen.name, Note(record.chat if record else None, "removed by hand", time.time()))
     if seen.owner is not None:
         make_ledger(settings).remove(seen.owner)
+        await asyncio.to_thread(remove_records, settings.data_dir, seen.owner)
 
 
 def _told(chat: str | None, removed: int, purged: int, days: float, now: bool) -> str:

@@ -15,7 +15,8 @@ from starlette.responses import RedirectResponse, Response
 from cubicle.chat.links import Links
 from cubicle.http_api.addresses import route_path, unsigned
 from cubicle.http_api.problems import response
-from cubicle.rules import hosts, problems
+from cubicle.log import note
+from cubicle.rules import callers, hosts, problems
 from cubicle.rules.callers import Headers
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.rules.isolation import Isolation
@@ -37,8 +38,10 @@ _DEAD_LINK = (
     "This link does not work: it has expired or was not copied whole. "
     "Ask for a new one in the chat, or sign in with the key."
 )
-_OPEN = ("/health", "/static", "/login", "/raw")
-"""Need no key: what says nothing of a chat, and what carries a capability in its own path."""
+_OPEN = ("/static", "/login", "/raw")
+"""Need no key, with all beneath them: what says nothing of a chat, and what carries a capability in its own path."""
+_HEALTH = "/health"
+"""Needs no key either; what lies beneath it is the operator's."""
 _OF_A_CHAT = {"files": 1, "preview": 1, "browser": 1, "terminal": 1, "api/uploads": 2, "api/chats": 2}
 """First part of the path to the place of the chat id in it."""
 _SHOWN = re.compile(r"/(preview|files)/.*|/(browser|terminal)/[^/]*/?", re.DOTALL)
@@ -58,6 +61,8 @@ class _Entry:
     """Or not: the browser is known to another tenant, whose chat of the same id would become this one. The link stays
     in the address, and the page sends it along."""
     signed_in: bool = False
+    open: bool = False
+    """Nobody was asked who it is."""
 
 
 class Access:
@@ -100,13 +105,17 @@ class Access:
         state = scope.setdefault("state", {})
         state.update(tenant=entry.tenant, isolation=self._isolation, link=entry.link, opened=entry.chat)
         state["signed_in"] = entry.tenant if entry.signed_in else None
+        if not entry.open:
+            # Whoever has just a link names no user: it opens a chat to anybody who holds it.
+            state["user"] = callers.email(headers) if entry.chat is None else None
+            note(tenant=entry.tenant, **({"user": state["user"]} if state["user"] else {}))
         app = self._app if entry.stays else _led_on(scope, headers) or self._app
         await app(scope, receive, _with_cookie(send, scope, entry.link) if entry.anew else send)
 
     def _entry(self, scope: Scope, headers: Headers) -> _Entry | None:
         path = route_path(scope)
-        if any(path == prefix or path.startswith(prefix + "/") for prefix in _OPEN):
-            return _Entry(DEFAULT_TENANT)
+        if path == _HEALTH or any(path == prefix or path.startswith(prefix + "/") for prefix in _OPEN):
+            return _Entry(DEFAULT_TENANT, open=True)
         tenant = self._ring.tenant(headers.get("Authorization"))
         if tenant is not None:
             return _Entry(tenant)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import HTTPConnection
 
 from cubicle.http_api.problems import Refusal
-from cubicle.log import note
+from cubicle.log import note_caller
 from cubicle.rules import callers, problems
 from cubicle.rules.callers import Caller, Headers
 from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
@@ -31,5 +31,5 @@ def from_query(connection: HTTPConnection, ring: KeyRing, mode: Isolation) -> Ca
         chat_id = DEFAULT_CHAT_ID
     email = callers.email(headers) or callers.plain(connection.query_params.get("user_email"))
     chat = Chat(chat_id, owner)
-    note(chat=chat.id)
+    note_caller(chat, email)
     return Caller(chat, email=email, name=callers.display_name(headers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import HTTPConnection
 
 from cubicle.http_api.addresses import route_path, segment
-from cubicle.log import note
+from cubicle.log import note_caller
 from cubicle.rules.chats import DEFAULT_CHAT_ID, BadChatId, Chat
 from cubicle.rules.isolation import Isolation
 
@@ -23,5 +23,5 @@ def chat_of(connection: HTTPConnection) -> Chat:
         raise BadChatId("The link is another chat's.")
     alone = getattr(connection.state, "isolation", None) is Isolation.SINGLE
     chat = Chat(DEFAULT_CHAT_ID, named.tenant) if alone else named
-    note(chat=chat.id)
+    note_caller(chat, getattr(connection.state, "user", None))
     return chat

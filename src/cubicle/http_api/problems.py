@@ -66,7 +66,7 @@ def problem_of(error: Exception) -> Problem:
             return problems.SERVER_ERROR
 
 
-async def answer(_request: Request, error: Exception) -> Response:
+async def answer(_request: Request | None, error: Exception) -> Response:
     """The exception handler of the whole application."""
     problem = problem_of(error)
     if problem is problems.SERVER_ERROR:

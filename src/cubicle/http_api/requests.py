@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from cubicle.http_api.problems import response
+from cubicle.http_api.problems import answer, response
 from cubicle.log import bound
 from cubicle.rules.callers import Headers
 from cubicle.rules.problems import Problem
@@ -57,6 +57,12 @@ class RequestLog:
                 if status or scope["type"] != "http":
                     raise
                 await response(_ENDING)(scope, receive, sending)
+            except Exception as error:
+                # Here, not in the server around it: the lines of the log and the answer have the request's id.
+                if status or scope["type"] != "http":
+                    log.exception("a request failed")
+                    raise
+                await (await answer(None, error))(scope, receive, sending)
             finally:
                 if scope["path"] not in _QUIET:
                     seconds = round(time.monotonic() - started, 3)

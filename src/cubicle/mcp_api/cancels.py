@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 import anyio
 
 from cubicle.rules.chats import Chat
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,14 @@ class InFlight:
                     del self._scopes[key]
 
     def cancel(self, key: RequestKey) -> bool:
-        """End the request; whether there was one. A late or unknown one is no error."""
+        """End the request; whether one was ended. A late or unknown one is no error.
+
+        Some clients give all their requests the same id. Of several that it could mean, none is ended.
+        """
         scopes = self._scopes.get(key, ())
-        for scope in scopes:
-            scope.cancel()
-        return bool(scopes)
+        if len(scopes) > 1:
+            log.info("a cancellation fits %d requests, and ends none of them", len(scopes))
+        if len(scopes) != 1:
+            return False
+        scopes[0].cancel()
+        return True

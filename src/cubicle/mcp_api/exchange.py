@@ -24,6 +24,7 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from cubicle.mcp_api.refusals import is_unforeseen
 from cubicle.rules import messages
 from cubicle.rules.messages import Message
 
@@ -43,6 +44,10 @@ _HEADERS = [
 _TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
 
 
+class Unforeseen(Exception):
+    """A method failed in a way that nobody foresaw, before its answer began: an HTTP 500. The log has the reason."""
+
+
 class Exchange:
     """What the SDK's kernel sees of the request (a `DispatchContext`), and the events that go back."""
 
@@ -54,7 +59,7 @@ class Exchange:
         self.message_metadata = ServerMessageMetadata(request_context=request)
         self.cancel_requested = anyio.Event()
         self._send = send
-        self._started = False
+        self.started = False
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -74,8 +79,8 @@ class Exchange:
         await self._write(_event({"jsonrpc": "2.0", "id": self.request_id, **outcome}), more=False)
 
     async def _write(self, data: bytes, *, more: bool) -> None:
-        if not self._started:
-            self._started = True
+        if not self.started:
+            self.started = True
             size = [] if more else [(b"content-length", str(len(data)).encode())]
             await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *size]})
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
@@ -89,7 +94,7 @@ async def answer(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Answer one POST. A client that goes away cancels its request."""
+    """Answer one POST. A client that goes away cancels its request. Raises Unforeseen."""
     if message.method is None or message.id is None:
         # Notifications and answers: nothing here listens to them, save the cancellation that the gate has seen.
         await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
@@ -102,8 +107,11 @@ async def answer(
         tasks.start_soon(_watch, receive, tasks.cancel_scope)
         outcome = await _outcome(server, exchange, message, version)
         tasks.cancel_scope.cancel()
-    if outcome is not None:
-        await exchange.finish(outcome)
+    if outcome is None:
+        return
+    if is_unforeseen(outcome) and not exchange.started:
+        raise Unforeseen
+    await exchange.finish(outcome)
 
 
 async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:

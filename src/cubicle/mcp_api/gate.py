@@ -5,7 +5,6 @@ Order of refusals: host, 401 key, 400 chat id, then for POST 415 Accept, 415 Con
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
-from cubicle.log import note
+from cubicle.log import note_caller
 from cubicle.mcp_api.cancels import InFlight, RequestKey
-from cubicle.mcp_api.exchange import answer
+from cubicle.mcp_api.exchange import Unforeseen, answer
+from cubicle.mcp_api.refusals import Refused, send_refusal, with_server_errors
 from cubicle.mcp_api.server import CALLER, SESSION
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
@@ -44,14 +44,6 @@ MOST_BODY = 64 * 1024**2
 _MAX_OTHER_BODY = 1024**2
 """Of everything but tools/call."""
 _ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
-
-
-class Refused(Exception):
-    """The request goes no further."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
 
 
 class Disconnected(Exception):
@@ -84,16 +76,18 @@ class Gate:
 
         try:
             caller = self._caller(headers)
-            note(chat=caller.chat.id)
+            note_caller(caller.chat, caller.email)
             await self._answer(scope, headers, caller, receive, tell)
         except Refused as refusal:
-            await _send_problem(tell, refusal.problem)
+            await send_refusal(tell, refusal.problem, refusal.code)
         except Disconnected:
             return
+        except Unforeseen:  # it is in the log
+            await send_refusal(tell, problems.SERVER_ERROR)
         except Exception:
             log.exception("an MCP request failed")
             if not started:
-                await _send_problem(tell, problems.SERVER_ERROR)
+                await send_refusal(tell, problems.SERVER_ERROR)
 
     def _caller(self, headers: Headers) -> Caller:
         if not host_is_known(self.allowed_hosts, headers.get("Host")):
@@ -117,7 +111,8 @@ class Gate:
                 if session is None:
                     raise Refused(problems.bad_request(f"Name the MCP session to end in the header {SESSION_HEADER}."))
                 self.sessions.end(caller.chat.tenant, session)
-                await _send(send, 204, {}, b"")
+                await send({"type": "http.response.start", "status": 204, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
             case _:
                 raise Refused(problems.not_allowed("POST", "DELETE"))
 
@@ -133,19 +128,16 @@ class Gate:
             body = await _read(headers, receive)
             message = messages.parse(from_json(body, cache_strings="keys"))
         except BadMessage as error:
-            await _send_error(send, messages.INVALID_REQUEST, str(error))
-            return
+            raise Refused(problems.bad_request(str(error)), messages.INVALID_REQUEST) from None
         except TooComplex as error:
-            await _send_error(send, messages.PARSE_ERROR, str(error))
-            return
+            raise Refused(problems.bad_request(str(error)), messages.PARSE_ERROR) from None
         except ValueError:
-            await _send_error(send, messages.PARSE_ERROR, "The body is not JSON.")
-            return
+            raise Refused(problems.bad_request("The body is not JSON."), messages.PARSE_ERROR) from None
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
             raise Refused(problems.too_large(_MAX_OTHER_BODY))
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
-            await self.modern(scope, _replay(body, receive), send)
+            await self.modern(scope, _replay(body, receive), with_server_errors(send))
             return
         session = scope[SESSION] = self._handshake(message, caller, session)
         await answer(self.server, message, version, scope, receive, _with_session(send, session))
@@ -217,20 +209,3 @@ def _with_session(send: Send, session: str | None) -> Send:
         await send(message)
 
     return sending
-
-
-async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    if status != 204:
-        raw.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _send_problem(send: Send, problem: Problem) -> None:
-    await _send(send, problem.status, {"Content-Type": problems.MEDIA_TYPE, **problem.headers}, problem.body())
-
-
-async def _send_error(send: Send, code: int, text: str) -> None:
-    error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
-    await _send(send, 400, {"Content-Type": "application/json"}, json.dumps(error).encode())

@@ -65,7 +65,7 @@ class Listening:
         of_tenant = self.changes.count_of(chat.tenant)
         full = len(self._open) >= MOST_STREAMS or of_tenant >= MOST_STREAMS_OF_A_TENANT
         if full or self.changes.count(chat) >= MOST_STREAMS_OF_A_CHAT:
-            raise MCPError(messages.INTERNAL_ERROR, "Too many streams listen already. Close one, or try again later.")
+            raise MCPError(messages.TOO_MANY_STREAMS, "Too many streams listen already. Close one, or try again later.")
         uris = _uris(params.notifications.resource_subscriptions or [], chat)
         wanted = types.SubscriptionFilter(
             resources_list_changed=params.notifications.resources_list_changed,

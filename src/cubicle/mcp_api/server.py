@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
@@ -29,6 +29,7 @@ from cubicle.rules import messages
 from cubicle.rules.callers import Caller
 from cubicle.rules.paths import readable
 from cubicle.rules.resources import NoSuchResource, ResourceTooLarge, UploadUri
+from cubicle.sandbox.driver import SandboxError
 from cubicle.tools.answers import Answer, Block, Call, Image, Tool
 from cubicle.tools.registry import Registry, UnknownTool
 
@@ -39,6 +40,8 @@ CALLER, SESSION = "cubicle.caller", "cubicle.mcp_session"
 """Where the gate leaves, in the ASGI scope, who calls and in which MCP session."""
 
 Context = ServerRequestContext[Any, Any]
+Params = TypeVar("Params")
+Result = TypeVar("Result")
 Instructions = Callable[[Caller], Awaitable[str]]
 
 
@@ -61,12 +64,12 @@ class Protocol:
             title="Cubicle",
             description="A computer of its own for every chat.",
             get_tool_input_schema=self._input_schema,
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            on_list_resources=self._list_resources,
+            on_list_tools=_own(self._list_tools),
+            on_call_tool=_own(self._call_tool),
+            on_list_resources=_own(self._list_resources),
             on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource,
-            on_subscriptions_listen=self._listen,
+            on_read_resource=_own(self._read_resource),
+            on_subscriptions_listen=_own(self._listen),
             on_list_prompts=_list_prompts,
             on_get_prompt=_get_prompt,
             on_completion=_complete,
@@ -78,16 +81,27 @@ class Protocol:
     async def _around(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Around every method: no exception text leaves, and the instructions are those of the caller's chat."""
         try:
-            result = await call_next(ctx)
+            result = await self._cancellable(ctx, call_next)
             if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
                 result["instructions"] = await self.instructions(_caller(ctx))
                 _declare(result["capabilities"])
             return result
         except (MCPError, ValidationError):
             raise
+        except SandboxError as error:  # one that is down is no fault of the protocol, and people want to know of it
+            log.warning("a method found no sandbox: %s", error, extra={"method": ctx.method})
+            raise MCPError(messages.SANDBOX_UNAVAILABLE, f"{error} Try again; if it goes on, tell the user.") from None
         except Exception:
             log.exception("a method failed", extra={"method": ctx.method})
             raise MCPError(messages.INTERNAL_ERROR, "The service failed; its log has the reason.") from None
+
+    async def _cancellable(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """A tool's call makes itself known, as it may outlive its request. The others share ids with it."""
+        if ctx.method == "tools/call" or ctx.request_id is None:
+            return await call_next(ctx)
+        with self.in_flight.cancellable(_key(ctx, _caller(ctx))):
+            return await call_next(ctx)
+        raise MCPError(messages.REQUEST_CANCELLED, "Request cancelled")
 
     def _input_schema(self, name: str) -> Any:
         try:
@@ -134,6 +148,7 @@ class Protocol:
         """Like `_run`, in a task that does not end with the request."""
         following = _following(context)
         outcome: list[Answer] = []
+        failures: list[Exception] = []
         done = anyio.Event()
         left = anyio.Event()
 
@@ -142,8 +157,10 @@ class Protocol:
                 with self.in_flight.cancellable(_key(context, caller)) as scope:
                     call = Call(caller, following.report, lambda: not left.is_set(), lambda: scope.cancel_called)
                     outcome.append(await self.registry.run(tool, call, arguments))
-            except Exception:
-                log.exception("a tool failed", extra={"tool": tool.name, "chat": caller.chat.id})
+            except Exception as error:
+                if left.is_set():
+                    log.exception("a tool failed, and nobody waits for it", extra={"tool": tool.name})
+                failures.append(error)
             finally:
                 done.set()
 
@@ -154,6 +171,8 @@ class Protocol:
         finally:
             if not done.is_set():
                 left.set()
+        if failures:
+            raise failures[0]
         if not outcome:
             raise MCPError(messages.REQUEST_CANCELLED, "Request cancelled")
         return outcome[0]
@@ -236,6 +255,20 @@ async def _set_level(_context: Context, _params: types.SetLevelRequestParams) ->
     return types.EmptyResult()
 
 
+def _own(
+    handler: Callable[[Context, Params], Awaitable[Result]],
+) -> Callable[[Context, Params], Awaitable[Result]]:
+    """What does not fit a type in here is a fault of the service; outside it is one of the caller's parameters."""
+
+    async def handled(context: Context, params: Params) -> Result:
+        try:
+            return await handler(context, params)
+        except ValidationError as error:
+            raise RuntimeError("an answer does not fit the protocol") from error
+
+    return handled
+
+
 def _scope(context: Context) -> dict[str, Any]:
     scope: dict[str, Any] = context.request.scope if context.request is not None else {}
     return scope
@@ -247,7 +280,9 @@ def _caller(context: Context) -> Caller:
 
 
 def _key(context: Context, caller: Caller) -> RequestKey:
-    return RequestKey(_scope(context).get(SESSION), caller.chat, str(context.request_id))
+    # A client of the newer era cancels by hanging up: no notification can mean its request.
+    session = "" if _is_modern(context) else _scope(context).get(SESSION)
+    return RequestKey(session, caller.chat, str(context.request_id))
 
 
 def _is_modern(context: Context) -> bool:

@@ -6,10 +6,14 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from cubicle.rules.chats import DEFAULT_TENANT
 
 _BEARER = re.compile(r"bearer[ \t]+(\S+)", re.IGNORECASE)
+MIN_KEY = 8
+RESERVED = frozenset({DEFAULT_TENANT, "operator", "cubicle"})
+"""Names that no tenant may have, in any letter case: who shows MCP_API_KEY is the tenant `main`, the operator."""
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -25,10 +29,11 @@ class KeyRing:
 
     @classmethod
     def parse(cls, single_key: str = "", file_text: str = "") -> KeyRing:
-        """From MCP_API_KEY, and from the text of API_KEYS_FILE: one JSON object of key to tenant."""
+        """From MCP_API_KEY, and from the text of API_KEYS_FILE: one JSON object of key to tenant. Raises BadKeys."""
         tenants = _read(file_text) if file_text.strip() else {}
         if single_key:
-            if tenants.get(single_key, DEFAULT_TENANT) != DEFAULT_TENANT:
+            _check_key("MCP_API_KEY", single_key)
+            if single_key in tenants:
                 raise BadKeys("MCP_API_KEY is also in API_KEYS_FILE, for a tenant: give each tenant its own key.")
             tenants[single_key] = DEFAULT_TENANT
         return cls(tenants)
@@ -55,16 +60,38 @@ class KeyRing:
         return found
 
 
+def _check_key(where: str, key: str) -> None:
+    """A key must fit into a header, and be too long to be guessed."""
+    if len(key) < MIN_KEY or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadKeys(
+            f"{where}: a key is at least {MIN_KEY} printable ASCII characters without blanks. "
+            f"Make one with `openssl rand -hex 32`."
+        )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    tenants = dict(pairs)
+    if len(tenants) < len(pairs):
+        raise BadKeys("API_KEYS_FILE names a key twice: a key opens one tenant.")
+    return tenants
+
+
 def _read(text: str) -> dict[str, str]:
     try:
-        tenants = json.loads(text)
-    except ValueError:
+        tenants = json.loads(text, object_pairs_hook=_once)
+    except BadKeys:
+        raise
+    except (ValueError, RecursionError):
         raise BadKeys("API_KEYS_FILE does not hold JSON: write one object of key to tenant.") from None
     if not isinstance(tenants, dict):
         raise BadKeys("API_KEYS_FILE must hold one JSON object of key to tenant.")
     for key, tenant in tenants.items():
-        if len(key) < 8 or not key.isascii() or not key.isprintable() or " " in key:
-            raise BadKeys("API_KEYS_FILE: a key is at least 8 printable characters without blanks.")
+        _check_key("API_KEYS_FILE", key)
+        if isinstance(tenant, str) and tenant.lower() in RESERVED:
+            raise BadKeys(
+                f"API_KEYS_FILE: no tenant may be named {tenant!r}, which is the operator's. "
+                f"The operator's key is MCP_API_KEY; give the tenant another name."
+            )
         if not isinstance(tenant, str) or not _TENANT.fullmatch(tenant):
             raise BadKeys(
                 "API_KEYS_FILE: a tenant is 1 to 64 characters of A-Z a-z 0-9 . _ -, and starts with a letter or digit."

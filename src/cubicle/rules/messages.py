@@ -11,6 +11,9 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002
 REQUEST_CANCELLED = -32800
+# Of this service; -32000 and the numbers next to it have meanings of their own in the SDKs.
+SANDBOX_UNAVAILABLE = -32050
+TOO_MANY_STREAMS = -32051
 
 _LARGEST_ID = 2**63 - 1
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -22,9 +23,12 @@ class Problem:
     def title(self) -> str:
         return HTTPStatus(self.status).phrase
 
+    @property
+    def members(self) -> dict[str, Any]:
+        return {"type": "about:blank", "title": self.title, "status": self.status, "detail": self.detail}
+
     def body(self) -> bytes:
-        record = {"type": "about:blank", "title": self.title, "status": self.status, "detail": self.detail}
-        return json.dumps(record, ensure_ascii=False).encode()
+        return json.dumps(self.members, ensure_ascii=False).encode()
 
 
 UNAUTHORIZED = Problem(

@@ -85,6 +85,16 @@ class Limits:
         return f"{cpus}, {memory:.3g} GB of memory, {self.pids} processes and {disk:.3g} GB of disk"
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine that sandboxes run on."""
+
+    kernel: str
+    """The release of its kernel."""
+    here: bool = True
+    """Whether this process sees the same files, network and processes as its root does."""
+
+
 class Driver(Protocol):
     """Makes sandboxes. A sandbox is known by a name that the fleet chose (letters and digits, fixed length).
 

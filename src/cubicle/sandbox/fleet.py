@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Self
 
+from cubicle.log import chat_fields, detached
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.clock import DAY, Clock
@@ -83,9 +84,9 @@ class Fleet:
         self._closing = False
         self.hold = ""
         """Why no sandbox is started for a chat at present; empty if they are."""
-        self._on_removed: list[Callable[[Chat], None]] = []
+        self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
 
-    def on_removed(self, callback: Callable[[Chat], None]) -> None:
+    def on_removed(self, callback: Callable[[Chat], Awaitable[None] | None]) -> None:
         """Call back when a chat is removed: whatever is kept for a chat ends there, or is bounded otherwise."""
         self._on_removed.append(callback)
 
@@ -215,14 +216,15 @@ class Fleet:
             except SandboxError as error:
                 berth.state, berth.reason = State.FAILED, str(error)
             except Exception as error:
-                log.exception("a start failed in a way nobody foresaw", extra={"chat": chat.id})
+                log.exception("a start failed in a way nobody foresaw", extra=chat_fields(chat))
                 berth.state, berth.reason = State.FAILED, _unforeseen(error)
             else:
                 berth.machine, berth.state = machine, State.RUNNING
                 await self._attend(chat, machine)
-                log.info("sandbox up", extra={"chat": chat.id, "ms": round((time.perf_counter() - began) * 1000, 1)})
+                ms = round((time.perf_counter() - began) * 1000, 1)
+                log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 return machine
-            log.error("sandbox failed to start: %s", berth.reason, extra={"chat": chat.id})
+            log.error("sandbox failed to start: %s", berth.reason, extra=chat_fields(chat))
             return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
@@ -286,18 +288,22 @@ class Fleet:
 
     async def _attended(self, chat: Chat, machine: Machine, ready: asyncio.Event) -> None:
         try:
-            async with AsyncExitStack() as stack:
-                for attendant in self._attendants:
-                    await stack.enter_async_context(attendant(chat, machine))
-                ready.set()
-                await machine.gone()
+            with detached():
+                await self._accompany(chat, machine, ready)
         except* SandboxError as errors:
             if machine.alive:
-                log.error("what attends the sandbox failed: %s", errors.exceptions, extra={"chat": chat.id})
+                log.error("what attends the sandbox failed: %s", errors.exceptions, extra=chat_fields(chat))
         except* Exception:
-            log.exception("what attends the sandbox failed", extra={"chat": chat.id})
+            log.exception("what attends the sandbox failed", extra=chat_fields(chat))
         finally:
             ready.set()
+
+    async def _accompany(self, chat: Chat, machine: Machine, ready: asyncio.Event) -> None:
+        async with AsyncExitStack() as stack:
+            for attendant in self._attendants:
+                await stack.enter_async_context(attendant(chat, machine))
+            ready.set()
+            await machine.gone()
 
     # ---- ending
 
@@ -323,8 +329,16 @@ class Fleet:
         if not berth.leases:
             self._berths.pop(berth.digest, None)
         if berth.chat is not None:
-            for callback in self._on_removed:
-                callback(berth.chat)
+            await self._tell_removed(berth.chat)
+
+    async def _tell_removed(self, chat: Chat) -> None:
+        for callback in self._on_removed:
+            try:
+                done = callback(chat)
+                if done is not None:
+                    await done
+            except Exception:
+                log.exception("something of a removed chat is left", extra=chat_fields(chat))
 
     def _forget_empty(self, berth: Berth) -> None:
         """Of a chat without a sandbox only why it has none is kept, and of the last ones only."""
@@ -338,7 +352,7 @@ class Fleet:
             self._berths.pop(other.digest, None)
 
     async def _expire(self, berth: Berth) -> None:
-        log.info("removed: nobody used it", extra={"chat": berth.chat.id if berth.chat else "?"})
+        log.info("removed: nobody used it", extra=chat_fields(berth.chat))
         await self._remove(berth, "not used for DATA_MAX_AGE_DAYS")
 
     def _used(self, berth: Berth) -> None:
@@ -406,8 +420,7 @@ class Fleet:
             machine = await connect(self._driver, berth.name, patience=_ANSWER_SECONDS)
         except Exception as error:  # noqa: BLE001 — no reason not to serve the others
             berth.given_up = isinstance(error, Gone)
-            chat = berth.chat.id if berth.chat else "?"
-            log.error("a sandbox from before does not answer: %s", error, extra={"chat": chat})
+            log.error("a sandbox from before does not answer: %s", error, extra=chat_fields(berth.chat))
             return
         berth.machine = machine
         if berth.chat:

@@ -92,7 +92,7 @@ class Warden:
             return
         file = await asyncio.to_thread(file_of, self._settings)
         found = await asyncio.to_thread(kept, file)
-        if found is None or found.report.missing:
+        if found is None or found.report.missing or found.report.unchecked:
             try:
                 found = Proof(await self._prove(), time.time())
             except NoSpace as error:
@@ -108,6 +108,9 @@ class Warden:
         if found.report.missing:
             names = sorted({finding.wall for finding in found.report.missing})
             self._complain(f"These walls of the sandboxes do not hold: {', '.join(names)}.")
+        if found.report.unchecked:
+            names = [f"{finding.attempt} ({finding.wall})" for finding in found.report.unchecked]
+            log.warning("isolation not checked, as the engine is not on this host: %s", ", ".join(names))
         log.info("walls", extra={"strength": found.report.strength.value, "attempts": len(found.report.findings)})
 
     def _complain(self, what: str) -> None:

@@ -26,6 +26,13 @@ _BATCH_SECONDS = 600.0
 _NOT_THERE = frozenset({"ENOENT", "ECONNREFUSED", "EACCES"})
 
 
+_HOST_ATTEMPTS = (
+    ("host files", "a file of the host"),
+    ("network", "a port of the host's loopback"),
+    ("network", "an abstract socket of the host"),
+)
+
+
 class Strength(StrEnum):
     """What stands between a sandbox and the host's kernel."""
 
@@ -39,6 +46,8 @@ class Verdict(StrEnum):
     HOLDS = "holds"
     WEAK = "weak"
     """It stands, but not as strong as it could."""
+    UNCHECKED = "not checked"
+    """It could not be tried from here."""
     MISSING = "missing"
 
 
@@ -68,11 +77,16 @@ class Report:
     def weak(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.verdict is Verdict.WEAK]
 
+    @property
+    def unchecked(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.verdict is Verdict.UNCHECKED]
+
     def told(self) -> dict[str, Any]:
-        """As JSON tells it."""
+        """As JSON tells it. `holds` means that each was tried and none is open."""
         return {
             "strength": self.strength.value,
-            "holds": not self.missing,
+            "holds": not self.missing and not self.unchecked,
+            "not_checked": len(self.unchecked),
             "attempts": len(self.findings),
             "findings": [asdict(finding) for finding in self.findings],
         }
@@ -84,16 +98,26 @@ class Report:
         return cls(Strength(told["strength"]), tuple(findings))
 
 
-async def prove(driver: Driver, limits: Limits, *, kernel: str, exhaust: bool = True) -> Report:
-    """Start sandboxes, try every wall from inside, and remove them. `kernel` is the release of the service's own;
-    `exhaust` also uses up processes and memory, which takes seconds.
+_ELSEWHERE = [
+    Finding(
+        wall, name, Verdict.UNCHECKED, "the engine is not on this service's host, where nothing could be put to find"
+    )
+    for wall, name in _HOST_ATTEMPTS
+]
+
+
+async def prove(driver: Driver, limits: Limits, *, kernel: str, here: bool = True, exhaust: bool = True) -> Report:
+    """Start sandboxes, try every wall from inside, and remove them. `kernel` is the release of the kernel that the
+    sandboxes' host runs, and `here` says that this process is on that host; `exhaust` also uses up processes and
+    memory, which takes seconds.
 
     Raises SandboxError when no sandbox can be had.
     """
     async with _sandbox(driver) as machine, _sandbox(driver) as other:
-        strength = await _strength(machine, kernel)
+        strength = await _strength(machine, kernel, here)
         findings = await _try_all(machine, strength)
-        findings += await _reach_out(machine, other, strength)
+        findings += await _reach_host(machine, strength) if here else _ELSEWHERE
+        findings += await _reach_sandbox(machine, other, strength)
         findings.append(await _user_namespace(machine, strength))
         findings.append(await _disk(machine, limits))
     if exhaust:
@@ -125,13 +149,15 @@ async def said(machine: Machine, argv: list[str] | str, seconds: float = _ATTEMP
     return lines[-1][:200] if lines else f"SILENT {exit.status}"
 
 
-async def _strength(machine: Machine, kernel: str) -> Strength:
+async def _strength(machine: Machine, kernel: str, here: bool) -> Strength:
     _, told = await machine.output("dmesg 2>/dev/null; uname -r", timeout=_ATTEMPT_SECONDS)
     text = told.decode(errors="replace")
     if "gVisor" in text:
         return Strength.GVISOR
     if text.strip().splitlines()[-1:] != [kernel]:
         return Strength.MACHINE
+    if not here:
+        return Strength.NAMESPACES
     _, pid = await machine.output("readlink /proc/self/ns/pid", timeout=_ATTEMPT_SECONDS)
     own = await asyncio.to_thread(lambda: Path("/proc/self/ns/pid").readlink())
     return Strength.NONE if pid.decode().strip() == str(own) else Strength.NAMESPACES
@@ -160,8 +186,8 @@ def _judged(attempt: Attempt, heard: str, strength: Strength) -> Finding:
     return Finding(attempt.wall, attempt.name, Verdict.MISSING, heard)
 
 
-async def _reach_out(machine: Machine, other: Machine, strength: Strength) -> list[Finding]:
-    """What lies next to it: a file, a port, an abstract socket of the host, and another sandbox."""
+async def _reach_host(machine: Machine, strength: Strength) -> list[Finding]:
+    """What lies on its host: a file, a port, an abstract socket, put there for it by this process."""
     secret = secrets.token_hex(16)
     with tempfile.NamedTemporaryFile("w", prefix="cubicle-wall-") as canary, socket.socket() as port:
         await asyncio.to_thread(_write, canary, secret)
@@ -170,22 +196,34 @@ async def _reach_out(machine: Machine, other: Machine, strength: Strength) -> li
         with socket.socket(socket.AF_UNIX) as hidden:
             hidden.bind(f"\0{secret}")
             hidden.listen()
-            await other.output(
-                f"echo {secret} > ~/{secret}; exec -a {secret} sleep 600 >/dev/null 2>&1 &", timeout=_ATTEMPT_SECONDS
+            file, loopback, abstract = _HOST_ATTEMPTS
+            return await _tried(
+                machine,
+                strength,
+                {
+                    file: f"reading({canary.name!r})",
+                    loopback: f"attempt(lambda: socket.create_connection({port.getsockname()!r}, 20) and None)",
+                    abstract: f"attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0{secret}'))",
+                },
             )
-            tries = {
-                ("host files", "a file of the host"): f"reading({canary.name!r})",
-                ("network", "a port of the host's loopback"): (
-                    f"attempt(lambda: socket.create_connection(('127.0.0.1', {port.getsockname()[1]}), 20) and None)"
-                ),
-                ("network", "an abstract socket of the host"): (
-                    f"attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0{secret}'))"
-                ),
-                ("processes", "one of another sandbox"): _LOOK % secret,
-                ("other sandboxes", "a file of another"): f"reading('/home/assistant/{secret}')",
-            }
-            attempts = [Attempt(wall, name, program, _NOT_THERE) for (wall, name), program in tries.items()]
-            answers = await answers_to(machine, [attempt.source for attempt in attempts])
+
+
+async def _reach_sandbox(machine: Machine, other: Machine, strength: Strength) -> list[Finding]:
+    """What lies in another sandbox of the same host."""
+    secret = secrets.token_hex(16)
+    await other.output(
+        f"echo {secret} > ~/{secret}; exec -a {secret} sleep 600 >/dev/null 2>&1 &", timeout=_ATTEMPT_SECONDS
+    )
+    tries = {
+        ("processes", "one of another sandbox"): _LOOK % secret,
+        ("other sandboxes", "a file of another"): f"reading('/home/assistant/{secret}')",
+    }
+    return await _tried(machine, strength, tries)
+
+
+async def _tried(machine: Machine, strength: Strength, tries: dict[tuple[str, str], str]) -> list[Finding]:
+    attempts = [Attempt(wall, name, program, _NOT_THERE) for (wall, name), program in tries.items()]
+    answers = await answers_to(machine, [attempt.source for attempt in attempts])
     return [_judged(attempt, heard, strength) for attempt, heard in zip(attempts, answers, strict=True)]
 
 

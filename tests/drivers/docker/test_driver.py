@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import platform
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -13,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from cubicle.drivers.choice import host_of
 from cubicle.drivers.docker import driver as docker_driver
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.sandbox.driver import Limits, SandboxError, State, Unusable
+from cubicle.sandbox import walls
+from cubicle.sandbox.driver import Host, Limits, SandboxError, State, Unusable
 from cubicle.sandbox.line import Gone
 from cubicle.sandbox.machine import Machine, MachineError
 from cubicle.sandbox.pool import connect
@@ -127,6 +131,24 @@ async def test_an_engine_of_another_machine_is_spoken_to_over_exec_streams(make_
         machine = await connect(driver, "one")
         assert (await machine.output("wc -c < /mnt/user-data/uploads/up"))[1].strip() == b"3000000"
         machine.close()
+
+
+async def test_the_isolation_check_says_what_it_could_not_try_on_another_machine(make_driver: Make) -> None:
+    """Files, ports and sockets of this machine say nothing about one that an engine elsewhere runs on."""
+    async with over_tcp(load().docker_host.removeprefix("unix://")) as url, make_driver(address=Address(url)) as far:
+        host = await host_of(far)
+        assert not host.here
+        report = await walls.prove(far, Limits(), kernel=host.kernel, here=host.here, exhaust=False)
+    unchecked = {finding.attempt for finding in report.unchecked}
+    assert unchecked == {"a file of the host", "a port of the host's loopback", "an abstract socket of the host"}
+    assert {finding.verdict.value for finding in report.unchecked} == {"not checked"}
+    assert report.missing == []
+    assert (report.told()["holds"], report.told()["not_checked"]) == (False, 3)
+    async with make_driver() as near:
+        assert await host_of(near) == Host(platform.release(), here=True)
+        with pytest.MonkeyPatch.context() as patch:  # the service is in a container, and has the engine's socket
+            patch.setattr(socket, "gethostname", lambda: "3f2a1b")
+            assert not (await host_of(near)).here
 
 
 async def test_an_engine_that_went_away_is_said_in_words_by_every_verb(make_driver: Make) -> None:

@@ -9,9 +9,11 @@ import hashlib
 import json
 import logging
 import os
+import platform
 import re
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from cubicle.drivers.oci import seccomp, sockets
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
-from cubicle.sandbox.driver import Limits, NotRunning, OwnerHasSandbox, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Host, Limits, NotRunning, OwnerHasSandbox, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.trash import Discarded, Note
 
@@ -109,6 +111,16 @@ class DockerDriver:
             raise
         if not self.facts.disk_quota or self._read_only:
             self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
+
+    async def host(self) -> Host:
+        """The engine's own machine. Whoever has its socket may still sit in a container, or at the end of a tunnel."""
+        try:
+            info: Mapping[str, Any] = await self._client.system.info()
+        except ENGINE_ERRORS as error:
+            raise SandboxError(f"The Docker engine does not answer: {plain(error)}") from error
+        kernel, name = str(info.get("KernelVersion", "")), info.get("Name")
+        here = self._address.local and kernel == platform.release() and name == socket.gethostname()
+        return Host(kernel, here)
 
     async def close(self) -> None:
         if self._watch is not None:

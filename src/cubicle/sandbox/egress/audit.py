@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cubicle.log import chat_fields
 from cubicle.rules.addresses import Address
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Request
@@ -42,7 +43,7 @@ class Trail:
     ) -> None:
         """Write the line."""
         target = self.request.target
-        fields: dict[str, object] = {"tenant": self.chat.tenant, "chat": self.chat.id, "door": self.door}
+        fields: dict[str, object] = {**chat_fields(self.chat), "door": self.door}
         fields |= {"host": target.host, "port": target.port}
         if self.request.scheme is not None:
             path = self.request.path.partition("?")[0]

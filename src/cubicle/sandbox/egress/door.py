@@ -12,6 +12,7 @@ from typing import Self
 
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Policy
+from cubicle.sandbox.egress.allowances import FOLDER, Allowances
 from cubicle.sandbox.egress.authority import Authority
 from cubicle.sandbox.egress.dialler import Dialler, Resolve, Resolver
 from cubicle.sandbox.egress.environment import (
@@ -26,7 +27,6 @@ from cubicle.sandbox.egress.environment import (
     trust_environment,
 )
 from cubicle.sandbox.egress.gate import Gate, Limits
-from cubicle.sandbox.egress.meter import Allowance
 from cubicle.sandbox.egress.rulebook import Additions, Rulebook
 from cubicle.sandbox.egress.secured import Interception
 from cubicle.sandbox.machine import Machine, MachineError
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 _SYSTEM_TRUST = "/etc/ssl/certs/ca-certificates.crt"
 _LARGEST_TRUST = 4 * 1024 * 1024
-_MOST_ALLOWANCES = 10_000
 
 
 class EgressDoor:
@@ -62,11 +61,12 @@ class EgressDoor:
         self._trust = trust
         self._captive = captive
         self._interception: Interception | None = None
-        self._allowances: dict[str, Allowance] = {}
+        self._allowances = Allowances(folder / FOLDER)
 
     async def __aenter__(self) -> Self:
         """Read the rules; BadRules if they cannot be used."""
         await self._rulebook.open()
+        await self._allowances.open()
         if self._rulebook.may_inject:
             await asyncio.to_thread(self._authority.open)
             trust = self._trust if self._trust is not None else await asyncio.to_thread(_default_trust)
@@ -75,12 +75,18 @@ class EgressDoor:
 
     async def __aexit__(self, *exception: object) -> None:
         self._resolver.close()
+        await self._allowances.close()
+
+    async def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        await self._allowances.forget(chat)
 
     @asynccontextmanager
     async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
         """Listen in this sandbox for as long as it is up, and tell its commands where."""
+        allowance = await self._allowances.of(chat)
         gate = Gate(
-            *(chat, self._rulebook, self._dialler, self._allowance(chat), self._limits, self._interception),
+            *(chat, self._rulebook, self._dialler, allowance, self._limits, self._interception),
             machine.refusals.add,
         )
         async with AsyncExitStack() as stack:
@@ -93,10 +99,6 @@ class EgressDoor:
                 await self._capture(stack, machine, gate)
             yield
 
-    def forget(self, chat: Chat) -> None:
-        """The chat is removed."""
-        self._allowances.pop(chat.digest, None)
-
     async def _capture(self, stack: AsyncExitStack, machine: Machine, gate: Gate) -> None:
         """Serve programs that ignore the variables: those whom the driver redirects, and the names they look up."""
         try:
@@ -105,11 +107,6 @@ class EgressDoor:
             await machine.write(RESOLVER_FILE, RESOLVER.encode(), as_root=True)
         except* MachineError as errors:
             log.warning("programs that ignore proxies find no network in a sandbox: %s", errors.exceptions)
-
-    def _allowance(self, chat: Chat) -> Allowance:
-        if len(self._allowances) > _MOST_ALLOWANCES:
-            self._allowances = {key: kept for key, kept in self._allowances.items() if not kept.forgettable}
-        return self._allowances.setdefault(chat.digest, Allowance())
 
     async def _plant(self, machine: Machine) -> bool:
         """Put a bundle into the sandbox: what its image trusts, and the authority of the door."""

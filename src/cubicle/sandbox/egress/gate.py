@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address
 
+from cubicle.log import chat_fields
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import BadTarget, Policy, Request, Scheme, Target, Verdict, terminates
 from cubicle.sandbox.driver import SandboxError
@@ -101,7 +102,7 @@ class Gate:
         except (OSError, EOFError, TimeoutError, Spent, SandboxError, *_NONSENSE):
             pass  # one side went away or must go; what it was is in the audit
         except Exception:
-            log.exception("the egress door failed for one caller", extra={"chat": self.chat.id})
+            log.exception("the egress door failed for one caller", extra=chat_fields(self.chat))
         finally:
             self._allowance.connections -= 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-_DAY = 86400.0
+DAY = 86400.0
 
 
 class Spent(Exception):
@@ -15,16 +15,22 @@ class Spent(Exception):
 class Allowance:
     """Of one chat; it outlives the sandbox, so that a restart of the sandbox is no way around it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, used: int = 0, elapsed: float = 0.0) -> None:
+        """`used`: bytes of this day, of which `elapsed` seconds have passed."""
         self._clock = clock
-        self._since = clock()
+        self._since = clock() - elapsed
         self.connections = 0
-        self.bytes = 0
+        self.bytes = used
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of this day that have passed."""
+        return self._clock() - self._since
 
     def add(self, amount: int, most: int) -> None:
         """Count bytes; Spent when there are more than `most` (0: no limit) in this day."""
         now = self._clock()
-        if now - self._since >= _DAY:
+        if now - self._since >= DAY:
             self._since, self.bytes = now, 0
         self.bytes += amount
         if most and self.bytes > most:
@@ -33,10 +39,10 @@ class Allowance:
     @property
     def forgettable(self) -> bool:
         """Nothing would be lost with it."""
-        return not self.connections and (not self.bytes or self._clock() - self._since >= _DAY)
+        return not self.connections and (not self.bytes or self._clock() - self._since >= DAY)
 
     def spent(self, most: int) -> bool:
-        return bool(most) and self.bytes >= most and self._clock() - self._since < _DAY
+        return bool(most) and self.bytes >= most and self._clock() - self._since < DAY
 
 
 class Meter:

@@ -26,12 +26,13 @@ class Ending:
     """Ended by us because it took more turns than it may."""
 
 
-def compose(ending: Ending, missed: str = "") -> Answer:
-    """The answer: what the agent said, why it stopped if it did not finish, and the figures of the run."""
+def compose(ending: Ending, missed: str = "", left_out: str = "") -> Answer:
+    """The answer: what the agent said, why it stopped if it did not finish, which servers it was to have and did not,
+    and the figures of the run."""
     outcome, problem = ending.outcome, _problem(ending)
     words = Cap()
     words.feed(outcome.text or ("" if problem else "The agent finished without a word."))
-    parts = [missed, words.text() if outcome.text or not problem else "", problem, _figures(ending)]
+    parts = [missed, words.text() if outcome.text or not problem else "", problem, left_out, _figures(ending)]
     return Answer((Text("\n\n".join(part for part in parts if part)),), error=bool(problem), exit=ending.exit)
 
 

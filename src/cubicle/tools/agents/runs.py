@@ -9,8 +9,9 @@ import time
 import uuid
 from typing import Self
 
-from cubicle.chat.mcp_servers import McpServer, McpServers, UnknownServers
+from cubicle.chat.mcp_servers import McpServer, McpServers
 from cubicle.chat.workplace import Workplace
+from cubicle.log import chat_fields
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass, issue
 from cubicle.sandbox.driver import SandboxError
@@ -61,12 +62,7 @@ class SubAgents:
 
     async def run(self, call: Call, task: Task) -> Answer:
         chat = call.caller.chat
-        try:
-            servers = self._servers.chosen(call.caller.mcp_servers)
-        except UnknownServers as error:
-            return fail(str(error))
-        if not self._adapter.speaks_sse and (old := [server.name for server in servers if server.sse]):
-            return fail(f"{self._adapter.name} cannot use MCP servers of the type sse: {', '.join(old)}.")
+        servers, left_out = self._servers.chosen(call.caller.mcp_servers, sse=self._adapter.speaks_sse)
         if task.resume_session_id and not SESSION.fullmatch(task.resume_session_id):
             return fail("`resume_session_id` is not a session id. Take it from the end of an earlier answer.")
         if sum(1 for owner, _ in self._hearings if owner == chat) >= _AT_ONCE:
@@ -74,7 +70,10 @@ class SubAgents:
         folder, order = self._order(chat, task, servers)
         async with self._workplace.lease(call.caller) as machine:
             missed = await self._settle(machine, call, task.resume_session_id) if task.resume_session_id else ""
-            return await self._start(machine, call, folder, order, task.prompt, missed)
+            if left_out:
+                call.report(f"{left_out}\n")
+            ending = await self._start(machine, call, folder, order, task.prompt)
+            return compose(ending, missed, left_out)
 
     async def open(self, chat: Chat, machine: Machine, session: str, agent: str) -> None:
         """Open a saved session for the person at the terminal. Raises NotOurs, NoTerminal."""
@@ -104,21 +103,19 @@ class SubAgents:
         name = alias or self._default_model
         return self._aliases.get(name, name)
 
-    async def _start(
-        self, machine: Machine, call: Call, folder: RunFolder, order: Order, prompt: str, missed: str
-    ) -> Answer:
+    async def _start(self, machine: Machine, call: Call, folder: RunFolder, order: Order, prompt: str) -> Ending:
         """A new run, to its end."""
         env = self._adapter.environment(order) | _DIRECT
         await folder.fill(machine, prompt, self._adapter.files(order))
         command = folder.command(self._adapter.command(self._program, order))
         async with machine.run(command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run) as process:
             process.detach()
-            log.info("agent started", extra={"chat": call.caller.chat.id, "run": folder.run})
+            log.info("agent started", extra=chat_fields(call.caller.chat) | {"run": folder.run})
             job = Job(machine, folder, self._adapter, self._program, self._timeout, order.max_turns, env)
             ending = await self._hear(call, Hearing(job, process))
         if call.heard():
             await folder.note_delivered(machine)
-        return compose(ending, missed)
+        return ending
 
     async def _settle(self, machine: Machine, call: Call, session: str) -> str:
         """Let an earlier run of the session come to its end; what it said, if nobody has heard it yet."""
@@ -160,7 +157,7 @@ class SubAgents:
         except asyncio.CancelledError:
             if not self._stopping:
                 await hearing.kill()
-                log.info("agent cancelled", extra={"chat": key[0].id, "run": key[1]})
+                log.info("agent cancelled", extra=chat_fields(key[0]) | {"run": key[1]})
             raise
         finally:
             del self._hearings[key]

@@ -1,0 +1,22 @@
+"""What is kept on disk of a chat beside its sandbox, and goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cubicle.chat import agent_purses
+from cubicle.sandbox.egress import allowances
+
+
+def budgets_folder(data_dir: Path) -> Path:
+    return data_dir / "agents"
+
+
+def egress_folder(data_dir: Path) -> Path:
+    return data_dir / "egress"
+
+
+def remove_records(data_dir: Path, digest: str) -> None:
+    """Remove the budget and the egress allowance of a chat that was removed, while no service runs."""
+    agent_purses.remove_record(budgets_folder(data_dir), digest)
+    allowances.remove_record(egress_folder(data_dir) / allowances.FOLDER, digest)
