@@ -196,8 +196,10 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
-        for keeper in (activity, prompt, egress, relay, uploads, *([tokens] if tokens is not None else [])):
+        for keeper in (activity, prompt, egress, relay, uploads):
             fleet.on_removed(keeper.forget)
+        if tokens is not None:
+            fleet.on_removed(tokens.forget)
         fleet.on_removed(forget_user)
         door = McpDoor(registry, uploads, instructions, settings, ring)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))

@@ -17,7 +17,7 @@ from cubicle.rules.chats import Chat
 from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.expiry import Ages, Fate, fate, is_deleted
-from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.fleet import Fleet, NoSandbox
 from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.trash import Note
 from tests.drivers.makers import Maker, memory, oci
@@ -270,13 +270,50 @@ async def test_a_chat_restored_beside_the_service_is_seen(make: MakeFleet, machi
         assert await lost(fleet) == 0
 
 
+async def test_a_chat_removed_seen_and_restored_beside_the_service_is_whole(
+    make: MakeFleet, machine: Machine, tmp_path: Path
+) -> None:
+    async with make() as fleet:
+        await fill(fleet)
+        overview = fleet.state(CHATS[0])
+        assert overview is not None
+        driver, note = driver_of(fleet), Note(CHATS[0], "by hand", time.time())
+        await driver.discard(overview.name, note)
+        with pytest.raises(NoSandbox):
+            async with fleet.lease(CHATS[0], create=False):
+                pass
+        assert not await fleet.remove(CHATS[0])
+        await driver.restore(overview.name, CHATS[0].digest)
+        async with fleet.lease(CHATS[0], create=False) as found:
+            assert found.name == overview.name
+        await driver.discard(overview.name, note)
+        with pytest.raises(NoSandbox):
+            async with fleet.lease(CHATS[0], create=False):
+                pass
+        await driver.restore(overview.name, CHATS[0].digest)
+        assert await fleet.remove(CHATS[0])
+        assert [each.name for each in await fleet.trash()] == [overview.name]
+        await driver.restore(overview.name, CHATS[0].digest)
+        assert await lost(fleet) == 0
+
+
 async def test_a_chat_removed_beside_the_service_gets_a_new_sandbox(make: MakeFleet, machine: Machine) -> None:
     async with make() as fleet:
         await fill(fleet)
         overview = fleet.state(CHATS[0])
         assert overview is not None
         await driver_of(fleet).discard(overview.name, Note(CHATS[0], "by hand", time.time()))
+        with pytest.raises(NoSandbox):
+            async with fleet.lease(CHATS[0], create=False):
+                pass
+        assert len(await driver_of(fleet).running()) == 2
         async with fleet.lease(CHATS[0]) as found:
             assert (await found.output("ls ~"))[1] == b""
             assert found.name != overview.name
         assert [each.name for each in await fleet.trash()] == [overview.name]
+        second = fleet.state(CHATS[1])
+        assert second is not None
+        await driver_of(fleet).discard(second.name, Note(CHATS[1], "by hand", time.time()))
+        await sweep(fleet)
+        assert not fleet.has(CHATS[1])
+        assert fleet.has(CHATS[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -79,7 +79,7 @@ class Expiry:
         used: Callable[[Berth], None],
         stop: Callable[[Berth], Awaitable[None]],
         remove: Callable[[Berth], Awaitable[None]],
-        restored: Callable[[], Awaitable[None]],
+        trash_changed: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -88,7 +88,7 @@ class Expiry:
         self._used = used
         self._stop = stop
         self._remove = remove
-        self._restored = restored
+        self._trash_changed = trash_changed
         self._in_trash: dict[str, float] | None = None
         """The readings at which what is in the trash was first seen there; None before the first look."""
 
@@ -152,8 +152,8 @@ class Expiry:
         before = self._in_trash or {}
         first_seen = {each.name: self._clock.last_use(_trash_key(each.name)) for each in found}
         self._in_trash = {name: before.get(name, seen) for name, seen in first_seen.items()}
-        if before.keys() - self._in_trash.keys():
-            await self._restored()
+        if before.keys() != self._in_trash.keys():
+            await self._trash_changed(self._in_trash.keys())
         for each in found:
             age, readable = self._clock.now() - self._in_trash[each.name], each.note is not None
             if is_deleted(self._ages, age=age, calm=self._clock.calm, readable=readable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Self
@@ -75,7 +75,7 @@ class Fleet:
             used=self._used,
             stop=self._stop,
             remove=self._expire,
-            restored=self._find_restored,
+            trash_changed=self._follow_trash,
         )
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self.pool = Pool(driver, pool_size, furnish)
@@ -170,6 +170,10 @@ class Fleet:
         berth = self._berths.get(chat.digest) or await self._look_for(chat)
         if berth is None:
             return False
+        if not await self._is_there(berth):
+            if not berth.leases:
+                self._berths.pop(chat.digest, None)
+            return bool(berth.reason)  # one that never started is shown until it is removed
         async with berth.lock:
             await self._remove(berth, "removed by hand", now=now)
         return True
@@ -182,7 +186,7 @@ class Fleet:
 
     async def _bring_up(self, berth: Berth, chat: Chat, create: bool) -> Machine:
         """One start at a time for a chat, whoever asks; a caller that goes away does not take it from the others."""
-        if not create and not berth.name and berth.starting is None:
+        if not create and berth.starting is None and not await self._is_there(berth):
             raise NoSandbox("This chat has no sandbox yet.")
         if self._closing:
             raise StartFailed("The service is stopping.")
@@ -370,8 +374,19 @@ class Fleet:
         berth.last_used = self._clock.last_use(berth.key)
         return berth
 
-    async def _find_restored(self) -> None:
-        """Take in what the command line restored from the trash."""
+    async def _is_there(self, berth: Berth) -> bool:
+        """Whether the chat has a sandbox right now: the command line may have removed or restored it."""
+        async with berth.lock:
+            berth.name = await self._driver.find(berth.digest, berth.name) or ""
+        return bool(berth.name)
+
+    async def _follow_trash(self, in_trash: Collection[str]) -> None:
+        """Forget what the command line removed, and take in what it restored."""
+        for berth in [berth for berth in self._berths.values() if berth.name in in_trash]:
+            async with berth.lock:
+                if berth.name in in_trash and not berth.leases:
+                    self._hang_up(berth)
+                    self._berths.pop(berth.digest, None)
         records = await asyncio.to_thread(self._ledger.read)
         for found in await self._driver.running():
             if found.owner in records and found.owner not in self._berths:
