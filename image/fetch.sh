@@ -44,7 +44,7 @@ indexed_ttyd() {
     (
         apt() {
             apt-get -q -y -o Debug::NoLocking=1 -o APT::Sandbox::User=root -o APT::Default-Release= -o Acquire::Retries=3 \
-                -o "Dir::Etc::sourcelist=$list" -o "Dir::Etc::sourceparts=$state/sources" \
+                -o "Dir::Etc::trusted=$keyring" -o "Dir::Etc::sourcelist=$list" -o "Dir::Etc::sourceparts=$state/sources" \
                 -o "Dir::Etc::preferences=$state/preferences" -o Dir::Etc::preferencesparts=/dev/null \
                 -o "Dir::State::lists=$state/lists" -o "Dir::State::status=$root/var/lib/dpkg/status" \
                 -o "Dir::State::extended_states=$state/extended" -o "Dir::Cache=$state/cache" "$@"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -56,7 +57,7 @@ async def test_its_sandboxes_work_and_a_terminal_is_refused_with_the_reason(
     monkeypatch.setenv("KEYRING", str(tmp_path / "nobody.gpg"))
     tmp_path.parent.chmod(0o711)
     store = ImageStore(tmp_path / "images", Recipe(recipe, Recipe.here().architecture))
-    base = builder.build(store, Variant.SLIM)
+    base = await asyncio.to_thread(builder.build, store, Variant.SLIM)
     assert not base.has_terminal
     driver = OciDriver(tmp_path / "data", store, base.digest, SUBUID_START)
     await driver.open()

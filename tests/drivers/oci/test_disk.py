@@ -167,7 +167,7 @@ def test_what_the_host_lacks_the_disk_lacks(disk: Disk) -> None:
 @pytest.mark.anyio
 async def test_a_sandbox_whose_disk_became_read_only_is_stopped_and_the_next_start_repairs_it(driver):
     if driver.disk_mode is not DiskMode.IMAGE:
-        pytest.skip("DATA_DIR has project quotas: there is no image")
+        pytest.skip("disks are limited by quota here")
     await driver.start("one", "owner")
     await said(driver, "one", "echo kept > ~/note; sync")
     target = driver._assembly.disk(driver._records.home("one"), None).target

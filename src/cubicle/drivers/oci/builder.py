@@ -123,6 +123,8 @@ def _bootstrap(recipe: Recipe, variant: Variant, rootfs: Path, log: Path, on_ste
         # When this process dies, so does everything that the build started, and its mounts go with it.
         *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *("mmdebstrap", "--mode=root", "--variant=apt", "--format=directory"),
+        # apt of an Ubuntu does not trust Debian's keys by itself.
+        f"--keyring={KEYRING}",
         f"--include={','.join(recipe.packages(variant))}",
         f"--dpkgopt={recipe.folder / 'root/etc/dpkg/dpkg.cfg.d/cubicle'}",
         "--dpkgopt=force-unsafe-io",
