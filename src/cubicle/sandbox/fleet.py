@@ -232,17 +232,19 @@ class Fleet:
             return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
+        # Not what it was when it was last seen: it may have been removed, or restored, by the command line.
+        berth.name = await self._driver.find(chat.digest, berth.name) or ""
+        if berth.name and (machine := await self._reconnected(berth, chat)) is not None:
+            berth.since = await asyncio.to_thread(self._ledger.enter, chat)
+            return machine
         if self.hold:
             raise NoSpace(self.hold)
         if self._space is not None:
             await asyncio.to_thread(self._space.require)
         berth.since = await asyncio.to_thread(self._ledger.enter, chat)
-        # Not what it was when it was last seen: it may have been removed, or restored, by the command line.
-        berth.name = await self._driver.find(chat.digest, berth.name) or ""
-        machine = await (self._reconnected(berth, chat) if berth.name else self._blank_for(chat))
-        if machine is not None:
-            berth.name = machine.name
-            return machine
+        if not berth.name and (blank := await self._blank_for(chat)) is not None:
+            berth.name = blank.name
+            return blank
         name = berth.name or new_name()
         async with self._starts:
             await self._driver.start(name, chat.digest)
