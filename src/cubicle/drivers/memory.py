@@ -249,6 +249,17 @@ class MemoryDriver:
                 return name
         return None
 
+    async def resume(self, name: str) -> bool:
+        return await asyncio.to_thread(self._resume, name)
+
+    def _resume(self, name: str) -> bool:
+        pid = self._pid(self._folder / name)
+        stopped = [guest for guest in _children(pid) if _stat(guest)[:1] in (["T"], ["t"])] if pid is not None else []
+        for guest in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(guest, signal.SIGCONT)
+        return bool(stopped)
+
     async def running(self) -> list[Seen]:
         return await asyncio.to_thread(self._running)
 
@@ -347,11 +358,16 @@ def _children(pid: int) -> list[int]:
 
 def _born(pid: int) -> int:
     """When the process started, so that a reused number is not taken for it; 0 if it is gone or a zombie."""
+    fields = _stat(pid)
+    return 0 if not fields or fields[0] in "ZX" else int(fields[19])
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and so on; nothing if there is no such process."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
+        return []
 
 
 def _python() -> str:

@@ -36,6 +36,8 @@ class Berth:
     machine: Machine | None = None
     state: State = State.STOPPED
     reason: str = ""
+    given_up: bool = False
+    """It did not answer for so long that it is to be started anew."""
     leases: int = 0
     last_used: float = 0.0
     """The reading of the service clock at the last use."""

@@ -131,6 +131,12 @@ class Driver(Protocol):
     async def find(self, owner: str, hint: str = "") -> str | None:
         """The name of the owner's sandbox, up or not. `hint` is the name that it had when it was last seen."""
 
+    async def resume(self, name: str) -> bool:
+        """Let it run on if its first process was stopped by a signal or frozen; whether that was so.
+
+        False for one that is merely slow, and for one that is not up. Raises nothing but SandboxError.
+        """
+
     async def running(self) -> list[Seen]:
         """Every sandbox that there is, up or not, but for those in the trash."""
 

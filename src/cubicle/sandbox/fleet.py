@@ -13,10 +13,11 @@ from typing import Self
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.clock import DAY, Clock
-from cubicle.sandbox.driver import Driver, NoSpace, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Driver, NoSpace, NotRunning, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.ledger import Ledger, Record
+from cubicle.sandbox.line import Gone
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
 from cubicle.sandbox.trash import Discarded, Note
@@ -29,8 +30,11 @@ Attendant = Callable[[Chat, Machine], AbstractAsyncContextManager[None]]
 _STARTS_AT_ONCE = 4
 _CONNECTS_AT_ONCE = 16
 _START_LIMIT = 60.0
-_ANSWER_SECONDS = 20.0
+_ANSWER_SECONDS = 30.0
+"""For one that was up before: see `line.PATIENCE`. One that is stopped or frozen takes a few seconds of these."""
 _TOUCH_EVERY = 30.0
+_MAX_FAILED = 200
+"""Chats without a sandbox of which is kept why they got none."""
 
 
 class NoSandbox(SandboxError):
@@ -79,15 +83,21 @@ class Fleet:
         self._closing = False
         self.hold = ""
         """Why no sandbox is started for a chat at present; empty if they are."""
+        self._on_removed: list[Callable[[Chat], None]] = []
+
+    def on_removed(self, callback: Callable[[Chat], None]) -> None:
+        """Call back when a chat is removed: whatever is kept for a chat ends there, or is bounded otherwise."""
+        self._on_removed.append(callback)
 
     async def __aenter__(self) -> Self:
         await self._driver.open()
         await asyncio.to_thread(self._ledger.open)
         await asyncio.to_thread(self._clock.open)
         await self._group.__aenter__()
-        await self._adopt()
+        found = await self._find()
         self._keepers = [
-            self._group.create_task(self.pool.keep_full(), name="pool"),
+            self._group.create_task(self._adopt(found), name="adopt"),
+            self._group.create_task(self._keep_pool(found), name="pool"),
             self._group.create_task(self._expiry.run(), name="expiry"),
         ]
         return self
@@ -126,6 +136,8 @@ class Fleet:
         finally:
             berth.leases -= 1
             self._used(berth)
+            if not berth.name and not berth.leases:
+                self._forget_empty(berth)
 
     def has(self, chat: Chat) -> bool:
         """Whether the chat has a sandbox, up or not."""
@@ -214,38 +226,58 @@ class Fleet:
             return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
 
     async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
+        # Not what it was when it was last seen: it may have been removed, or restored, by the command line.
+        berth.name = await self._driver.find(chat.digest, berth.name) or ""
+        if berth.name and (machine := await self._reconnected(berth, chat)) is not None:
+            berth.since = await asyncio.to_thread(self._ledger.enter, chat)
+            return machine
         if self.hold:
             raise NoSpace(self.hold)
         if self._space is not None:
             await asyncio.to_thread(self._space.require)
         berth.since = await asyncio.to_thread(self._ledger.enter, chat)
-        # Not what it was when it was last seen: it may have been removed, or restored, by the command line.
-        berth.name = await self._driver.find(chat.digest, berth.name) or ""
-        if not berth.name:
-            while (blank := self.pool.take()) is not None:
-                try:
-                    await self._driver.start(blank.name, chat.digest)
-                except NoSpace:
-                    self.pool.adopt(blank)
-                    raise
-                except SandboxError as error:
-                    log.warning("a blank sandbox could not be used: %s", error)
-                    blank.close()
-                    await self._driver.delete(blank.name)
-                    continue
-                berth.name = blank.name
-                return blank
+        if not berth.name and (blank := await self._blank_for(chat)) is not None:
+            berth.name = blank.name
+            return blank
         name = berth.name or new_name()
         async with self._starts:
             await self._driver.start(name, chat.digest)
             berth.name = name
             try:
-                return await connect(self._driver, name, patience=_ANSWER_SECONDS)
-            except SandboxError:
-                # A guest that does not answer, or one of another version: once more from the start.
+                return await connect(self._driver, name)
+            except SandboxError:  # once more from the beginning
                 await self._driver.stop(name)
                 await self._driver.start(name, chat.digest)
                 return await connect(self._driver, name)
+
+    async def _blank_for(self, chat: Chat) -> Machine | None:
+        while (blank := await self.pool.take()) is not None:
+            try:
+                await self._driver.start(blank.name, chat.digest)
+            except NoSpace:
+                self.pool.put_back(blank)
+                raise
+            except SandboxError as error:
+                log.warning("a blank sandbox could not be used: %s", error)
+                self.pool.discard(blank)
+            else:
+                return blank
+        return None
+
+    async def _reconnected(self, berth: Berth, chat: Chat) -> Machine | None:
+        """The machine of one that is up and answers. One that does not, or has another guest, is stopped."""
+        given_up, berth.given_up = berth.given_up, False
+        why = "it did not answer before"
+        try:
+            if not given_up:
+                return await connect(self._driver, berth.name, patience=_ANSWER_SECONDS)
+        except NotRunning:
+            return None
+        except SandboxError as error:
+            why = str(error)
+        log.warning("a sandbox is restarted, its processes end: %s", why, extra={"chat": chat.id})
+        await self._driver.stop(berth.name)
+        return None
 
     async def _attend(self, chat: Chat, machine: Machine) -> None:
         """Start what lives beside this machine, in a task of its own, and wait until it is ready."""
@@ -273,6 +305,7 @@ class Fleet:
 
     def _hang_up(self, berth: Berth) -> None:
         if berth.machine is not None:
+            berth.given_up = berth.machine.given_up
             berth.machine.close()
             berth.machine = None
 
@@ -291,6 +324,20 @@ class Fleet:
         berth.name, berth.state = "", State.STOPPED
         if not berth.leases:
             self._berths.pop(berth.digest, None)
+        if berth.chat is not None:
+            for callback in self._on_removed:
+                callback(berth.chat)
+
+    def _forget_empty(self, berth: Berth) -> None:
+        """Of a chat without a sandbox only why it has none is kept, and of the last ones only."""
+        if berth.starting is not None or berth.lock.locked():
+            return
+        if not berth.reason:
+            self._berths.pop(berth.digest, None)
+            return
+        failed = [other for other in self._berths.values() if not other.name and not other.leases]
+        for other in failed[: max(0, len(failed) - _MAX_FAILED)]:
+            self._berths.pop(other.digest, None)
 
     async def _expire(self, berth: Berth) -> None:
         log.info("removed: nobody used it", extra={"chat": berth.chat.id if berth.chat else "?"})
@@ -327,8 +374,8 @@ class Fleet:
         found = Berth(chat.digest, chat=chat, name=name, since=since, last_used=self._clock.now())
         return self._berths.setdefault(chat.digest, found)
 
-    async def _adopt(self) -> None:
-        """Find what a service before left: the sandboxes of chats, and blank ones."""
+    async def _find(self) -> list[Seen]:
+        """Note what a service before left: the sandboxes of chats, and blank ones."""
         records = await asyncio.to_thread(self._ledger.read)
         seen = await self._driver.running()
         for found in seen:
@@ -337,37 +384,40 @@ class Fleet:
                 self._berths[found.owner] = self._berth_of(found, record)
         for digest in records.keys() - self._berths.keys():
             self._ledger.remove(digest)
+        return seen
+
+    async def _adopt(self, found: Sequence[Seen]) -> None:
+        """Connect to what is up, beside the calls that come meanwhile: one that hangs keeps nobody else waiting."""
         gate = asyncio.Semaphore(_CONNECTS_AT_ONCE)
 
-        async def adopt(found: Seen) -> None:
-            """One that cannot be taken over is no reason not to serve the others."""
-            async with gate:
-                try:
-                    await self._adopt_one(found, self._berths.get(found.owner or ""))
-                except SandboxError as error:
-                    log.error("a sandbox from before could not be taken over: %s", error)
+        async def adopt(berth: Berth) -> None:
+            async with gate, berth.lock:
+                # A call may have been first, or the sandbox be stopped or removed.
+                if berth.machine is None and berth.name and berth.state is State.RUNNING:
+                    await self._adopt_one(berth)
 
-        await asyncio.gather(*(adopt(found) for found in seen))
-        if seen:
-            log.info("adopted %d sandboxes", len(seen))
+        up = [seen.owner for seen in found if seen.owner is not None and seen.state is State.RUNNING]
+        berths = [berth for owner in up if (berth := self._berths.get(owner)) is not None]
+        await asyncio.gather(*map(adopt, berths))
+        if found:
+            log.info("adopted %d sandboxes", len(found))
 
-    async def _adopt_one(self, found: Seen, berth: Berth | None) -> None:
-        machine: Machine | None = None
-        if found.state is State.RUNNING and (berth is not None or found.current):
-            try:
-                machine = await connect(self._driver, found.name, patience=_ANSWER_SECONDS)
-            except SandboxError as error:
-                log.warning("a sandbox from before does not answer: %s", error)
-                await self._driver.stop(found.name)
-        if berth is not None:
-            berth.machine = machine
-            berth.state = State.RUNNING if machine else State.STOPPED
-            if machine and berth.chat:
-                await self._attend(berth.chat, machine)
-        elif machine is None or not self.pool.adopt(machine):
-            if machine is not None:
-                machine.close()
-            await self._driver.delete(found.name)
+    async def _adopt_one(self, berth: Berth) -> None:
+        """One that cannot be taken over is left as it is, with what runs in it, until somebody calls for it."""
+        try:
+            machine = await connect(self._driver, berth.name, patience=_ANSWER_SECONDS)
+        except Exception as error:  # noqa: BLE001 — no reason not to serve the others
+            berth.given_up = isinstance(error, Gone)
+            chat = berth.chat.id if berth.chat else "?"
+            log.error("a sandbox from before does not answer: %s", error, extra={"chat": chat})
+            return
+        berth.machine = machine
+        if berth.chat:
+            await self._attend(berth.chat, machine)
+
+    async def _keep_pool(self, found: Sequence[Seen]) -> None:
+        await self.pool.adopt([seen for seen in found if seen.owner is None])
+        await self.pool.keep_full()
 
 
 def _unforeseen(error: Exception) -> str:

@@ -7,10 +7,11 @@ that breaks the rules loses the line, with `Gone` for everybody who waits.
 from __future__ import annotations
 
 import asyncio
+import mmap
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -34,8 +35,14 @@ _MAX_INBOUND = 512
 _MAX_FRAME_RATE = 20_000
 """Frames a second, after as many at once: a guest that sends crumbs waits, and takes no one else's time."""
 _REST_SECONDS = 0.05
-_SILENCE = 20.0
-_PATIENCE = 15.0
+_FIRST_SILENCE = 1.0
+_SILENCE = 10.0
+"""How long a channel waits for its first item, and for each later one, before it makes sure that the guest is there."""
+_PING_SECONDS = 1.0
+PATIENCE = 30.0
+"""How long a guest may be silent that is not stopped or frozen: it may be slow, and people's processes end with it."""
+_RESUMES = 3
+_RESUME_SECONDS = 8.0
 _SO_SNDBUFFORCE = 32
 
 
@@ -91,6 +98,9 @@ class Channel:
         self._window = wire.WINDOW
         self._room: asyncio.Future[None] | None = None
         self.over = False
+        self.checks = True
+        """Whether the guest is asked if it is there when nothing comes."""
+        self._silence = _FIRST_SILENCE
         self.opening: dict[str, object] = {}
         """What the guest said when it opened the channel."""
 
@@ -101,12 +111,14 @@ class Channel:
                 raise Gone("The exchange with the sandbox is over.")
             self._waiter = asyncio.get_running_loop().create_future()
             try:
-                async with asyncio.timeout(_SILENCE):
+                async with asyncio.timeout(self._silence if self.checks else None):
                     await self._waiter
             except TimeoutError:
                 await self._line.check()
+                self._silence = _SILENCE
             finally:
                 self._waiter = None
+        self._silence = _SILENCE
         item = self._items[0]
         if isinstance(item, SandboxError):
             raise item
@@ -209,7 +221,8 @@ class Line(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(_ROOM)
+        # Pages of its own, which the system has back at once: from the heap, each line of the past would leave a hole.
+        self._buffer = mmap.mmap(-1, _ROOM)
         self._view = memoryview(self._buffer)
         self._filled = 0
         self._channels: dict[int, Channel] = {}
@@ -223,7 +236,15 @@ class Line(asyncio.BufferedProtocol):
         """Bytes that wait in all channels."""
         self.offence = ""
         """Which rule the guest broke, if that is why the line was closed."""
+        self._heard = 0.0
+        self._checking = asyncio.Lock()
+        self._why = "The sandbox ended, or the connection to it was lost."
         self.writable = True
+        self.resume: Callable[[], Awaitable[bool]] | None = None
+        """Lets a stopped or frozen guest run on; whether it was that."""
+        self.patience = PATIENCE
+        self.given_up = False
+        """Whether the guest was silent for so long that nobody should ask it again."""
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -239,7 +260,7 @@ class Line(asyncio.BufferedProtocol):
     def open(self, op: str, **fields: Any) -> Channel:
         """Begin an exchange."""
         if self.lost.done():
-            raise Gone("The sandbox is no longer there.")
+            raise Gone(self._why if self.given_up else "The sandbox is no longer there.")
         channel = Channel(self, self._next)
         request = wire.message(channel.number, wire.OPEN, op=op, **fields)
         self._next += 2
@@ -250,6 +271,7 @@ class Line(asyncio.BufferedProtocol):
     async def ask(self, op: str, *, limit: float = 60.0, **fields: Any) -> dict[str, Any]:
         """One question, one answer."""
         channel = self.open(op, **fields)
+        channel.checks = limit > _FIRST_SILENCE
         try:
             async with asyncio.timeout(limit):
                 return await channel.answer()
@@ -263,11 +285,44 @@ class Line(asyncio.BufferedProtocol):
 
     async def check(self) -> None:
         """Make sure that somebody is there; a guest that does not answer loses the line."""
+        began, resumes = time.monotonic(), 0
+        async with self._checking:  # whoever waits with us has the answer of the first
+            while self._heard < began and not await self._answers():
+                if self.lost.done():
+                    break
+                resumes += await self._resumed()
+                waited = time.monotonic() - began
+                if resumes > _RESUMES or waited >= self.patience:
+                    self._give_up(waited)
+        if self.lost.done():
+            raise Gone(self._why)
+
+    async def _answers(self) -> bool:
         try:
-            await self.ask("ping", limit=_PATIENCE)
-        except Gone:
-            self.close()
-            raise
+            await self.ask("ping", limit=_PING_SECONDS)
+        except (Gone, MachineError):
+            return False
+        return True
+
+    async def _resumed(self) -> bool:
+        """Whether the guest stood still, which is over then."""
+        if self.resume is None:
+            return False
+        try:
+            async with asyncio.timeout(_RESUME_SECONDS):
+                return await self.resume()
+        except (SandboxError, TimeoutError):
+            return False
+
+    def _give_up(self, waited: float) -> None:
+        self.given_up = True
+        self._why = (
+            f"The sandbox has not answered for {waited:.0f} s and is given up. "
+            "Its files are kept; the next call starts it anew, without the processes that ran in it."
+        )
+        self.close()
+        if not self.lost.done():
+            self.lost.set_result(None)
 
     def accept(self, listener: Channel, acceptor: Callable[[Channel], None]) -> None:
         """Channels that the guest opens for this listener go to the acceptor."""
@@ -308,7 +363,7 @@ class Line(asyncio.BufferedProtocol):
             self.lost.set_result(None)
         for channel in channels:
             channel.over = True
-            channel.put(Gone("The sandbox ended, or the connection to it was lost."))
+            channel.put(Gone(self._why))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # Of a large frame only the rest, and the head of the next: what is read beyond would have to be moved.
@@ -322,7 +377,7 @@ class Line(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Take what came, as many frames as the guest may send now; the rest when it may send more."""
         self._resting = None
-        now = time.monotonic()
+        now = self._heard = time.monotonic()
         self._frames = min(_MAX_FRAME_RATE, self._frames + (now - self._counted_at) * _MAX_FRAME_RATE)
         self._counted_at = now
         try:
@@ -346,7 +401,7 @@ class Line(asyncio.BufferedProtocol):
         """Take the whole frames that came; True when some are left, for they are too many at once."""
         start, rests = 0, False
         while self._filled - start >= wire.HEADER.size:
-            length, number, kind, stream = wire.read_header(self._buffer, start)
+            length, number, kind, stream = wire.read_header(self._view, start)
             end = start + wire.HEADER.size + length
             if end > self._filled:
                 break

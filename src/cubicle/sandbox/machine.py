@@ -74,9 +74,18 @@ class Machine:
         """Which rule its guest broke, if that is why the connection was closed."""
         return self._line.offence
 
+    @property
+    def given_up(self) -> bool:
+        """Whether it was silent for so long that it can only be started anew."""
+        return self._line.given_up
+
     async def gone(self) -> None:
         """Returns when the connection is lost."""
         await asyncio.shield(self._line.lost)
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Call back, once, when the connection is lost."""
+        self._line.lost.add_done_callback(lambda lost: callback())
 
     def close(self) -> None:
         """Hang up; what runs in the sandbox goes on."""
@@ -353,8 +362,8 @@ class Machine:
         """What the sandbox uses."""
         return Stats.parse(await self._line.ask("stats"))
 
-    async def ping(self) -> None:
-        await self._line.ask("ping", limit=15)
+    async def ping(self, limit: float = 15) -> None:
+        await self._line.ask("ping", limit=limit)
 
 
 def _list(roots: Sequence[str] | None) -> list[str] | None:

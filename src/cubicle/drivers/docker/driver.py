@@ -168,6 +168,15 @@ class DockerDriver:
                 return str(entry["Labels"][config.NAME])
         return None
 
+    async def resume(self, name: str) -> bool:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                return await engine.resume(await self._container(name))
+        except NotRunning:
+            return False
+        except ENGINE_ERRORS as error:
+            raise SandboxError(f"The Docker engine does not answer: {plain(error)}.") from error
+
     async def running(self) -> list[Seen]:
         return await asyncio.gather(*(self._see(entry) for entry in await self._list() if not self._in_trash(entry)))
 

@@ -168,6 +168,21 @@ async def limits_disks(client: Docker, reference: str) -> tuple[bool, int]:
     return True, counted
 
 
+async def resume(container: DockerContainer) -> bool:
+    """Let a container run on that is paused, or whose first process a signal has stopped; whether that was so."""
+    state = (await container.show())["State"]
+    if state.get("Paused"):
+        await container.unpause()
+        return True
+    if not state.get("Running"):
+        return False
+    answer = await container.docker._query_json(f"containers/{container.id}/top", params={"ps_args": "-eo pid,stat"})
+    stopped = any(row[0] == str(state.get("Pid")) and row[1][:1] in "Tt" for row in answer["Processes"])
+    if stopped:
+        await container.kill(signal="SIGCONT")
+    return stopped
+
+
 async def put(container: DockerContainer, root: str, archive: bytes) -> None:
     """Unpack an archive in a container that is down: Podman takes its file system away a moment after it says so."""
     for rest in reversed(range(_PUT_TRIES)):

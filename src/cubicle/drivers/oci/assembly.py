@@ -121,8 +121,8 @@ class Assembly:
         made = (meta, run.guest, run.runtime)
         if made != (Meta(self.base.digest, disk.size), self.guest.digest, runtime):
             return False
-        folders = self._folders(home, disk, self._stage(home) / "rootfs")
         try:
+            folders = self._folders(home, disk, self._stage(home) / "rootfs")
             return home.config.read_text() == self._config(home, folders, self.base)
         except OSError:
             return False

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from cubicle.drivers.oci import captive, cleaning, disk, ext4, guests, host, runtimes, sockets, space
+from cubicle.drivers.oci import captive, cleaning, disk, ext4, freezer, guests, host, runtimes, sockets, space
 from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.disk import DiskMode
@@ -155,6 +155,9 @@ class OciDriver:
     async def find(self, owner: str, hint: str = "") -> str | None:
         return await in_thread(self._records.find, owner, hint)
 
+    async def resume(self, name: str) -> bool:
+        return await in_thread(self._resume, self._records.home(name))
+
     async def running(self) -> list[Seen]:
         return await in_thread(self._see_all)
 
@@ -209,6 +212,7 @@ class OciDriver:
         if await in_thread(self._alone):
             await cleaning.clean(self._assembly)
             await in_thread(self._trash.finish)
+            await in_thread(runtimes.remove_logs, self._place.stage)
             await in_thread(self._join)
         self._watches = [
             asyncio.create_task(self._watch_space(), name="free space"),
@@ -251,11 +255,19 @@ class OciDriver:
         else:
             await in_thread(home.save_failure, reason)
 
+    def _resume(self, home: Home) -> bool:
+        run = home.run()
+        if run is None or not run.process.alive:
+            return False
+        frozen = freezer.thaw(f"{self._place.cgroup}/{home.name}")
+        return run.process.resume() or frozen
+
     async def _stop(self, home: Home) -> None:
         """End everything of it: all its processes are in the pid namespace of the first and die with it."""
         if folder := self._uploads.pop(home.name, None):
             await in_thread(folder.end)
         run = await in_thread(home.run)
+        await in_thread(freezer.thaw, f"{self._place.cgroup}/{home.name}")
         if run is not None and not await run.process.kill(_KILL_SECONDS):
             raise SandboxError("The sandbox's processes could not be ended.")
         try:

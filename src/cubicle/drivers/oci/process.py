@@ -42,6 +42,23 @@ class ProcessId:
         finally:
             os.close(fd)
 
+    def resume(self) -> bool:
+        """Let it run on if a signal has stopped it; whether that was so."""
+        try:
+            fd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            # Looked at after the pidfd is open: it can no longer become another process.
+            if not self.alive or _stat(self.pid)[0] not in (b"T", b"t"):
+                return False
+            signal.pidfd_send_signal(fd, signal.SIGCONT)
+        except (ProcessLookupError, OSError):
+            return False
+        finally:
+            os.close(fd)
+        return True
+
     def _send_kill(self) -> int | None:
         """A pidfd of the process, which has the signal; None if it is gone."""
         try:
@@ -83,8 +100,13 @@ def boot_id() -> str:
 def _started(pid: int) -> int | None:
     """When the process started, in ticks since the boot; None if there is none, or only its body (a zombie)."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        fields = _stat(pid)
     except OSError:
         return None
-    fields = stat[stat.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _stat(pid: int) -> list[bytes]:
+    """State, parent and so on: what comes after the name, which may hold anything."""
+    stat = Path(f"/proc/{pid}/stat").read_bytes()
+    return stat[stat.rindex(b")") + 2 :].split()

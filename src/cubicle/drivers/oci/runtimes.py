@@ -99,6 +99,13 @@ class Runtime:
             log.unlink(missing_ok=True)
 
 
+def remove_logs(stage: Path) -> None:
+    """Remove the logs of calls that a killed service did not wait for. Only while no other driver uses the folder."""
+    for log in (stage / "logs").glob("*"):
+        with contextlib.suppress(OSError):
+            log.unlink()
+
+
 def _gvisor_platform() -> str:
     """How gVisor gets hold of the system calls. Its faster way has threads that wait by spinning, one for each process:
     with few processors they take the time of those that work, and commands start later than the older way lets them."""
