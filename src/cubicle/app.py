@@ -188,6 +188,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         await warden.check()
         await collect_images(settings, driver)
         activity = Activity()
+        for keeper in (activity, prompt, egress, relay):
+            fleet.on_removed(keeper.forget)
         workplace = Workplace(fleet, outfitter, tokens)
         agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
         registry = Registry.build(workplace, settings, agents, activity)

@@ -121,6 +121,20 @@ class Activity:
         story = self._stories.get(chat.digest)
         return (story.tool, story.user) if story is not None else ("", "")
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        story = self._stories.pop(chat.digest, None)
+        self._size -= story.size if story is not None else 0
+
+    def _story(self, chat: Chat) -> _Story:
+        """A chat's story, which is the newest now; the oldest ones make room."""
+        story = self._stories.setdefault(chat.digest, _Story())
+        self._stories.move_to_end(chat.digest)
+        while len(self._stories) > MAX_CHATS:
+            _, oldest = self._stories.popitem(last=False)
+            self._size -= oldest.size
+        return story
+
     def begin(self, chat: Chat, tool: str, arguments: Mapping[str, Any], user: str = "") -> Happening:
         """A call has started."""
         story = self._story(chat)
@@ -144,11 +158,6 @@ class Activity:
         story.tool, story.user = tool, user
         self._settle(story, story.calls[id])
         return Happening(self, chat, id)
-
-    def _story(self, chat: Chat) -> _Story:
-        story = self._stories.setdefault(chat.digest, _Story())
-        self._stories.move_to_end(chat.digest)
-        return story
 
     def tell_output(self, chat: Chat, id: str, text: str, skipped: int) -> None:
         """A call printed this, and before it so many characters that nobody is shown."""
@@ -194,7 +203,7 @@ class Activity:
         boot, _, number = after.partition("-")
         seen = int(number) if boot == self.boot and number.isdecimal() and number.isascii() else 0
         while True:
-            story = self._stories.setdefault(chat.digest, _Story())
+            story = self._story(chat)
             news = story.news
             for count, fields in self._since(story, seen):
                 seen = count

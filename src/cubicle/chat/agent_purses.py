@@ -86,13 +86,20 @@ class Purses:
 
     def count(self, chat: Chat, model: str, usage: Usage) -> None:
         """Add what a request used, which `begin` has let through."""
-        spent = self._spent[chat.digest]
+        spent = self._spent.get(chat.digest)
+        if spent is None:
+            return  # the chat was removed meanwhile
         dollars = spent.dollars + price(model, usage)
         self._spent[chat.digest] = replace(spent, dollars=dollars, tokens=spent.tokens + usage.tokens)
 
     async def save(self, chat: Chat) -> None:
         async with self._writing:
-            await asyncio.to_thread(self._write, chat.digest, self._spent[chat.digest])
+            if (spent := self._spent.get(chat.digest)) is not None:
+                await asyncio.to_thread(self._write, chat.digest, spent)
+
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed: what is on disk suffices."""
+        self._spent.pop(chat.digest, None)
 
     def _read(self, digest: str) -> Spent:
         try:

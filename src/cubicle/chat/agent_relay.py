@@ -80,6 +80,10 @@ class Relay:
     async def __aexit__(self, *exception: object) -> None:
         await self._web.aclose()
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        self._purses.forget(chat)
+
     @asynccontextmanager
     async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
         """Listen in this machine for as long as it is in use."""

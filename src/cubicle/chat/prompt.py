@@ -60,9 +60,22 @@ class Prompt:
         text = await self.rendered(chat, email, name)
         self._kept[key] = (self._clock(), text)
         self._kept.move_to_end(key)
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+        self._drop_stale()
         return text
+
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        for key in [key for key in self._kept if key[0] == chat]:
+            del self._kept[key]
+
+    def _drop_stale(self) -> None:
+        """A text is only good for a minute, and they lie in the order of their age."""
+        now = self._clock()
+        while self._kept:
+            made_at, _ = next(iter(self._kept.values()))
+            if len(self._kept) <= MAX_KEPT and now - made_at < FRESH_SECONDS:
+                return
+            self._kept.popitem(last=False)
 
     async def rendered(self, chat: Chat, email: str | None = None, name: str | None = None) -> str:
         """The same as it is right now, nothing of it kept."""

@@ -93,6 +93,10 @@ class EgressDoor:
                 await self._capture(stack, machine, gate)
             yield
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        self._allowances.pop(chat.digest, None)
+
     async def _capture(self, stack: AsyncExitStack, machine: Machine, gate: Gate) -> None:
         """Serve programs that ignore the variables: those whom the driver redirects, and the names they look up."""
         try:
