@@ -188,3 +188,22 @@ async def test_our_own_pages_get_one(service: Service) -> None:
     async with service.machine("own"):
         headers = {"Origin": service.base}
         assert await closing_code(f"{service.ws}/terminal/own/ws", additional_headers=headers) == 4503
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.002, 0.02])
+async def test_a_terminal_that_is_closed_at_once_leaves_no_client(service: Service, sit: Sit, pause: float) -> None:
+    """However early a page goes away: what it started in the sandbox ends, and the terminal itself does not."""
+    stays = await sit("hasty")
+
+    async def hasty() -> None:
+        typist = await Typist.at(f"{service.ws}/terminal/hasty/ws")
+        await asyncio.sleep(pause)
+        typist.socket.transport.abort()
+
+    for _ in range(10):
+        await asyncio.gather(*(hasty() for _ in range(5)))
+    async with service.machine("hasty") as machine, asyncio.timeout(60):
+        while (await machine.output("pgrep -fc '^(tmux|[^ ]*/tmux) -u start-server' || true"))[1] != b"2\n":
+            await asyncio.sleep(0.1)
+    await stays.type("echo still-$((40+2))\r")
+    await stays.until("still-42")

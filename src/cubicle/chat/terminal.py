@@ -52,6 +52,11 @@ def command(port: int = PORT) -> str:
     )
 
 
+def is_output(message: bytes) -> bool:
+    """Whether a message of ttyd is something to show: then its tmux client is attached, and ends when it is told to."""
+    return message[:1] == b"0"
+
+
 async def is_running(machine: Machine, port: int = PORT) -> bool:
     """Whether the terminal server accepts connections."""
     try:

@@ -7,8 +7,8 @@ while the other has no room, so a slow reader stops the writer through TCP itsel
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -21,6 +21,12 @@ from cubicle.rules.chats import BadChatId
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import NoSandbox
 from cubicle.sandbox.machine import MachineError
+
+
+_START_LIMIT = 5.0
+
+IsStarted = Callable[[bytes], bool]
+"""Whether a message of the backend shows that the program behind it is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,9 @@ class Bridge:
     meanwhile nothing more is read from whoever sent it.
     """
 
-    def __init__(self, client: WebSocket, backend: WebSocketClient, limits: Limits) -> None:
+    def __init__(
+        self, client: WebSocket, backend: WebSocketClient, limits: Limits, is_started: IsStarted | None = None
+    ) -> None:
         self._client = client
         self._socket = ClientSocket.of(client)
         self._backend = backend
@@ -60,6 +68,9 @@ class Bridge:
         self._delivering = False
         self._stuck = asyncio.Event()
         self._failed: Ending | None = None
+        self._asked = False
+        self._is_started = is_started
+        self._started = is_started is None
 
     async def run(self) -> None:
         """Relay until one end closes; then close the other."""
@@ -73,9 +84,20 @@ class Bridge:
                 ending = done.pop().result()
                 for task in rest:
                     task.cancel()
+            await self._until_started()
         finally:
             await self._backend.close(ending.code, ending.reason)
             await hang_up(self._client, ending.code, ending.reason)
+
+    async def _until_started(self) -> None:
+        """What is hung up on while it starts may miss the signal to end: it gets a moment to start first."""
+        if self._started or self._is_started is None or not self._asked:
+            return
+        with suppress(SandboxError, TimeoutError):
+            async with asyncio.timeout(_START_LIMIT):
+                while not self._started:
+                    message = await self._backend.receive()
+                    self._started = self._is_started(message.encode() if isinstance(message, str) else message)
 
     async def _leaving(self) -> Ending:
         """The client's own end; its messages do not come this way."""
@@ -100,6 +122,7 @@ class Bridge:
         if self._failed is not None:
             return
         self._moved = self._time()
+        self._asked = True
         try:
             if len(message) > self._limits.most:
                 self._failed = Ending(closing.TOO_BIG, f"A message is over {self._limits.most} bytes.")
@@ -120,6 +143,8 @@ class Bridge:
 
     def _pass_out(self, message: bytes, text: bool) -> bool:
         self._moved = self._time()
+        if not self._started and self._is_started is not None:
+            self._started = self._is_started(message)
         return self._socket.pass_on(message, text)
 
     async def _room(self) -> None:

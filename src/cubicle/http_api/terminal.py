@@ -77,7 +77,7 @@ class TerminalRoutes:
             try:
                 offered = terminal.SUBPROTOCOL in client.scope.get("subprotocols", ())
                 await client.accept(terminal.SUBPROTOCOL if offered else None)
-                await Bridge(client, backend, self._limits).run()
+                await Bridge(client, backend, self._limits, terminal.is_output).run()
             finally:
                 backend.abort()
 
