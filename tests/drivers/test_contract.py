@@ -181,6 +181,20 @@ async def test_a_killed_guest_is_seen_and_can_be_started_anew(driver: Driver) ->
     machine.close()
 
 
+async def test_a_stopped_guest_runs_on_when_it_is_resumed(driver: Driver) -> None:
+    name = new_name()
+    assert not await driver.resume(name)
+    await driver.start(name, None)
+    machine = await connect(driver, name)
+    assert not await driver.resume(name)
+    os.kill(await guest_on_host(driver, machine), signal.SIGSTOP)
+    async with asyncio.timeout(60):
+        while not await driver.resume(name):  # the signal takes a moment
+            await asyncio.sleep(0.02)
+    await machine.ping()
+    machine.close()
+
+
 async def test_many_start_at_once(driver: Driver) -> None:
     names = [new_name() for _ in range(8)]
     await asyncio.gather(*(driver.start(name, f"{i:032x}") for i, name in enumerate(names)))

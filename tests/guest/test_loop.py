@@ -69,3 +69,16 @@ def test_a_channel_that_fails_ends_its_link_and_no_other(capsys: pytest.CaptureF
         links[1].close()
         for ours, _ in pairs:
             ours.close()
+
+
+def test_cancelled_timers_do_not_pile_up_until_their_time() -> None:
+    loop = Loop()
+    rung: list[int] = []
+    loop.later(0, lambda: rung.append(1))
+    for _ in range(20_000):
+        loop.later(3600, lambda: rung.append(2)).cancel()
+    last = loop.later(0, lambda: rung.append(3))
+    assert len(loop._timers) < 1000
+    loop.turn()
+    assert rung == [1, 3]
+    assert last.callback is not None

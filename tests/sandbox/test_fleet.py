@@ -325,3 +325,28 @@ async def test_what_attends_a_machine_lives_as_long_as_it(make: MakeFleet) -> No
         async with fleet.lease(A):
             assert events == ["in a", "out a", "in a"]
     assert events[-1] == "out a"
+
+
+async def test_chats_that_never_got_a_sandbox_are_kept_in_bounded_number(make: MakeFleet) -> None:
+    async with make() as fleet:
+        driver_of(fleet).broken = "The moon is in the way."
+        for number in range(230):
+            with pytest.raises(StartFailed):
+                async with fleet.lease(Chat(f"chat-{number}")):
+                    pass
+        seen = fleet.overview()
+        assert len(seen) == 200
+        assert fleet.state(Chat("chat-229")) is not None
+        assert fleet.state(Chat("chat-0")) is None
+
+
+async def test_a_chat_that_is_removed_while_it_is_used_leaves_nothing_and_is_told_of(make: MakeFleet) -> None:
+    told: list[Chat] = []
+    async with make() as fleet:
+        fleet.on_removed(told.append)
+        async with fleet.lease(A):
+            assert await fleet.remove(A)
+        assert fleet.state(A) is None
+        assert told == [A]
+        async with fleet.lease(A) as machine:
+            await machine.ping()

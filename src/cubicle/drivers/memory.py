@@ -91,7 +91,7 @@ class MemoryDriver:
             try:
                 async with asyncio.timeout(_START_LIMIT):
                     await self._answering(name)
-            except (TimeoutError, NotRunning):
+            except (TimeoutError, NotRunning, OSError):
                 reason = await asyncio.to_thread((place / "log").read_text, errors="replace")
                 await self.stop(name)
                 raise StartFailed(f"The guest did not come up: {reason.strip()[-500:] or 'it said nothing'}") from None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 WRITE = select.EPOLLOUT
+_FEW_TIMERS = 256
 
 
 class Timer:
@@ -35,6 +36,7 @@ class Loop:
         self._epoll = select.epoll()
         self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._timers: list[Timer] = []
+        self._full = _FEW_TIMERS
         self._soon: list[Callable[[], None]] = []
         self.stopped = False
 
@@ -59,7 +61,15 @@ class Loop:
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(time.monotonic() + seconds, callback)
         heapq.heappush(self._timers, timer)
+        if len(self._timers) >= self._full:
+            self._drop_cancelled()
         return timer
+
+    def _drop_cancelled(self) -> None:
+        """A command leaves its cancelled time limit behind, which may be hours away: only those that count are kept."""
+        self._timers = [timer for timer in self._timers if timer.callback is not None]
+        heapq.heapify(self._timers)
+        self._full = max(_FEW_TIMERS, 2 * len(self._timers))
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back in the next round, after what is ready now."""
