@@ -188,12 +188,12 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         await warden.check()
         await collect_images(settings, driver)
         activity = Activity()
-        for keeper in (activity, prompt, egress, relay):
-            fleet.on_removed(keeper.forget)
         workplace = Workplace(fleet, outfitter, tokens)
         agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
+        for keeper in (activity, prompt, egress, relay, uploads):
+            fleet.on_removed(keeper.forget)
         door = McpDoor(registry, uploads, instructions, settings, ring)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         reception = Reception(fleet, outfitter)

@@ -15,10 +15,10 @@ from tests.emptying import empty
 from tests.survival.process import ServiceProcess
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
-WARM_UP, CHATS = (500, 1_500) if LONG else (120, 180)
-BOUND = 2_000 if LONG else 8_000
-"""Bytes a chat: one that stays behind takes 28,000."""
-AT_ONCE = 4
+WARM_UP, CHATS = (500, 1_500) if LONG else (150, 250)
+BOUND = 2_000 if LONG else 16_000
+"""Bytes a chat: one that stays behind takes 28,000. Threads and the allocator take 3 MB in the beginning, once."""
+AT_ONCE = 2
 
 
 @pytest.fixture

@@ -78,6 +78,11 @@ class Uploads:
         self.changes = Changes()
         self._sums: OrderedDict[tuple[Chat, str, int, float], str] = OrderedDict()
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        for key in [key for key in self._sums if key[0] == chat]:
+            del self._sums[key]
+
     async def _look(self, chat: Chat) -> tuple[Sequence[Upload], bool]:
         """The files that lie in the folder now, and whether there are no more."""
         found: list[Upload] = []

@@ -22,7 +22,6 @@ from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import NoSandbox
 from cubicle.sandbox.machine import MachineError
 
-
 _START_LIMIT = 5.0
 
 IsStarted = Callable[[bytes], bool]

@@ -137,10 +137,13 @@ class DockerDriver:
     async def stop(self, name: str) -> None:
         found = await self._find(word(name))
         if found is not None:
+            await self._resume_gvisor(name)
             await self._stop(name, found["Id"], "")
 
     async def delete(self, name: str) -> None:
         found = await self._find(word(name))
+        if found is not None:
+            await self._resume_gvisor(name)
         await complete(self._delete(name, found["Id"] if found else None))
 
     async def discard(self, name: str, note: Note) -> None:
@@ -171,11 +174,17 @@ class DockerDriver:
     async def resume(self, name: str) -> bool:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                return await engine.resume(await self._container(name))
+                return await engine.resume(await self._container(name), local=self._address.local)
         except NotRunning:
             return False
         except ENGINE_ERRORS as error:
             raise SandboxError(f"The Docker engine does not answer: {plain(error)}.") from error
+
+    async def _resume_gvisor(self, name: str) -> None:
+        """The engine ends a gVisor by asking it to, which one that stands still does not hear."""
+        if self.facts.gvisor:
+            with contextlib.suppress(SandboxError):
+                await self.resume(name)
 
     async def running(self) -> list[Seen]:
         return await asyncio.gather(*(self._see(entry) for entry in await self._list() if not self._in_trash(entry)))
