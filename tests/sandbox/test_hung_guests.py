@@ -14,7 +14,7 @@ import pytest
 
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
-from cubicle.sandbox import line
+from cubicle.sandbox import liveness
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
@@ -103,7 +103,7 @@ async def test_a_guest_that_stays_stopped_is_given_up_and_the_next_call_has_a_fr
 
 
 async def test_a_guest_that_is_only_slow_keeps_its_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "_RESUMES", 0)
+    monkeypatch.setattr(liveness, "_RESUMES", 0)
     async with fleet_over(folder, Slow) as fleet, fleet.lease(A) as machine:
         await furnish(machine)
         guest = guest_of(folder, machine.name)

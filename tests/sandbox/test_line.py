@@ -187,3 +187,16 @@ async def test_crumbs_that_nobody_reads_yet_are_kept_as_few_and_come_in_their_or
     while isinstance(item := await channel.get(), Data):
         heard[item.stream] += item.bytes
     assert heard == {1: bytes(n % 251 for n in range(100_000)), 2: b"error"}
+
+
+async def test_a_line_that_is_lost_while_the_guest_is_asked_ends_the_asking_at_once(
+    pair: tuple[Line, socket.socket],
+) -> None:
+    line, guest = pair
+    checking = asyncio.create_task(line.check())
+    await asyncio.sleep(0)
+    guest.close()
+    async with asyncio.timeout(10):
+        with pytest.raises(Gone, match="ended, or the connection"):
+            await checking
+    assert not line.liveness.given_up

@@ -31,7 +31,7 @@ _STARTS_AT_ONCE = 4
 _CONNECTS_AT_ONCE = 16
 _START_LIMIT = 60.0
 _ANSWER_SECONDS = 30.0
-"""For one that was up before: see `line.PATIENCE`. One that is stopped or frozen takes a few seconds of these."""
+"""For one that was up before: see `liveness.PATIENCE`. One that is stopped or frozen takes a few seconds of these."""
 _TOUCH_EVERY = 30.0
 _MAX_FAILED = 200
 """Chats without a sandbox of which is kept why they got none."""

@@ -11,7 +11,7 @@ import mmap
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,6 +19,7 @@ from typing import Any, cast
 from cubicle.guest import wire
 from cubicle.rules.untrusted_json import BadJson, parse_object
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.liveness import Liveness
 
 _ROOM = wire.MAX_PAYLOAD + 256 * 1024
 _MOST_ITEMS = 4096
@@ -38,11 +39,6 @@ _REST_SECONDS = 0.05
 _FIRST_SILENCE = 1.0
 _SILENCE = 10.0
 """How long a channel waits for its first item, and for each later one, before it makes sure that the guest is there."""
-_PING_SECONDS = 1.0
-PATIENCE = 30.0
-"""How long a guest may be silent that is not stopped or frozen: it may be slow, and people's processes end with it."""
-_RESUMES = 3
-_RESUME_SECONDS = 8.0
 _SO_SNDBUFFORCE = 32
 
 
@@ -236,15 +232,9 @@ class Line(asyncio.BufferedProtocol):
         """Bytes that wait in all channels."""
         self.offence = ""
         """Which rule the guest broke, if that is why the line was closed."""
-        self._heard = 0.0
-        self._checking = asyncio.Lock()
+        self.liveness = Liveness(self.answers)
         self._why = "The sandbox ended, or the connection to it was lost."
         self.writable = True
-        self.resume: Callable[[], Awaitable[bool]] | None = None
-        """Lets a stopped or frozen guest run on; whether it was that."""
-        self.patience = PATIENCE
-        self.given_up = False
-        """Whether the guest was silent for so long that nobody should ask it again."""
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -260,7 +250,7 @@ class Line(asyncio.BufferedProtocol):
     def open(self, op: str, **fields: Any) -> Channel:
         """Begin an exchange."""
         if self.lost.done():
-            raise Gone(self._why if self.given_up else "The sandbox is no longer there.")
+            raise Gone(self._why if self.liveness.given_up else "The sandbox is no longer there.")
         channel = Channel(self, self._next)
         request = wire.message(channel.number, wire.OPEN, op=op, **fields)
         self._next += 2
@@ -285,44 +275,20 @@ class Line(asyncio.BufferedProtocol):
 
     async def check(self) -> None:
         """Make sure that somebody is there; a guest that does not answer loses the line."""
-        began, resumes = time.monotonic(), 0
-        async with self._checking:  # whoever waits with us has the answer of the first
-            while self._heard < began and not await self._answers():
-                if self.lost.done():
-                    break
-                resumes += await self._resumed()
-                waited = time.monotonic() - began
-                if resumes > _RESUMES or waited >= self.patience:
-                    self._give_up(waited)
+        if not await self.liveness.shown() and not self.lost.done():
+            self._why = self.liveness.obituary
+            self.close()
+            self.lost.set_result(None)
         if self.lost.done():
             raise Gone(self._why)
 
-    async def _answers(self) -> bool:
+    async def answers(self, limit: float) -> bool:
+        """Whether the guest answers a ping."""
         try:
-            await self.ask("ping", limit=_PING_SECONDS)
+            await self.ask("ping", limit=limit)
         except (Gone, MachineError):
             return False
         return True
-
-    async def _resumed(self) -> bool:
-        """Whether the guest stood still, which is over then."""
-        if self.resume is None:
-            return False
-        try:
-            async with asyncio.timeout(_RESUME_SECONDS):
-                return await self.resume()
-        except (SandboxError, TimeoutError):
-            return False
-
-    def _give_up(self, waited: float) -> None:
-        self.given_up = True
-        self._why = (
-            f"The sandbox has not answered for {waited:.0f} s and is given up. "
-            "Its files are kept; the next call starts it anew, without the processes that ran in it."
-        )
-        self.close()
-        if not self.lost.done():
-            self.lost.set_result(None)
 
     def accept(self, listener: Channel, acceptor: Callable[[Channel], None]) -> None:
         """Channels that the guest opens for this listener go to the acceptor."""
@@ -356,6 +322,7 @@ class Line(asyncio.BufferedProtocol):
             channel.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.liveness.over = True
         if self._resting is not None:
             self._resting.cancel()
         channels, self._channels = list(self._channels.values()), {}
@@ -377,7 +344,7 @@ class Line(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Take what came, as many frames as the guest may send now; the rest when it may send more."""
         self._resting = None
-        now = self._heard = time.monotonic()
+        now = self.liveness.heard = time.monotonic()
         self._frames = min(_MAX_FRAME_RATE, self._frames + (now - self._counted_at) * _MAX_FRAME_RATE)
         self._counted_at = now
         try:

@@ -77,7 +77,7 @@ class Machine:
     @property
     def given_up(self) -> bool:
         """Whether it was silent for so long that it can only be started anew."""
-        return self._line.given_up
+        return self._line.liveness.given_up
 
     async def gone(self) -> None:
         """Returns when the connection is lost."""

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from cubicle.sandbox.driver import Driver, NoSpace, SandboxError, Seen, State
-from cubicle.sandbox.line import PATIENCE, Line
+from cubicle.sandbox.line import Line
+from cubicle.sandbox.liveness import PATIENCE
 from cubicle.sandbox.machine import Machine
 
 log = logging.getLogger(__name__)
@@ -34,14 +35,14 @@ async def connect(driver: Driver, name: str, *, patience: float = _LOADING_SECON
     """
     reach = partial(driver.connect, name)
     line = await Line.over(await reach())
-    line.resume, line.patience = partial(driver.resume, name), patience
+    line.liveness.resume, line.liveness.patience = partial(driver.resume, name), patience
     machine = Machine(name, line, driver.uploads(name), reach, partial(driver.network, name))
     try:
         await machine.hello(patience)
     except BaseException:
         machine.close()
         raise
-    line.patience = PATIENCE
+    line.liveness.patience = PATIENCE
     return machine
 
 

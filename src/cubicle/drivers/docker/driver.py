@@ -149,6 +149,7 @@ class DockerDriver:
     async def discard(self, name: str, note: Note) -> None:
         found = await self._find(word(name))
         if found is not None and not self._in_trash(found):
+            await self._resume_gvisor(name)
             await self._stop(name, found["Id"], "")
             await complete(trash.discard(self._client, self._records, self._instance, found, note))
 
