@@ -114,9 +114,7 @@ class OciDriver:
             raise StartFailed("This sandbox is in the trash.")
         if await in_thread(_alive, home):
             if owner is not None and home.owner() != owner:
-                await in_thread(self._space.require)
-                if (mounted := self._mounted(home)) is not None and mounted.errors():
-                    raise StartFailed("The disk of this blank sandbox is damaged.")
+                await in_thread(self._check_blank, home)
                 self._records.bind(home, owner)
             return
         await in_thread(self._space.require)
@@ -186,10 +184,8 @@ class OciDriver:
         return None
 
     async def flush(self, name: str) -> None:
-        if (mounted := self._mounted(self._records.home(name))) is None:
-            return
         try:
-            await in_thread(mounted.flush)
+            await in_thread(self._flush, self._records.home(name))
         except OSError as error:
             raise SandboxError(f"What was written did not reach the disk: {error.strerror}.") from error
 
@@ -312,8 +308,16 @@ class OciDriver:
             agents=self._agents,
         )
 
-    def _mounted(self, home: Home) -> ext4.Mounted | None:
-        return ext4.mounted(self._assembly.disk(home, None).target)
+    def _check_blank(self, home: Home) -> None:
+        """Whether one that runs may become a chat's."""
+        self._space.require()
+        mounted = ext4.mounted(self._assembly.disk(home, None).target)
+        if mounted is not None and mounted.errors():
+            raise StartFailed("The disk of this blank sandbox is damaged.")
+
+    def _flush(self, home: Home) -> None:
+        if mounted := ext4.mounted(self._assembly.disk(home, None).target):
+            mounted.flush()
 
     def _probe_disk(self) -> DiskMode:
         """On a full disk nothing can be tried: then as the sandboxes that there are, until there is space."""
