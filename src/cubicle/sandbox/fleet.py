@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
 
-from cubicle.log import chat_fields, detached
+from cubicle.log import chat_fields
 from cubicle.rules.chats import Chat
+from cubicle.sandbox.attendants import Attendant, Attendants
 from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import Driver, NoSpace, NotRunning, SandboxError, Seen, StartFailed, State
@@ -24,9 +25,6 @@ from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
 from cubicle.sandbox.trash import Discarded, Note
 
 log = logging.getLogger(__name__)
-
-Attendant = Callable[[Chat, Machine], AbstractAsyncContextManager[None]]
-"""Something that lives beside every machine in use: entered before its first lease, left when it is gone."""
 
 _STARTS_AT_ONCE = 4
 _CONNECTS_AT_ONCE = 16
@@ -65,7 +63,7 @@ class Fleet:
         self._ledger = ledger
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
-        self._attendants = attendants
+        self._attendants = Attendants(attendants)
         self._berths: dict[str, Berth] = {}
         self._expiry = Expiry(
             driver,
@@ -224,7 +222,7 @@ class Fleet:
                 berth.state, berth.reason = State.FAILED, _unforeseen(error)
             else:
                 berth.machine, berth.state = machine, State.RUNNING
-                await self._attend(chat, machine)
+                await self._attendants.start(self._group, chat, machine)
                 ms = round((time.perf_counter() - began) * 1000, 1)
                 log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 return machine
@@ -284,32 +282,6 @@ class Fleet:
         log.warning("a sandbox is restarted, its processes end: %s", why, extra={"chat": chat.id})
         await self._driver.stop(berth.name)
         return None
-
-    async def _attend(self, chat: Chat, machine: Machine) -> None:
-        """Start what lives beside this machine, in a task of its own, and wait until it is ready."""
-        if self._attendants:
-            ready = asyncio.Event()
-            self._group.create_task(self._attended(chat, machine, ready), name=f"attend {machine.name}")
-            await ready.wait()
-
-    async def _attended(self, chat: Chat, machine: Machine, ready: asyncio.Event) -> None:
-        try:
-            with detached():
-                await self._accompany(chat, machine, ready)
-        except* SandboxError as errors:
-            if machine.alive:
-                log.error("what attends the sandbox failed: %s", errors.exceptions, extra=chat_fields(chat))
-        except* Exception:
-            log.exception("what attends the sandbox failed", extra=chat_fields(chat))
-        finally:
-            ready.set()
-
-    async def _accompany(self, chat: Chat, machine: Machine, ready: asyncio.Event) -> None:
-        async with AsyncExitStack() as stack:
-            for attendant in self._attendants:
-                await stack.enter_async_context(attendant(chat, machine))
-            ready.set()
-            await machine.gone()
 
     # ---- ending
 
@@ -441,7 +413,7 @@ class Fleet:
             return
         berth.machine = machine
         if berth.chat:
-            await self._attend(berth.chat, machine)
+            await self._attendants.start(self._group, berth.chat, machine)
 
     async def _keep_pool(self, found: Sequence[Seen]) -> None:
         await self.pool.adopt([seen for seen in found if seen.owner is None])
