@@ -37,6 +37,8 @@ class Berth:
     state: State = State.STOPPED
     reason: str = ""
     leases: int = 0
+    held: int = 0
+    """Reads under way that are no use, and are not to be cut off by the idle limit."""
     last_used: float = field(default_factory=time.time)
     since: float | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -46,6 +48,20 @@ class Berth:
     def live(self) -> Machine | None:
         """The machine, if it can be used right now."""
         return self.machine if self.machine is not None and self.machine.alive else None
+
+    @property
+    def why_down(self) -> str:
+        """Why it cannot be looked at now, for people."""
+        if self.starting is not None:
+            return "The sandbox of this chat is starting."
+        if self.state is State.FAILED:
+            return f"The sandbox of this chat failed. {self.reason}".strip()
+        return f"The sandbox of this chat is stopped; its files are kept. {self.reason}".strip()
+
+    def say_stopped(self, reason: str) -> None:
+        """Whoever uses the machine now is told that it is stopped on purpose, and why."""
+        if self.machine is not None:
+            self.machine.stopped = reason
 
     def overview(self) -> Overview:
         state, reason = self.state, self.reason

@@ -26,10 +26,15 @@ _CONNECTS_AT_ONCE = 16
 _START_LIMIT = 60.0
 _ANSWER_SECONDS = 20.0
 _TOUCH_EVERY = 30.0
+_NOT_MADE = "This chat has no sandbox yet: the first tool call or upload makes one."
 
 
 class NoSandbox(SandboxError):
     """The chat has no sandbox, and the caller did not want one made."""
+
+
+class Asleep(SandboxError):
+    """The chat's sandbox is not up, and the caller did not want it started; the message says why it is not."""
 
 
 class Fleet:
@@ -84,34 +89,64 @@ class Fleet:
         await self._driver.close()
 
     @asynccontextmanager
-    async def lease(self, chat: Chat, *, create: bool = True) -> AsyncIterator[Machine]:
-        """Use the chat's sandbox; it stays up for as long as the block lasts. NoSandbox unless one may be made."""
+    async def lease(self, chat: Chat, *, create: bool = True, wake: bool = True) -> AsyncIterator[Machine]:
+        """Use the chat's sandbox; it stays up for as long as the block lasts. NoSandbox unless one may be made.
+
+        Without `wake`, one that was stopped stays so: Asleep. One that died by itself is started again, and what fails
+        in the block with a SandboxError is no use: a page that tries again and again keeps nothing up.
+        """
         berth = self._berths.get(chat.digest)
         if berth is None:
             if not create:
-                raise NoSandbox("This chat has no sandbox yet.")
+                raise NoSandbox(_NOT_MADE)
             berth = self._berths.setdefault(chat.digest, Berth(chat.digest))
+        if not wake:
+            await self._require_up(berth)
         berth.chat = chat
         berth.leases += 1
+        counts = True
         try:
             yield berth.live or await self._bring_up(berth, chat, create)
+        except SandboxError:
+            counts = wake
+            raise
         finally:
             berth.leases -= 1
-            self._used(berth)
+            if counts:
+                self._used(berth)
+
+    @asynccontextmanager
+    async def look(self, chat: Chat, *, hold: bool = False) -> AsyncIterator[Machine]:
+        """See the chat's sandbox without using it: nothing is started, and its idle time goes on. NoSandbox, Asleep.
+
+        It may be stopped meanwhile, which is `Gone`; with `hold`, for what takes its time, not for being idle.
+        """
+        berth = self._berths.get(chat.digest)
+        if berth is None or not (berth.name or berth.starting):
+            raise NoSandbox(_NOT_MADE)
+        machine = berth.live
+        if machine is None:
+            raise Asleep(berth.why_down)
+        berth.held += hold
+        try:
+            yield machine
+        finally:
+            berth.held -= hold
 
     def has(self, chat: Chat) -> bool:
         """Whether the chat has a sandbox, up or not."""
         berth = self._berths.get(chat.digest)
         return berth is not None and bool(berth.name)
 
-    def live(self, chat: Chat) -> Machine | None:
-        """The chat's machine if it is up right now, without a lease: for a look, not for work."""
-        berth = self._berths.get(chat.digest)
-        return None if berth is None else berth.live
-
     def state(self, chat: Chat) -> Overview | None:
         berth = self._berths.get(chat.digest)
         return None if berth is None else berth.overview()
+
+    def condition(self, chat: Chat) -> str:
+        """The state of the chat's sandbox in a word; "none" for a chat that has none."""
+        seen = self.state(chat)
+        made = seen is not None and (seen.name or seen.state is not State.STOPPED)
+        return seen.state.value if seen is not None and made else "none"
 
     def overview(self) -> list[Overview]:
         return [berth.overview() for berth in self._berths.values() if berth.name or berth.reason]
@@ -121,7 +156,9 @@ class Fleet:
         berth = self._berths.get(chat.digest)
         if berth is not None and berth.name:
             async with berth.lock:
+                berth.say_stopped("The operator stopped this sandbox.")
                 await self._stop(berth)
+                berth.reason = "The operator stopped it."
 
     async def remove(self, chat: Chat) -> bool:
         """Remove the chat's sandbox and everything in it; False if there is none."""
@@ -129,15 +166,28 @@ class Fleet:
         if berth is None:
             return False
         async with berth.lock:
+            berth.say_stopped("The operator removed this sandbox.")
             await self._remove(berth)
         return True
 
     # ---- starting
 
+    async def _require_up(self, berth: Berth) -> None:
+        """Asleep for one that was stopped, here or by another program; not for one that died, or whose line broke."""
+        if berth.live is not None or berth.starting is not None:
+            return
+        if not berth.name:
+            raise NoSandbox(_NOT_MADE)
+        if berth.state is State.RUNNING:
+            seen = [found.state for found in await self._driver.running() if found.name == berth.name]
+            if State.STOPPED not in seen and berth.state is State.RUNNING:
+                return
+        raise Asleep(berth.why_down)
+
     async def _bring_up(self, berth: Berth, chat: Chat, create: bool) -> Machine:
         """One start at a time for a chat, whoever asks; a caller that goes away does not take it from the others."""
         if not create and not berth.name and berth.starting is None:
-            raise NoSandbox("This chat has no sandbox yet.")
+            raise NoSandbox(_NOT_MADE)
         if self._closing:
             raise StartFailed("The service is stopping.")
         if berth.starting is None:
@@ -232,16 +282,18 @@ class Fleet:
             berth.machine = None
 
     async def _stop(self, berth: Berth) -> None:
+        berth.state = State.STOPPED  # first: who finds the line broken must not take it for a crash
         self._hang_up(berth)
         await self._driver.stop(berth.name)
         berth.state, berth.reason = State.STOPPED, ""
 
     async def _remove(self, berth: Berth) -> None:
+        berth.state = State.STOPPED
         self._hang_up(berth)
         if berth.name:
             await self._driver.delete(berth.name)
         self._ledger.remove(berth.digest)
-        berth.name, berth.state = "", State.STOPPED
+        berth.name, berth.state, berth.reason = "", State.STOPPED, ""
         if not berth.leases:
             self._berths.pop(berth.digest, None)
 
@@ -319,10 +371,10 @@ class Fleet:
             self._ledger.touch(berth.digest)
             return
         idle = time.time() - berth.last_used
-        if idle < self._idle_after or not berth.name:
+        if idle < self._idle_after or not berth.name or berth.held:
             return
         async with berth.lock:
-            if berth.leases:
+            if berth.leases or berth.held:
                 return
             if idle >= self._remove_after:
                 log.info("removed after its time", extra={"chat": berth.chat.id if berth.chat else "?"})
