@@ -25,10 +25,11 @@ from cubicle.mcp_api.following import Following
 from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.pages import page
 from cubicle.mcp_api.turns import Turns
-from cubicle.rules import messages
+from cubicle.rules import messages, problems
 from cubicle.rules.callers import Caller
 from cubicle.rules.paths import readable
 from cubicle.rules.resources import NoSuchResource, ResourceTooLarge, UploadUri
+from cubicle.sandbox.fleet import Asleep
 from cubicle.tools.answers import Answer, Block, Call, Image, Tool
 from cubicle.tools.registry import Registry, UnknownTool
 
@@ -85,6 +86,8 @@ class Protocol:
             return result
         except (MCPError, ValidationError):
             raise
+        except Asleep as error:
+            raise MCPError(messages.ASLEEP, f"{error} Any tool call wakes it.", {"type": problems.ASLEEP}) from None
         except Exception:
             log.exception("a method failed", extra={"method": ctx.method})
             raise MCPError(messages.INTERNAL_ERROR, "The service failed; its log has the reason.") from None

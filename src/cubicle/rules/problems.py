@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 MEDIA_TYPE = "application/problem+json"
+ASLEEP = "urn:cubicle:problem:asleep"
+"""The chat's sandbox is not up, and what was asked for does not start it."""
+NO_SANDBOX = "urn:cubicle:problem:no-sandbox"
+"""The chat has no sandbox, and what was asked for does not make one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +21,17 @@ class Problem:
     status: int
     detail: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    type: str = "about:blank"
+    """What programs tell it by, where the status does not say it all."""
+    members: Mapping[str, str] = field(default_factory=dict)
+    """What such programs are told besides."""
 
     @property
     def title(self) -> str:
         return HTTPStatus(self.status).phrase
 
     def body(self) -> bytes:
-        record = {"type": "about:blank", "title": self.title, "status": self.status, "detail": self.detail}
+        record = {"type": self.type, "title": self.title, "status": self.status, "detail": self.detail, **self.members}
         return json.dumps(record, ensure_ascii=False).encode()
 
 
@@ -41,6 +49,11 @@ SERVER_ERROR = Problem(
 
 def bad_request(detail: str) -> Problem:
     return Problem(400, detail)
+
+
+def asleep(reason: str) -> Problem:
+    how = "A tool call wakes it; so does this address with wake=1 in its query."
+    return Problem(409, f"{reason} {how}", type=ASLEEP, members={"reason": reason})
 
 
 def too_large(limit: int) -> Problem:
