@@ -1,4 +1,4 @@
-"""Which requests use a chat's sandbox, and which only look at it: every route and every MCP method, each with its class.
+"""Which requests use a chat's sandbox, and which only look at it: every route and MCP method, each with its class.
 
 A test asks each of them of a sandbox that is up and of one that is stopped. What has no class here fails it.
 What runs by itself in the service (the egress proxy, the agents' gateway, the upkeep of skills and README.md, the disk

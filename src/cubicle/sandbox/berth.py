@@ -54,9 +54,10 @@ class Berth:
         """Why it cannot be looked at now, for people."""
         if self.starting is not None:
             return "The sandbox of this chat is starting."
-        if self.state is State.FAILED:
-            return f"The sandbox of this chat failed. {self.reason}".strip()
-        return f"The sandbox of this chat is stopped; its files are kept. {self.reason}".strip()
+        seen = self.overview()
+        if seen.state is State.FAILED:
+            return f"The sandbox of this chat failed. {seen.reason}".strip()
+        return f"The sandbox of this chat is stopped; its files are kept. {seen.reason}".strip()
 
     def say_stopped(self, reason: str) -> None:
         """Whoever uses the machine now is told that it is stopped on purpose, and why."""
