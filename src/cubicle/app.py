@@ -51,6 +51,7 @@ from cubicle.http_api.requests import RequestLog
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
+from cubicle.http_api.waking import StartRoutes
 from cubicle.http_api.walls import WallRoutes
 from cubicle.log import forget_user
 from cubicle.mcp_api.door import McpDoor
@@ -213,12 +214,13 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     PromptRoutes(prompt, ring, mode, address).routes(),
                     SkillRoutes(library, ring, mode).routes(),
                     UploadRoutes(uploads, settings.max_upload_mb).routes(),
-                    ArchiveRoutes(fleet).routes(),
-                    FileRoutes(fleet, links).routes(),
+                    ArchiveRoutes(fleet, pages.asleep_page).routes(),
+                    FileRoutes(fleet, links, pages.asleep_page).routes(),
                     BrowserRoutes(fleet, settings.public_base_url, reception=reception).routes(),
                     LiveRoutes(fleet, screens).routes(),
                     TerminalRoutes(fleet, sub_agents=agents, reception=reception).routes(),
                     ActivityRoutes(activity).routes(),
+                    StartRoutes(fleet, reception).routes(),
                     OperatorRoutes(fleet, activity).routes(),
                     WallRoutes(warden, ring).routes(),
                     DiskRoutes(space, ring).routes(),
@@ -288,7 +290,11 @@ def make_pages(settings: Settings, links: Links, fleet: Fleet, locked: bool) -> 
 
     try:
         return Pages(
-            embedders=settings.embedders, raw_base=raw_base, is_there=FileRoutes(fleet, links).has, locked=locked
+            embedders=settings.embedders,
+            raw_base=raw_base,
+            is_there=FileRoutes(fleet, links).has,
+            condition=lambda request: fleet.condition(chat_of(request)),
+            locked=locked,
         )
     except BadEmbedder as error:
         raise BadSettings(f"EMBEDDERS: {error}") from None

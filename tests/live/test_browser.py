@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.usefixtures("chro
 @pytest.fixture(scope="module")
 async def machine(service: Service, http: httpx.AsyncClient) -> AsyncIterator[Machine]:
     async with service.machine("b") as machine:
-        assert (await http.get("/browser/b/status")).json() == {"running": False, "pages": []}
+        assert (await http.get("/browser/b/status")).json() == {"running": False, "pages": [], "sandbox": "running"}
         refused = await http.get("/browser/b/json/version")
         assert (refused.status_code, refused.headers["content-type"]) == (503, "application/problem+json")
         answers = await asyncio.gather(*(http.post("/browser/b/start") for _ in range(3)))
@@ -95,7 +95,7 @@ async def test_no_page_no_browser_no_chat(service: Service, http: httpx.AsyncCli
                     await asyncio.wait_for(socket.recv(), 60)
             assert closed.value.rcvd is not None
             assert (address, closed.value.rcvd.code) == (address, code)
-    assert (await http.get("/browser/none/status")).json() == {"running": False, "pages": []}
+    assert (await http.get("/browser/none/status")).json() == {"running": False, "pages": [], "sandbox": "none"}
     assert (await http.get("/browser/none/json")).status_code == 404
     assert not service.fleet.has(Chat("none"))
 

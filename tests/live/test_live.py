@@ -326,9 +326,12 @@ async def test_a_killed_browser_is_said_and_started_again(service: Service, http
         watcher = await Watcher.at(f"{service.ws}/browser/dies/live")
         await watcher.picture()
         await service.fleet.stop(Chat("dies"))
-        assert (await watcher.until("state", browser="closed"))["reason"] == "The sandbox went away."
-        with pytest.raises(ConnectionClosed):
+        told = "The operator stopped this sandbox."
+        assert (await watcher.until("state", browser="closed"))["reason"] == told
+        with pytest.raises(ConnectionClosed) as closed:
             await watcher.until("never")
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4410, told)
 
 
 async def test_no_browser_and_no_chat_have_close_codes(service: Service) -> None:

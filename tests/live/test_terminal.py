@@ -58,7 +58,7 @@ def leases(service: Service, chat: str) -> int:
 
 async def test_start_answers_once_the_terminal_takes_connections(service: Service, http: httpx.AsyncClient) -> None:
     async with service.machine("start"):
-        assert (await http.get("/terminal/start/status")).json() == {"running": False, "port": 7681}
+        assert (await http.get("/terminal/start/status")).json() == {"running": False, "port": 7681, "sandbox": "none"}
         answers = await asyncio.gather(*(http.post("/terminal/start/start-ttyd") for _ in range(4)))
         assert sorted(answer.json()["started"] for answer in answers) == [False, False, False, True]
         assert (await http.get("/terminal/start/status")).json() == {"running": True, "port": 7681}
@@ -149,9 +149,11 @@ async def test_a_stopped_sandbox_closes_the_terminal_and_the_next_start_wakes_it
     with pytest.raises(ConnectionClosed) as closed:
         await typist.until("never")
     assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1011
-    assert closed.value.rcvd.reason == "The sandbox went away."
+    assert closed.value.rcvd.code == 4410
+    assert closed.value.rcvd.reason == "The operator stopped this sandbox."
     await until(lambda: leases(service, "stopped") == 0)
+    assert await closing_code(f"{service.ws}/terminal/stopped/ws") == 4410
+    assert service.fleet.condition(Chat("stopped")) == "stopped"
     again = await sit("stopped")
     await again.type("echo woke-$((2+2))\r")
     await again.until("woke-4")

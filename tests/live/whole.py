@@ -29,7 +29,7 @@ TERMINAL = ".xterm-accessibility"
 class Whole:
     """`cubicle serve` in a process of its own; it can be killed and started again."""
 
-    def __init__(self, folder: Path, image: str) -> None:
+    def __init__(self, folder: Path, image: str, **environment: str) -> None:
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}"
         self._log = folder / "log"
@@ -45,6 +45,7 @@ class Whole:
             "POOL_SIZE": "0",
             "MCP_API_KEY": KEY,
             "EGRESS": "none",
+            **environment,
         }
         self.http = httpx.AsyncClient(
             base_url=self.base, headers={"Authorization": f"Bearer {KEY}"}, timeout=60, trust_env=False
@@ -84,6 +85,11 @@ class Whole:
         lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")] or [answer.text]
         return str(json.loads(lines[-1])["result"]["content"][0]["text"])
 
+    async def state(self, chat: str) -> str:
+        """What the operator's table says of the chat's sandbox; "none" if it is not in it."""
+        rows = (await self.http.get("/api/sandboxes")).json()["sandboxes"]
+        return next((str(row["state"]) for row in rows if row["chat"] == chat), "none")
+
     async def put(self, chat: str, name: str, content: str) -> None:
         """A file in the home of a chat's sandbox."""
         await self.bash(chat, f"printf %s {shlex.quote(content)} > {name}")
@@ -107,6 +113,7 @@ def _born(pid: int) -> str:
 
 
 async def terminal(person: BrowserContext, whole: Whole, chat: str) -> Page:
+    await whole.bash(chat, "true")  # a page makes no sandbox by itself
     page = await person.new_page()
     await page.add_init_script(f"localStorage.setItem('cubicle.terminal.reader', 'true'); {LISTEN}")
     await page.goto(f"{whole.base}/terminal/{chat}/")
@@ -142,6 +149,7 @@ async def told(page: Page, text: str) -> None:
 
 async def live(person: BrowserContext, whole: Whole, chat: str) -> Page:
     """The live view of a chat's browser, with a picture in it."""
+    await whole.bash(chat, "true")
     page = await person.new_page()
     await page.add_init_script(LISTEN)
     await page.goto(f"{whole.base}/browser/{chat}/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import pytest
 
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import StartFailed, State
-from cubicle.sandbox.fleet import Fleet, NoSandbox
+from cubicle.sandbox.driver import NotRunning, StartFailed, State
+from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
 from cubicle.sandbox.ledger import Ledger
-from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.machine import Gone, Machine
 from cubicle.sandbox.stream import Stream
 
 A, B = Chat("a"), Chat("A")
@@ -161,6 +161,106 @@ async def test_an_idle_sandbox_is_stopped_and_wakes_with_its_files(make: MakeFle
         async with fleet.lease(A) as machine:
             assert await say(machine, "cat ~/kept") == "kept\n"
             assert fleet.overview()[0].state is State.RUNNING
+
+
+async def test_a_look_is_no_use_and_starts_nothing(make: MakeFleet) -> None:
+    async with make(idle_after=0.4) as fleet:
+        with pytest.raises(NoSandbox):
+            async with fleet.look(A):
+                pass
+        async with fleet.lease(A) as machine:
+            await say(machine, "echo kept > ~/kept")
+        with pytest.raises(Asleep):
+            while True:  # until the idle limit is over, however often it is looked at
+                with suppress(Gone):
+                    async with fleet.look(A) as machine:
+                        await machine.ping()
+        starts = len(driver_of(fleet).starts)
+        with pytest.raises(Asleep, match="its files are kept"):
+            async with fleet.look(A):
+                pass
+        with pytest.raises(Asleep):
+            async with fleet.lease(A, create=False, wake=False):
+                pass
+        assert len(driver_of(fleet).starts) == starts
+        assert fleet.condition(A) == "stopped"
+
+
+async def test_a_read_under_way_is_not_cut_off_by_the_idle_limit(make: MakeFleet) -> None:
+    async with make(idle_after=0.2) as fleet:
+        async with fleet.lease(A):
+            pass
+        async with fleet.look(A, hold=True) as machine:
+            await asyncio.sleep(1)
+            await machine.ping()
+            assert fleet.overview()[0].idle_seconds > 0.2, "it is no use all the same"
+        await until(lambda: fleet.condition(A) == "stopped")
+
+
+async def test_a_look_ends_at_once_when_the_sandbox_is_stopped(make: MakeFleet) -> None:
+    async with make() as fleet:
+        async with fleet.lease(A) as machine:
+            pass
+        async with fleet.look(A, hold=True) as machine:
+            waiting = asyncio.create_task(machine.output("sleep 300", timeout=300))
+            await say(machine, "until pgrep -x sleep; do :; done")
+            await fleet.stop(A)
+            with pytest.raises(Gone):
+                async with asyncio.timeout(30):
+                    await waiting
+            assert machine.stopped == "The operator stopped this sandbox."
+        assert fleet.condition(A) == "stopped"
+
+
+async def test_what_fails_without_waking_is_no_use(make: MakeFleet) -> None:
+    async with make() as fleet:
+        async with fleet.lease(A):
+            pass
+        await until(lambda: fleet.overview()[0].idle_seconds > 0.3)
+        with pytest.raises(NotRunning):
+            async with fleet.lease(A, create=False, wake=False):
+                raise NotRunning("nothing listens there")
+        assert fleet.overview()[0].idle_seconds > 0.3
+        async with fleet.lease(A, create=False, wake=False):
+            pass
+        assert fleet.overview()[0].idle_seconds < 0.3
+
+
+async def test_a_slow_stop_is_not_taken_for_a_crash(make: MakeFleet) -> None:
+    """Whoever finds the connection broken while the driver still stops it does not start it again."""
+    async with make() as fleet:
+        async with fleet.lease(A):
+            pass
+        driver = driver_of(fleet)
+        stopping, go_on = asyncio.Event(), asyncio.Event()
+        stop = driver.stop
+
+        async def slow(name: str) -> None:
+            stopping.set()
+            await go_on.wait()
+            await stop(name)
+
+        driver.stop = slow  # type: ignore[method-assign]
+        task = asyncio.create_task(fleet.stop(A))
+        await stopping.wait()
+        with pytest.raises(Asleep):
+            async with fleet.lease(A, create=False, wake=False):
+                pass
+        go_on.set()
+        await task
+        assert fleet.condition(A) == "stopped"
+        assert len(driver.starts) == 1
+
+
+async def test_one_that_was_stopped_by_another_program_stays_down(make: MakeFleet) -> None:
+    async with make() as fleet:
+        async with fleet.lease(A) as machine:
+            name = machine.name
+        await driver_of(fleet).stop(name)
+        await until(lambda: fleet.condition(A) == "stopped")
+        with pytest.raises(Asleep):
+            async with fleet.lease(A, create=False, wake=False):
+                pass
 
 
 async def test_after_its_time_everything_of_a_chat_is_removed(make: MakeFleet, tmp_path: Path) -> None:

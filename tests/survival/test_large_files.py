@@ -90,7 +90,7 @@ async def test_the_archive_of_a_large_stopped_chat_is_valid(service: ServiceProc
     before, began = _peak(service.pid), time.monotonic()
     path = tmp_path / "chest.zip"
     with path.open("wb") as file:
-        async with service.client.stream("GET", "/files/chest/archive", timeout=900) as answer:
+        async with service.client.stream("GET", "/files/chest/archive?wake=1", timeout=900) as answer:
             assert answer.status_code == 200
             async for chunk in answer.aiter_raw():
                 file.write(chunk)

@@ -56,7 +56,7 @@ async def test_the_end_of_a_slow_download_leaves_nothing(service: ServiceProcess
     for writer in writers:
         writer.close()
     await _until(lambda: len(_descriptors(service.pid)) < len(before) + len(writers))
-    answer = await service.client.get("/files/slow/large.bin", headers={"Range": "bytes=0-1999999"})
+    answer = await service.client.get("/files/slow/large.bin?wake=1", headers={"Range": "bytes=0-1999999"})
     assert (answer.status_code, len(answer.content)) == (
         (404, len(answer.content)) if end == "delete" else (206, 2_000_000)
     )

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Backoff } from "../src/common/backoff";
 import { HttpError } from "../src/common/http";
-import { Link } from "../src/common/link";
+import { Link, type LinkOptions } from "../src/common/link";
 
 /** What the page sees of a socket; the other end is the test. */
 class Socket {
@@ -42,9 +42,11 @@ describe("back-off", () => {
 
 describe("a connection that comes back", () => {
   let sockets: Socket[] = [];
-  const make = (prepare: () => Promise<void> = async () => undefined, silence = 0) =>
+  let condition = "running";
+  const make = (prepare: LinkOptions["prepare"] = async () => undefined, silence = 0) =>
     new Link({
       prepare,
+      condition: async () => condition,
       open: () => {
         const socket = new Socket();
         sockets.push(socket);
@@ -58,6 +60,7 @@ describe("a connection that comes back", () => {
   beforeEach(() => {
     vi.useFakeTimers();
     vi.stubGlobal("WebSocket", Socket);
+    vi.stubGlobal("document", { visibilityState: "visible" });
     sockets = [];
   });
   afterEach(() => {
@@ -118,6 +121,57 @@ describe("a connection that comes back", () => {
     failing.start();
     await vi.advanceTimersByTimeAsync(10_000);
     expect(sockets.length).toBe(1);
+  });
+
+  test("a computer that was stopped is not started again, but found when it is up", async () => {
+    const asked: boolean[] = [];
+    const link = make(async (_signal, wake) => {
+      asked.push(wake);
+    });
+    link.start();
+    await vi.advanceTimersByTimeAsync(0);
+    sockets[0]?.opens();
+    condition = "stopped";
+    sockets[0]?.ends(4410, "The operator stopped this sandbox.");
+    const told = { kind: "asleep", reason: "The operator stopped this sandbox.", made: true };
+    expect(link.state.value).toEqual(told);
+    await vi.advanceTimersByTimeAsync(120_000);
+    expect(link.state.value).toEqual(told);
+    expect(asked).toEqual([false]);
+    condition = "running";
+    await vi.advanceTimersByTimeAsync(4_000);
+    expect(asked).toEqual([false, false]);
+    expect(sockets.length).toBe(2);
+  });
+
+  test("only a person's wish wakes it, or makes it", async () => {
+    condition = "none";
+    const asked: boolean[] = [];
+    const link = make((_signal, wake) => {
+      asked.push(wake);
+      if (wake) return Promise.resolve();
+      return Promise.reject(new HttpError(404, "none", "urn:cubicle:problem:no-sandbox"));
+    });
+    link.start();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(link.state.value).toMatchObject({ kind: "asleep", made: false });
+    expect(asked).toEqual([false]);
+    link.start(true);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(asked).toEqual([false, true]);
+    expect(sockets.length).toBe(1);
+  });
+
+  test("nothing looks at a computer that sleeps while the page is not seen, nor once it is left", async () => {
+    condition = "running";
+    vi.stubGlobal("document", { visibilityState: "hidden" });
+    const link = make(() => Promise.reject(new HttpError(409, "sleeps", "urn:cubicle:problem:asleep")));
+    link.start();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(link.state.value).toEqual({ kind: "asleep", reason: "sleeps", made: true });
+    link.stop();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(link.state.value.kind).toBe("closed");
   });
 
   test("a connection that went silent is given up", async () => {

@@ -27,6 +27,7 @@ const page: PageData = {
   chat: "a:b@c",
   path: "",
   raw: "raw/cap/",
+  sandbox: "running",
   embed: false,
   next: "",
   message: "",
@@ -84,7 +85,7 @@ describe("addresses", () => {
   });
   test("carry the signature of a signed link, but never to untrusted bytes", () => {
     const at = new Addresses(page, "https://h.example/preview/c/?key=k1");
-    expect(at.download("f")).toBe("https://h.example/files/a%3Ab%40c/f?download=1&key=k1");
+    expect(at.download("f")).toBe("https://h.example/files/a%3Ab%40c/f?download=1&wake=1&key=k1");
     expect(at.raw("a.html")).not.toContain("k1");
   });
   test("a person sees them without the signature, save in a frame, which needs it to load again", () => {

@@ -17,7 +17,7 @@ from cubicle.chat.prompts import Prompt, Prompts
 from cubicle.chat.tab import Tab
 from cubicle.chat.viewer import Viewer
 from cubicle.rules import viewing
-from cubicle.rules.closing import BROKEN
+from cubicle.rules.closing import BROKEN, STOPPED
 from cubicle.rules.egress import BadTarget, Target
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import Machine
@@ -77,7 +77,10 @@ class Screen:
             outlived = await self._outlived()
             if not self.ready.done():
                 self.ready.set_result(None)
-            self._farewell(reason if outlived else "The sandbox went away.")
+            if self._machine.stopped:
+                self._farewell(self._machine.stopped, STOPPED)
+            else:
+                self._farewell(reason if outlived else "The sandbox went away.", BROKEN)
 
     async def _outlived(self) -> bool:
         """Whether the sandbox is still there: the end of its browser may be heard before its own."""
@@ -134,11 +137,11 @@ class Screen:
         if changed:
             self.tell_tabs()
 
-    def _farewell(self, reason: str) -> None:
+    def _farewell(self, reason: str, code: int) -> None:
         self.left.set()
         for viewer in self.viewers.values():
             viewer.tell(type="state", browser="closed", reason=viewing.short(reason))
-            viewer.end(BROKEN, reason)
+            viewer.end(code, reason)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something in the background; what the browser refuses of it is nobody's failure."""

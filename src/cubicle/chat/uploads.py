@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -71,7 +71,10 @@ class Content:
 
 
 class Uploads:
-    """Reads the folder through the sandbox that it belongs to; a chat without a sandbox has no files."""
+    """Reads the folder through the sandbox that it belongs to; a chat without a sandbox has no files.
+
+    To read is not to use the sandbox: one that sleeps is woken only where `wake` says so, else it is `Asleep`.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -83,12 +86,15 @@ class Uploads:
         for key in [key for key in self._sums if key[0] == chat]:
             del self._sums[key]
 
-    async def _look(self, chat: Chat) -> tuple[Sequence[Upload], bool]:
+    def _machine(self, chat: Chat, wake: bool) -> AbstractAsyncContextManager[Machine]:
+        return self._fleet.lease(chat, create=False) if wake else self._fleet.look(chat, hold=True)
+
+    async def _look(self, chat: Chat, wake: bool) -> tuple[Sequence[Upload], bool]:
         """The files that lie in the folder now, and whether there are no more."""
         found: list[Upload] = []
         count = 0
         try:
-            async with self._fleet.lease(chat, create=False) as machine:
+            async with self._machine(chat, wake) as machine:
                 async for entry in machine.list(
                     FOLDER, depth=DEEPEST, hidden=True, limit=MOST_LISTED + 1, roots=(FOLDER,)
                 ):
@@ -102,12 +108,12 @@ class Uploads:
         return found, True
 
     async def list(self, chat: Chat) -> Sequence[Upload]:
-        return (await self._look(chat))[0]
+        return (await self._look(chat, wake=False))[0]
 
     async def read(self, chat: Chat, path: str) -> Content:
         """Raises NoSuchResource when there is no such file, ResourceTooLarge when it cannot be answered whole."""
         try:
-            async with self._fleet.lease(chat, create=False) as machine:
+            async with self._machine(chat, wake=False) as machine:
                 data = await machine.read_bytes(f"{FOLDER}/{path}", limit=LARGEST_READ, roots=(FOLDER,))
         except (NoSandbox, MachineError) as error:
             if isinstance(error, MachineError) and error.code == "too-big":
@@ -127,12 +133,12 @@ class Uploads:
         self.changes.tell(chat, path)
         return upload, digest
 
-    async def with_sums(self, chat: Chat) -> tuple[Sequence[tuple[Upload, str | None]], bool]:
+    async def with_sums(self, chat: Chat, *, wake: bool = False) -> tuple[Sequence[tuple[Upload, str | None]], bool]:
         """Every file with its SHA-256, None for a large one that this service did not see come; and if that is all."""
-        listed, complete = await self._look(chat)
+        listed, complete = await self._look(chat, wake)
         if not listed:
             return [], complete
-        async with self._fleet.lease(chat, create=False) as machine:
+        async with self._machine(chat, wake) as machine:
             return [await self._summed(machine, chat, upload) for upload in listed], complete
 
     async def remove(self, chat: Chat, path: str) -> bool:

@@ -79,14 +79,19 @@ def without_key(query: str) -> str:
     return "&".join(part for part in query.split("&") if part.partition("=")[0] != "key")
 
 
+def same_with(connection: HTTPConnection, query: str) -> str:
+    """The way from this address to the same one with another query."""
+    last = quote(_own(connection).rpartition(b"/")[2], safe="%:@!$&'()*+,;=~")
+    return f"./{last}{'?' + query if query else ''}"
+
+
 def unsigned(connection: HTTPConnection) -> str | None:
     """The way from this address to the same one without the signature of a signed link; None when it has none."""
     query: str = connection.scope["query_string"].decode("latin-1")
     rest = without_key(query)
     if rest == query:
         return None
-    last = quote(_own(connection).rpartition(b"/")[2], safe="%:@!$&'()*+,;=~")
-    return f"./{last}{'?' + rest if rest else ''}"
+    return same_with(connection, rest)
 
 
 def file_path(connection: HTTPConnection, segments: int = 2) -> str:

@@ -13,6 +13,7 @@ from cubicle.chat.archive import Archive
 from cubicle.chat.files import ARCHIVE
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.held import Held
+from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.rules.chats import Chat
 from cubicle.rules.serving import disposition
 from cubicle.sandbox.fleet import Fleet
@@ -21,14 +22,16 @@ from cubicle.sandbox.fleet import Fleet
 class ArchiveRoutes:
     """Must come before the routes of files: a file called `archive` is reached as `outputs/archive`."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, asleep_page: AsleepPage | None = None) -> None:
+        self._reading = Reading(fleet, asleep_page)
 
     def routes(self) -> list[Route]:
         return [Route(f"/files/{{chat}}/{ARCHIVE}", self.get, methods=["GET"])]
 
     async def get(self, request: Request) -> Response:
         chat = chat_of(request)
+        if (page := await self._reading.for_a_person(request, chat)) is not None:
+            return page
         return Held(lambda: self._zip(request, chat))
 
     @asynccontextmanager
@@ -39,7 +42,7 @@ class ArchiveRoutes:
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "private, no-store",
         }
-        async with self._fleet.lease(chat, create=False) as machine:
+        async with self._reading.machine(request, chat) as machine:
             if request.method == "HEAD":
                 head = Response(headers=headers)
                 del head.headers["Content-Length"]  # nobody knows how long the zip will be

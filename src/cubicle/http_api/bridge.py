@@ -19,8 +19,8 @@ from cubicle.http_api.sockets import ClientSocket
 from cubicle.rules import closing
 from cubicle.rules.chats import BadChatId
 from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.fleet import NoSandbox
-from cubicle.sandbox.machine import MachineError
+from cubicle.sandbox.fleet import Asleep, NoSandbox
+from cubicle.sandbox.machine import Machine, MachineError
 
 _START_LIMIT = 5.0
 
@@ -56,9 +56,15 @@ class Bridge:
     """
 
     def __init__(
-        self, client: WebSocket, backend: WebSocketClient, limits: Limits, is_started: IsStarted | None = None
+        self,
+        client: WebSocket,
+        backend: WebSocketClient,
+        machine: Machine,
+        limits: Limits,
+        is_started: IsStarted | None = None,
     ) -> None:
         self._client = client
+        self._machine = machine
         self._socket = ClientSocket.of(client)
         self._backend = backend
         self._limits = limits
@@ -80,7 +86,7 @@ class Bridge:
                 parts = (self._leaving(), self._inward(), self._outward(), self._watch())
                 ends = [group.create_task(part) for part in parts]
                 done, rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                ending = done.pop().result()
+                ending = stopped(self._machine) or done.pop().result()
                 for task in rest:
                     task.cancel()
             await self._until_started()
@@ -183,6 +189,11 @@ def _ended(error: SandboxError) -> Ending:
             return Ending(closing.BROKEN, "The sandbox went away.")
 
 
+def stopped(machine: Machine) -> Ending | None:
+    """How everything in a sandbox ends that somebody stops on purpose."""
+    return Ending(closing.STOPPED, machine.stopped) if machine.stopped else None
+
+
 async def hang_up(client: WebSocket, code: int, reason: str = "") -> None:
     """Close a client's WebSocket, whatever state it is in; a page only sees a code if it was accepted first."""
     try:
@@ -202,6 +213,8 @@ async def refusing(client: WebSocket) -> AsyncIterator[None]:
         yield
     except (NoSandbox, BadChatId) as error:
         await hang_up(client, closing.NO_SUCH_CHAT, str(error))
+    except Asleep as error:
+        await hang_up(client, closing.STOPPED, str(error))
     except (NoBrowser, MachineError) as error:
         await hang_up(client, closing.NOT_RUNNING, str(error))
     except SandboxError as error:

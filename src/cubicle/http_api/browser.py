@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
 from starlette.requests import HTTPConnection, Request
@@ -15,13 +16,15 @@ from cubicle.http_api.addresses import without_key
 from cubicle.http_api.bridge import Bridge, Limits, refusing
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.reception import Reception
-from cubicle.http_api.terminal import is_up
 from cubicle.rules import devtools
+from cubicle.rules.chats import Chat
+from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.machine import MachineError
+from cubicle.sandbox.machine import Machine, MachineError
 
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _QUESTIONS = ("", "/list", "/version", "/protocol", "/new")
+_ASKED_OFTEN = frozenset({"/json", "/json/list", "/json/version", "/json/protocol"})
 
 
 class BrowserRoutes:
@@ -60,10 +63,11 @@ class BrowserRoutes:
     async def status(self, request: Request) -> Response:
         chat = chat_of(request)
         pages = None
-        if is_up(self._fleet, chat):
-            async with self._fleet.lease(chat, create=False) as machine:
+        with suppress(SandboxError):  # not up, or going down: then nothing runs there
+            async with self._fleet.look(chat) as machine:
                 pages = await browser.pages(machine)
-        return JSONResponse({"running": pages is not None, "pages": pages or []})
+        state = self._fleet.condition(chat)
+        return JSONResponse({"running": pages is not None, "pages": pages or [], "sandbox": state})
 
     async def start(self, request: Request) -> Response:
         async with self._reception.lease(request) as machine:
@@ -78,7 +82,7 @@ class BrowserRoutes:
         target = question.replace("{page:token}", page)
         if target == "/json/new" and request.url.query:
             target += "?" + without_key(request.url.query)
-        async with self._fleet.lease(chat_of(request), create=False) as machine:
+        async with self._for_question(question, chat_of(request)) as machine:
             answer = await browser.ask(machine, request.method, target)
         body = answer.body
         if target != "/json/protocol":
@@ -91,6 +95,12 @@ class BrowserRoutes:
             media_type="application/json" if is_json else "text/plain",
         )
 
+    def _for_question(self, question: str, chat: Chat) -> AbstractAsyncContextManager[Machine]:
+        """Programs ask again and again what is open; to open, show or close a page is to use the browser."""
+        if question in _ASKED_OFTEN:
+            return self._fleet.look(chat)
+        return self._fleet.lease(chat, create=False, wake=False)
+
     async def page_socket(self, client: WebSocket) -> None:
         await self._relay(client, "page")
 
@@ -102,7 +112,7 @@ class BrowserRoutes:
         await self._relay(client, None)
 
     async def _relay(self, client: WebSocket, kind: str | None) -> None:
-        async with refusing(client), self._fleet.lease(chat_of(client), create=False) as machine:
+        async with refusing(client), self._fleet.lease(chat_of(client), create=False, wake=False) as machine:
             if kind is None:
                 path = await browser.endpoint(machine)
             else:
@@ -112,7 +122,7 @@ class BrowserRoutes:
             backend = await browser.connect(machine, path)
             try:
                 await client.accept()
-                await Bridge(client, backend, self._limits).run()
+                await Bridge(client, backend, machine, self._limits).run()
             finally:
                 backend.abort()
 

@@ -17,6 +17,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.held import Held
 from cubicle.http_api.outlet import FileAnswer
 from cubicle.http_api.problems import Refusal, refuse
+from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.rules import problems, ranges, serving
 from cubicle.rules.chats import Chat
 from cubicle.rules.paths import readable
@@ -33,11 +34,15 @@ Headers = Callable[[str], dict[str, str]]
 
 
 class FileRoutes:
-    """All reading of files over HTTP. A chat without a sandbox has none, and gets none by being asked."""
+    """All reading of files over HTTP. A chat without a sandbox has none, and gets none by being asked.
 
-    def __init__(self, fleet: Fleet, links: Links) -> None:
+    None of it is a use of the sandbox, nor starts one that sleeps (cubicle.http_api.waking).
+    """
+
+    def __init__(self, fleet: Fleet, links: Links, asleep_page: AsleepPage | None = None) -> None:
         self._fleet = fleet
         self._links = links
+        self._reading = Reading(fleet, asleep_page)
 
     def routes(self) -> list[Route]:
         return [
@@ -54,6 +59,8 @@ class FileRoutes:
         path = file_path(request)
         if not path and not self._fleet.has(chat):
             return JSONResponse(_listing("", [], complete=True))
+        if (page := await self._reading.for_a_person(request, chat)) is not None:
+            return page
         download = request.query_params.get("download", "") not in ("", "0", "false")
 
         def headers(name: str) -> dict[str, str]:
@@ -76,10 +83,10 @@ class FileRoutes:
         )
 
     async def has(self, request: Request) -> bool:
-        """Whether there is what the address names behind its chat. A sandbox that does not start may have it."""
+        """Whether there is what the address names behind its chat. A sandbox that sleeps may have it."""
         chat, path = chat_of(request), file_path(request)
         try:
-            async with self._fleet.lease(chat, create=False) as machine:
+            async with self._fleet.look(chat) as machine:
                 await files.find(machine, path)
         except (files.NoSuchFile, NoSandbox):
             return False
@@ -92,7 +99,7 @@ class FileRoutes:
         self, request: Request, chat: Chat, path: str, headers: Headers, *, folders: bool
     ) -> AsyncIterator[Response]:
         try:
-            async with self._fleet.lease(chat, create=False) as machine:
+            async with self._reading.machine(request, chat) as machine:
                 place = await files.find(machine, path) if path else None
                 if place is None or place.stat.kind == "directory":
                     if not folders:

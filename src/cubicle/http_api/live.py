@@ -32,7 +32,7 @@ class LiveRoutes:
         chat = chat_of(client)
         async with (
             refusing(client),
-            self._fleet.lease(chat, create=False) as machine,
+            self._fleet.lease(chat, create=False, wake=False) as machine,
             self._screens.join(chat, machine) as (screen, viewer),
         ):
             await client.accept()

@@ -70,21 +70,18 @@ class OperatorRoutes:
             "user": one_line(user, 200),
             "last_tool": tool,
         }
-        machine = self._fleet.live(overview.chat)
-        if machine is not None:
-            try:
-                async with asyncio.timeout(_ASK_SECONDS):
-                    stats = await machine.stats()
-            except (SandboxError, TimeoutError):
-                return row
-            row |= {
-                "cpu_seconds": stats.cpu_seconds,
-                "cpu_percent": self._cpu_percent(overview.name, stats.cpu_seconds),
-                "memory_bytes": stats.memory,
-                "disk_bytes": stats.disk_used,
-                "processes": stats.processes,
-            }
-        return row
+        try:
+            async with asyncio.timeout(_ASK_SECONDS), self._fleet.look(overview.chat) as machine:
+                stats = await machine.stats()
+        except (SandboxError, TimeoutError):
+            return row
+        return row | {
+            "cpu_seconds": stats.cpu_seconds,
+            "cpu_percent": self._cpu_percent(overview.name, stats.cpu_seconds),
+            "memory_bytes": stats.memory,
+            "disk_bytes": stats.disk_used,
+            "processes": stats.processes,
+        }
 
     def _cpu_percent(self, name: str, seconds: float | None) -> float | None:
         """Of one CPU, since the last look at this sandbox."""

@@ -16,7 +16,7 @@ from cubicle.rules.chats import BadChatId
 from cubicle.rules.isolation import ChatIdMissing
 from cubicle.rules.problems import Problem
 from cubicle.sandbox.driver import NoSpace, SandboxError
-from cubicle.sandbox.fleet import NoSandbox
+from cubicle.sandbox.fleet import Asleep, NoSandbox
 from cubicle.tools.agents.folder import NoTerminal
 from cubicle.tools.agents.runs import NotOurs
 
@@ -47,7 +47,9 @@ def problem_of(error: Exception) -> Problem:
         case BadChatId() | ChatIdMissing():
             return problems.bad_request(str(error))
         case NoSandbox():
-            return Problem(404, "This chat has no sandbox.")
+            return Problem(404, "This chat has no sandbox.", type=problems.NO_SANDBOX)
+        case Asleep():
+            return problems.asleep(str(error))
         case NoSuchProcess() | NoSuchSession():
             return Problem(404, str(error))
         case NotOurs():

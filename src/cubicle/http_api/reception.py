@@ -24,9 +24,12 @@ class Reception:
 
     @asynccontextmanager
     async def lease(self, request: Request) -> AsyncIterator[Machine]:
-        """The chat's machine with skills and README.md in it; the sandbox stays up for as long as the block lasts."""
-        visitor = _visitor(request)
-        async with self._fleet.lease(visitor.chat) as machine:
+        """The chat's machine with skills and README.md in it; the sandbox stays up for as long as the block lasts.
+
+        With `wake=0` in the query nothing is made or woken, which is how a page comes back by itself.
+        """
+        visitor, wake = _visitor(request), request.query_params.get("wake") != "0"
+        async with self._fleet.lease(visitor.chat, create=wake, wake=wake) as machine:
             if self._outfitter is not None:
                 await self._outfitter.receive(machine, visitor)
             yield machine

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -12,19 +14,13 @@ from cubicle.chat.websocket import WebSocketClient
 from cubicle.http_api.bridge import Bridge, Limits, refusing
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.reception import Reception
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import State
-from cubicle.sandbox.fleet import Fleet, NoSandbox
+from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
+from cubicle.sandbox.machine import Gone
 from cubicle.tools.agents.runs import NotOurs, SubAgents
 
 MOST_INPUT = 1024**2
 MOST_OUTPUT = 4 * 1024**2
-
-
-def is_up(fleet: Fleet, chat: Chat) -> bool:
-    """Whether the chat's sandbox runs now: looking at one that sleeps does not wake it."""
-    seen = fleet.state(chat)
-    return seen is not None and seen.state is State.RUNNING
 
 
 class TerminalRoutes:
@@ -58,10 +54,10 @@ class TerminalRoutes:
     async def status(self, request: Request) -> Response:
         chat = chat_of(request)
         running = False
-        if is_up(self._fleet, chat):
-            async with self._fleet.lease(chat, create=False) as machine:
+        with suppress(SandboxError):  # not up, or going down: then nothing runs there
+            async with self._fleet.look(chat) as machine:
                 running = await terminal.is_running(machine)
-        return JSONResponse({"running": running, "port": terminal.PORT})
+        return JSONResponse({"running": running, "port": terminal.PORT, "sandbox": self._fleet.condition(chat)})
 
     async def start(self, request: Request) -> Response:
         async with self._reception.lease(request) as machine:
@@ -70,14 +66,14 @@ class TerminalRoutes:
 
     async def socket(self, client: WebSocket) -> None:
         """Relay to ttyd; the open connection is a lease, so the sandbox stays up."""
-        async with refusing(client), self._fleet.lease(chat_of(client), create=False) as machine:
+        async with refusing(client), self._fleet.lease(chat_of(client), create=False, wake=False) as machine:
             backend = await WebSocketClient.open(
                 machine, terminal.PORT, "/ws", most=MOST_OUTPUT, subprotocols=[terminal.SUBPROTOCOL]
             )
             try:
                 offered = terminal.SUBPROTOCOL in client.scope.get("subprotocols", ())
                 await client.accept(terminal.SUBPROTOCOL if offered else None)
-                await Bridge(client, backend, self._limits, terminal.is_output).run()
+                await Bridge(client, backend, machine, self._limits, terminal.is_output).run()
             finally:
                 backend.abort()
 
@@ -85,17 +81,14 @@ class TerminalRoutes:
         chat = chat_of(request)
         if not self._fleet.has(chat):
             return JSONResponse({"sessions": []})
-        async with self._fleet.lease(chat, create=False) as machine:
+        async with self._fleet.look(chat) as machine:
             found = await agents.sessions(machine)
         return JSONResponse({"sessions": [session.record() for session in found]})
 
     async def transcript(self, request: Request) -> Response:
         """A page of one saved session: `?after=` is the `next` of the page before."""
-        chat = chat_of(request)
-        if not self._fleet.has(chat):
-            raise NoSandbox("This chat has no sandbox yet.")
         after = request.query_params.get("after", "0")
-        async with self._fleet.lease(chat, create=False) as machine:
+        async with self._fleet.look(chat_of(request)) as machine:
             page = await agents.transcript(
                 machine, request.path_params["session"], int(after) if after.isdecimal() and len(after) < 16 else 0
             )
@@ -115,17 +108,17 @@ class TerminalRoutes:
         return JSONResponse({"resumed": True, "session_id": found.session_id})
 
     async def processes(self, request: Request) -> Response:
-        chat = chat_of(request)
-        if not is_up(self._fleet, chat):
-            return JSONResponse({"processes": []})
-        async with self._fleet.lease(chat, create=False) as machine:
-            found = await agents.processes(machine)
+        found: list[agents.AgentProcess] = []
+        with suppress(Asleep, NoSandbox, Gone):  # not up, or going down: then nothing runs there
+            async with self._fleet.look(chat_of(request)) as machine:
+                found = await agents.processes(machine)
         return JSONResponse({"processes": [process.record() for process in found]})
 
     async def kill(self, request: Request) -> Response:
-        chat, pid = chat_of(request), request.path_params["pid"]
-        if not is_up(self._fleet, chat):
-            raise agents.NoSuchProcess(f"No coding agent runs as process {pid}.")
-        async with self._fleet.lease(chat, create=False) as machine:
-            await agents.kill(machine, pid)
+        pid = request.path_params["pid"]
+        try:
+            async with self._fleet.lease(chat_of(request), create=False, wake=False) as machine:
+                await agents.kill(machine, pid)
+        except (Asleep, NoSandbox):
+            raise agents.NoSuchProcess(f"No coding agent runs as process {pid}.") from None
         return JSONResponse({"killed": True, "pid": pid})

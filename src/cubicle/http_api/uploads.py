@@ -15,6 +15,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.intake import body_of, chunks_of
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.problems import Refusal, refuse
+from cubicle.http_api.waking import wants_wake
 from cubicle.rules import problems
 from cubicle.rules.chats import Chat
 from cubicle.rules.paths import BadPath, readable, upload_name
@@ -66,7 +67,7 @@ class UploadRoutes:
 
     async def listed(self, request: Request) -> Response:
         chat = chat_of(request)
-        found, complete = await self._uploads.with_sums(chat)
+        found, complete = await self._uploads.with_sums(chat, wake=wants_wake(request))
         return await asyncio.to_thread(_list, chat, found, complete)  # of a hundred thousand: it takes a second
 
     async def remove(self, request: Request) -> Response:

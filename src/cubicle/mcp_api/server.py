@@ -25,11 +25,12 @@ from cubicle.mcp_api.following import Following
 from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.pages import page
 from cubicle.mcp_api.turns import Turns
-from cubicle.rules import messages
+from cubicle.rules import messages, problems
 from cubicle.rules.callers import Caller
 from cubicle.rules.paths import readable
 from cubicle.rules.resources import NoSuchResource, ResourceTooLarge, UploadUri
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fleet import Asleep
 from cubicle.tools.answers import Answer, Block, Call, Image, Tool
 from cubicle.tools.registry import Registry, UnknownTool
 
@@ -88,6 +89,8 @@ class Protocol:
             return result
         except (MCPError, ValidationError):
             raise
+        except Asleep as error:
+            raise MCPError(messages.ASLEEP, f"{error} Any tool call wakes it.", {"type": problems.ASLEEP}) from None
         except SandboxError as error:  # one that is down is no fault of the protocol, and people want to know of it
             log.warning("a method found no sandbox: %s", error, extra={"method": ctx.method})
             raise MCPError(messages.SANDBOX_UNAVAILABLE, f"{error} Try again; if it goes on, tell the user.") from None

@@ -7,6 +7,8 @@ TOO_BIG = 1009
 BROKEN = 1011
 NOT_ALLOWED = 4401
 NO_SUCH_CHAT = 4404
+STOPPED = 4410
+"""The sandbox was stopped, or sleeps: nothing but a call, an upload or somebody's wish starts it again."""
 NOT_RUNNING = 4503
 
 _MOST_REASON = 123

@@ -10,6 +10,8 @@ INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002
+ASLEEP = -32010
+"""Ours: the chat's sandbox is stopped, and what was asked for does not wake it."""
 REQUEST_CANCELLED = -32800
 # Of this service; -32000 and the numbers next to it have meanings of their own in the SDKs.
 SANDBOX_UNAVAILABLE = -32050

@@ -9,6 +9,10 @@ from http import HTTPStatus
 from typing import Any
 
 MEDIA_TYPE = "application/problem+json"
+ASLEEP = "urn:cubicle:problem:asleep"
+"""The chat's sandbox is not up, and what was asked for does not start it."""
+NO_SANDBOX = "urn:cubicle:problem:no-sandbox"
+"""The chat has no sandbox, and what was asked for does not make one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,10 @@ class Problem:
     status: int
     detail: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    type: str = "about:blank"
+    """What programs tell it by, where the status does not say it all."""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """What such programs are told besides."""
 
     @property
     def title(self) -> str:
@@ -25,7 +33,7 @@ class Problem:
 
     @property
     def members(self) -> dict[str, Any]:
-        return {"type": "about:blank", "title": self.title, "status": self.status, "detail": self.detail}
+        return {"type": self.type, "title": self.title, "status": self.status, "detail": self.detail, **self.more}
 
     def body(self) -> bytes:
         return json.dumps(self.members, ensure_ascii=False).encode()
@@ -45,6 +53,11 @@ SERVER_ERROR = Problem(
 
 def bad_request(detail: str) -> Problem:
     return Problem(400, detail)
+
+
+def asleep(reason: str) -> Problem:
+    how = "A tool call wakes it; so does this address with wake=1 in its query."
+    return Problem(409, f"{reason} {how}", type=ASLEEP, more={"reason": reason})
 
 
 def too_large(limit: int) -> Problem:

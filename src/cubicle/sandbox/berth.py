@@ -39,6 +39,8 @@ class Berth:
     given_up: bool = False
     """It did not answer for so long that it is to be started anew."""
     leases: int = 0
+    held: int = 0
+    """Reads under way that are no use, and are not to be cut off by the idle limit."""
     last_used: float = 0.0
     """The reading of the service clock at the last use."""
     since: float | None = None
@@ -52,17 +54,38 @@ class Berth:
         return self.machine if self.machine is not None and self.machine.alive else None
 
     @property
+    def why_down(self) -> str:
+        """Why it cannot be looked at now, for people."""
+        if self.starting is not None:
+            return "The sandbox of this chat is starting."
+        state, reason = self.condition
+        if state is State.FAILED:
+            return f"The sandbox of this chat failed. {reason}".strip()
+        return f"The sandbox of this chat is stopped; its files are kept. {reason}".strip()
+
+    def say_stopped(self, reason: str) -> None:
+        """Whoever uses the machine now is told that it is stopped on purpose, and why."""
+        if self.machine is not None:
+            self.machine.stopped = reason
+
+    @property
     def key(self) -> str:
         """By what the clock remembers its last use: a chat that was removed and came back is another one."""
         return f"{self.digest}/{self.since}"
 
-    def overview(self, now: float) -> Overview:
-        """As it is at this reading of the service clock."""
+    @property
+    def condition(self) -> tuple[State, str]:
+        """Its state now, and why it is in that state."""
         state, reason = self.state, self.reason
         if state is State.RUNNING and self.machine is not None and not self.machine.alive:
             state = State.FAILED if self.machine.offence else State.STOPPED
             if self.machine.offence:
                 reason = f"Its guest broke a rule of the connection: {self.machine.offence}."
+        return state, reason
+
+    def overview(self, now: float) -> Overview:
+        """As it is at this reading of the service clock."""
+        state, reason = self.condition
         idle = 0.0 if self.leases else max(0.0, now - self.last_used)
         age = max(idle, time.time() - self.since) if self.since is not None else None
         return Overview(self.chat, self.digest, self.name, state, reason, self.leases, idle, age)

@@ -143,7 +143,7 @@ class Expiry:
             self._ages,
             idle=self._clock.now() - berth.last_used,
             calm=self._clock.calm,
-            in_use=berth.leases > 0,
+            in_use=berth.leases > 0 or berth.held > 0,
             up=berth.state in (State.RUNNING, State.FAILED),
         )
 

@@ -34,10 +34,15 @@ _ANSWER_SECONDS = 30.0
 _TOUCH_EVERY = 30.0
 _MAX_FAILED = 200
 """Chats without a sandbox of which is kept why they got none."""
+_NOT_MADE = "This chat has no sandbox yet: the first tool call or upload makes one."
 
 
 class NoSandbox(SandboxError):
     """The chat has no sandbox, and the caller did not want one made."""
+
+
+class Asleep(SandboxError):
+    """The chat's sandbox is not up, and the caller did not want it started; the message says why it is not."""
 
 
 class Fleet:
@@ -80,6 +85,7 @@ class Fleet:
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
+        self._adopting = False
         self.hold = ""
         """Why no sandbox is started for a chat at present; empty if they are."""
         self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
@@ -94,6 +100,7 @@ class Fleet:
         await asyncio.to_thread(self._clock.open)
         await self._group.__aenter__()
         found = await self._find()
+        self._adopting = True
         self._keepers = [
             self._group.create_task(self._adopt(found), name="adopt"),
             self._group.create_task(self._keep_pool(found), name="pool"),
@@ -117,40 +124,79 @@ class Fleet:
         await self._driver.close()
 
     @asynccontextmanager
-    async def lease(self, chat: Chat, *, create: bool = True) -> AsyncIterator[Machine]:
-        """Use the chat's sandbox; it stays up for as long as the block lasts. NoSandbox unless one may be made."""
+    async def lease(self, chat: Chat, *, create: bool = True, wake: bool = True) -> AsyncIterator[Machine]:
+        """Use the chat's sandbox; it stays up for as long as the block lasts. NoSandbox unless one may be made.
+
+        Without `wake`, one that was stopped stays so: Asleep. One that died by itself is started again, and what fails
+        in the block with a SandboxError is no use: a page that tries again and again keeps nothing up.
+        """
         berth = self._berths.get(chat.digest)
         if berth is None and not create:
             berth = await self._look_for(chat)
             if berth is None:
-                raise NoSandbox("This chat has no sandbox yet.")
+                raise NoSandbox(_NOT_MADE)
         if berth is None:
             berth = self._berths.setdefault(chat.digest, Berth(chat.digest, last_used=self._clock.now()))
+        if not wake:
+            await self._require_up(berth)
         berth.chat = chat
         berth.leases += 1
+        counts = True
         try:
             yield berth.live or await self._bring_up(berth, chat, create)
             if self._space is not None and self._space.tight and berth.live is not None:
                 await self._driver.flush(berth.name)
+        except SandboxError:
+            counts = wake
+            raise
         finally:
             berth.leases -= 1
-            self._used(berth)
+            if counts:
+                self._used(berth)
             if not berth.name and not berth.leases:
                 self._forget_empty(berth)
+
+    @asynccontextmanager
+    async def look(self, chat: Chat, *, hold: bool = False) -> AsyncIterator[Machine]:
+        """See the chat's sandbox without using it: nothing is started, and its idle time goes on. NoSandbox, Asleep.
+
+        It may be stopped meanwhile, which is `Gone`; with `hold`, for what takes its time, not for being idle.
+        """
+        berth = self._berths.get(chat.digest)
+        if berth is None or not (berth.name or berth.starting):
+            raise NoSandbox(_NOT_MADE)
+        machine = berth.live or await self._adopted(berth)
+        if machine is None:
+            raise Asleep(berth.why_down)
+        berth.held += hold
+        try:
+            yield machine
+        finally:
+            berth.held -= hold
+
+    async def _adopted(self, berth: Berth) -> Machine | None:
+        """The machine of one that a service before left up, and to which this one is about to connect."""
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while self._adopting and berth.machine is None and berth.state is State.RUNNING:
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        return berth.live
 
     def has(self, chat: Chat) -> bool:
         """Whether the chat has a sandbox, up or not."""
         berth = self._berths.get(chat.digest)
         return berth is not None and bool(berth.name)
 
-    def live(self, chat: Chat) -> Machine | None:
-        """The chat's machine if it is up right now, without a lease: for a look, not for work."""
-        berth = self._berths.get(chat.digest)
-        return None if berth is None else berth.live
-
     def state(self, chat: Chat) -> Overview | None:
         berth = self._berths.get(chat.digest)
         return None if berth is None else berth.overview(self._clock.now())
+
+    def condition(self, chat: Chat) -> str:
+        """The state of the chat's sandbox in a word; "none" for a chat that has none."""
+        seen = self.state(chat)
+        made = seen is not None and (seen.name or seen.state is not State.STOPPED)
+        return seen.state.value if seen is not None and made else "none"
 
     def overview(self) -> list[Overview]:
         now = self._clock.now()
@@ -161,7 +207,9 @@ class Fleet:
         berth = self._berths.get(chat.digest)
         if berth is not None and berth.name:
             async with berth.lock:
+                berth.say_stopped("The operator stopped this sandbox.")
                 await self._stop(berth)
+                berth.reason = "The operator stopped it."
 
     async def remove(self, chat: Chat, *, now: bool = False) -> bool:
         """Move the chat's sandbox to the trash with everything in it, or delete it `now`; False if there is none."""
@@ -173,6 +221,7 @@ class Fleet:
                 self._berths.pop(chat.digest, None)
             return bool(berth.reason)  # one that never started is shown until it is removed
         async with berth.lock:
+            berth.say_stopped("The operator removed this sandbox.")
             await self._remove(berth, "removed by hand", now=now)
         return True
 
@@ -182,10 +231,22 @@ class Fleet:
 
     # ---- starting
 
+    async def _require_up(self, berth: Berth) -> None:
+        """Asleep for one that was stopped, here or by another program; not for one that died, or whose line broke."""
+        if berth.live is not None or berth.starting is not None:
+            return
+        if not berth.name:
+            raise NoSandbox(_NOT_MADE)
+        if berth.state is State.RUNNING:
+            seen = [found.state for found in await self._driver.running() if found.name == berth.name]
+            if State.STOPPED not in seen and berth.state is State.RUNNING:
+                return
+        raise Asleep(berth.why_down)
+
     async def _bring_up(self, berth: Berth, chat: Chat, create: bool) -> Machine:
         """One start at a time for a chat, whoever asks; a caller that goes away does not take it from the others."""
         if not create and berth.starting is None and not await self._is_there(berth):
-            raise NoSandbox("This chat has no sandbox yet.")
+            raise NoSandbox(_NOT_MADE)
         if self._closing:
             raise StartFailed("The service is stopping.")
         if berth.starting is None:
@@ -292,18 +353,20 @@ class Fleet:
             berth.machine = None
 
     async def _stop(self, berth: Berth) -> None:
+        berth.state = State.STOPPED  # first: who finds the line broken must not take it for a crash
         self._hang_up(berth)
         await self._driver.stop(berth.name)
         berth.state, berth.reason = State.STOPPED, ""
 
     async def _remove(self, berth: Berth, reason: str, *, now: bool = False) -> None:
+        berth.state = State.STOPPED
         self._hang_up(berth)
         if berth.name and (now or not self._ages.trash_after):
             await self._driver.delete(berth.name)
         elif berth.name:
             await self._driver.discard(berth.name, Note(berth.chat, reason, time.time()))
         self._ledger.remove(berth.digest)
-        berth.name, berth.state = "", State.STOPPED
+        berth.name, berth.state, berth.reason = "", State.STOPPED, ""
         if not berth.leases:
             self._berths.pop(berth.digest, None)
         if berth.chat is not None:
@@ -400,6 +463,7 @@ class Fleet:
         up = [seen.owner for seen in found if seen.owner is not None and seen.state is State.RUNNING]
         berths = [berth for owner in up if (berth := self._berths.get(owner)) is not None]
         await asyncio.gather(*map(adopt, berths))
+        self._adopting = False
         if found:
             log.info("adopted %d sandboxes", len(found))
 

@@ -64,6 +64,8 @@ class Machine:
         self.environment: dict[str, str] = {}
         """Variables of every command, besides those that it is given; attendants add to them."""
         self.refusals = Refusals()
+        self.stopped = ""
+        """Why somebody stops it on purpose, from just before it goes; empty otherwise."""
 
     @property
     def alive(self) -> bool:

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from cubicle.rules import paths
 from cubicle.rules.chats import BadChatId, Chat
+from cubicle.rules.shown import one_line
 from cubicle.web_ui.assets import STATIC, AssetFiles, Assets
 from cubicle.web_ui.policy import page_policy, viewer_policy
 
@@ -24,6 +25,8 @@ RawBase = Callable[[Request], str]
 `raw/<capability>/`; empty when there is none. Raises BadChatId."""
 IsThere = Callable[[Request], Awaitable[bool]]
 """Whether the chat has the file or folder that a preview's address names."""
+Condition = Callable[[Request], str]
+"""The state of the chat's sandbox: running, starting, stopped, failed, or none. Raises BadChatId."""
 
 # The script takes the sentence away when it starts. A few seconds pass before it is seen: a slow script is no failure.
 _SHELL = """<!doctype html>
@@ -54,6 +57,21 @@ lets JavaScript run, and whether the service can be reached.</p>
 </html>
 """
 
+_ASLEEP = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>This computer sleeps</title>
+<style>
+body {{ max-width: 34rem; margin: 15vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif;
+text-align: center }}
+a {{ display: inline-block; padding: .5rem 1.25rem; border-radius: 6px; background: #2f55c8; color: #fff;
+text-decoration: none }}
+a:focus-visible {{ outline: 3px solid #93aefc; outline-offset: 2px }}
+</style></head>
+<body><h1>This computer sleeps</h1><p>{reason}</p><p><a href="{way}" rel="nofollow">{label}</a></p></body>
+</html>
+"""
+
 _REFUSAL = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{title}</title></head>
@@ -79,6 +97,10 @@ register_url_convertor("any_name", _AnyName())
 
 def _no_raw(request: Request) -> str:
     return ""
+
+
+def _running(request: Request) -> str:
+    return "running"
 
 
 async def _always(request: Request) -> bool:
@@ -109,12 +131,14 @@ class Pages:
         embedders: Sequence[str] = (),
         raw_base: RawBase = _no_raw,
         is_there: IsThere = _always,
+        condition: Condition = _running,
         locked: bool = True,
         static: Path = STATIC,
     ) -> None:
         self._assets = Assets(static)
         self._raw_base = raw_base
         self._is_there = is_there
+        self._condition = condition
         self._locked = locked
         self._page_policy = page_policy(embedders)
         self._viewer_policy = viewer_policy(embedders)
@@ -181,6 +205,14 @@ class Pages:
         facts: dict[str, str | bool] = {"next": target, "message": message, "locked": self._locked}
         return self._page(request, "login", "Sign in", facts, status)
 
+    def asleep_page(self, request: Request, reason: str, way: str) -> Response:
+        """For a tab that wants a file of a sandbox that sleeps: `way` wakes it and leads to the file."""
+        path = paths.decoded(b"/".join(_own(request).split(b"/")[3:]))
+        name = one_line(paths.readable(path.rstrip("/").rsplit("/", 1)[-1]), 80)
+        label = f"Wake it and open {name}" if name else "Wake it"
+        html = _ASLEEP.format(reason=escape(reason), way=escape(way), label=escape(label))
+        return self._answer(html, 409)
+
     async def viewer(self, request: Request) -> Response:
         """The frame that parses hostile files: no facts, no cookies, an opaque origin."""
         response = self._page(request, "viewer", "Viewer")
@@ -191,12 +223,14 @@ class Pages:
     def _of_chat(self, request: Request, page: str, title: str, *, path: str = "") -> Response:
         try:
             chat, raw = Chat(request.path_params["chat"]), self._raw_base(request)
+            sandbox = self._condition(request)
         except BadChatId as error:
             return self._no_chat(error)
         facts: dict[str, str | bool] = {
             "chat": chat.id,
             "path": path,
             "raw": raw,
+            "sandbox": sandbox,
             "embed": request.query_params.get("embed") == "1",
         }
         return self._page(request, page, f"{title} · {chat.id}", facts)
@@ -216,7 +250,7 @@ class Pages:
         static = f"{root}static/"
         entry = self._assets.entry(page)
         blank: dict[str, str | bool] = {
-            "chat": "", "path": "", "raw": "", "embed": False, "next": "", "message": "", "locked": True,
+            "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False, "next": "", "message": "", "locked": True,
         }  # fmt: skip
         data = {**blank, **(facts or {}), "root": root, "assets": static}
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]

@@ -282,9 +282,10 @@ async def test_a_listing_says_when_there_is_more_than_it_holds(site, monkeypatch
     assert (len(top["entries"]), top["complete"]) == (5, False)
 
 
-async def test_a_stopped_chat_is_woken(filled):
+async def test_a_stopped_chat_is_woken_when_the_reader_says_so(filled):
     await filled.fleet.stop(CHAT)
-    assert (await filled.client.get("/files/files/both.txt")).content == b"from outputs"
+    assert (await filled.client.get("/files/files/both.txt")).status_code == 409
+    assert (await filled.client.get("/files/files/both.txt?wake=1")).content == b"from outputs"
 
 
 async def test_a_chat_without_a_sandbox_is_empty_and_stays_so(site):

@@ -269,4 +269,4 @@ async def test_a_chat_that_is_stopped_meanwhile_leaves_nothing_open(site):
         await site.fleet.stop(Chat("down"))
         await until(lambda: not descriptors())
         assert len(await reader.read(-1)) < len(BODY)
-    assert (await site.client.get("/files/down/large")).content == BODY
+    assert (await site.client.get("/files/down/large?wake=1")).content == BODY

@@ -283,7 +283,7 @@ async def test_a_list_never_has_the_size_of_one_version_and_the_sum_of_another(s
     async with site.fleet.lease(chat) as machine:
         await machine.write(f"{FOLDER}/a", b"the new one", as_root=True)
 
-    async def seen_before(_chat):
+    async def seen_before(_chat, _wake):
         return [Upload("a", 3, 1.0)], True
 
     monkeypatch.setattr(site.uploads, "_look", seen_before)

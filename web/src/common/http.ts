@@ -4,6 +4,8 @@ export class HttpError extends Error {
   constructor(
     readonly status: number,
     message: string,
+    /** The problem's type, where the service gives it one. */
+    readonly type = "",
   ) {
     super(message);
   }
@@ -14,19 +16,30 @@ export function isAway(error: unknown): boolean {
   return error instanceof HttpError && [0, 502, 503, 504].includes(error.status);
 }
 
+/** The computer is stopped; what was asked for does not start it. */
+export const isAsleep = (error: unknown): error is HttpError =>
+  error instanceof HttpError && error.type === "urn:cubicle:problem:asleep";
+
+/** The chat has no computer yet; what was asked for does not make one. */
+export const isUnmade = (error: unknown): error is HttpError =>
+  error instanceof HttpError && error.type === "urn:cubicle:problem:no-sandbox";
+
 const LIMIT_MS = 20_000;
 
 export async function problemOf(response: Response): Promise<HttpError> {
   let detail = `The service answered ${response.status}.`;
+  let kind = "";
   if (response.headers.get("content-type")?.includes("json")) {
     const body: unknown = await response.json().catch(() => null);
     if (body && typeof body === "object") {
-      const { detail: told, title } = body as { detail?: unknown; title?: unknown };
-      if (typeof told === "string") detail = told;
-      else if (typeof title === "string") detail = title;
+      const { detail: told, title, type, reason } = body as Record<string, unknown>;
+      // A reason stands alone: the detail says besides what a program can do, where a page has a button.
+      const text = [reason, told, title].find((value) => typeof value === "string");
+      if (typeof text === "string") detail = text;
+      if (typeof type === "string") kind = type;
     }
   }
-  return new HttpError(response.status, detail);
+  return new HttpError(response.status, detail, kind);
 }
 
 export async function request(url: string, init: RequestInit = {}, limit = LIMIT_MS): Promise<Response> {

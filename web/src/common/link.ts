@@ -1,19 +1,25 @@
-/** A WebSocket that comes back by itself and says so. */
+/**
+ * A WebSocket that comes back by itself and says so. It starts no computer by itself: one that was stopped stays so until
+ * a person wants it up, or until something else has started it.
+ */
 import { effect, type ReadonlySignal, signal } from "@preact/signals";
 import { Backoff } from "./backoff";
 import { shownName } from "./format";
-import { HttpError } from "./http";
+import { HttpError, isAsleep, isUnmade } from "./http";
 import { stir } from "./stirring";
 
 export type LinkState =
   | { kind: "starting" }
   | { kind: "open" }
   | { kind: "waiting"; until: number; attempt: number; reason: string }
+  | { kind: "asleep"; reason: string; made: boolean }
   | { kind: "closed"; reason: string; signIn: boolean };
 
 export interface LinkOptions {
-  /** Whatever must be true before the socket can open, such as a started terminal server. */
-  prepare: (signal: AbortSignal) => Promise<void>;
+  /** Whatever must be true before the socket can open, such as a started terminal server; `wake`: and the computer up. */
+  prepare: (signal: AbortSignal, wake: boolean) => Promise<void>;
+  /** The state of the chat's computer, without waking it. */
+  condition: () => Promise<string>;
   open: () => WebSocket;
   onOpen: (socket: WebSocket) => void;
   onMessage: (data: string | ArrayBuffer) => void;
@@ -25,14 +31,17 @@ export interface LinkOptions {
 /** A connection that held this long was a good one: the next wait is short again. */
 const STABLE_MS = 5_000;
 const OPEN_LIMIT_MS = 15_000;
+/** How often to look whether a computer that sleeps is up again. */
+const LOOK_MS = 4_000;
+
+const NO_SUCH_CHAT = 4404;
+const STOPPED = 4410;
 
 /** What a person is told. The service says itself why it ended a connection for want of the other side. */
 export function reasonOf(code: number, said = ""): { reason: string; final: boolean; signIn: boolean } {
   switch (code) {
     case 4401:
       return { reason: "You are not signed in, or the link has expired.", final: true, signIn: true };
-    case 4404:
-      return { reason: "There is no such chat.", final: false, signIn: false };
     case 4503:
       return { reason: "It is not running in the sandbox.", final: false, signIn: false };
     case 1000:
@@ -73,14 +82,14 @@ export class Link {
     return this.#socket?.readyState === WebSocket.OPEN ? this.#socket : null;
   }
 
-  /** Connects now; also what "Reconnect now" does. */
-  start(): void {
+  /** Connects now; also what "Reconnect now" does. With `wake` the computer is started, or made. */
+  start(wake = false): void {
     this.#drop();
     const round = new AbortController();
     this.#round = round;
     this.#state.value = { kind: "starting" };
     this.#options
-      .prepare(round.signal)
+      .prepare(round.signal, wake)
       .then(() => {
         if (!round.signal.aborted) this.#open(round);
       })
@@ -88,7 +97,9 @@ export class Link {
         if (round.signal.aborted) return;
         const status = error instanceof HttpError ? error.status : 0;
         const reason = error instanceof Error ? error.message : "It could not be started.";
-        if (status === 401 || status === 403) this.#close(reason, true);
+        if (isAsleep(error)) this.#sleep(reason, true);
+        else if (isUnmade(error)) this.#sleep("", false);
+        else if (status === 401 || status === 403) this.#close(reason, true);
         else if (status === 400) this.#close(reason, false);
         else this.#wait(reason);
       });
@@ -129,6 +140,10 @@ export class Link {
       this.#socket = null;
       if (this.#openedAt && Date.now() - this.#openedAt > STABLE_MS) this.#backoff.reset();
       this.#openedAt = 0;
+      if (event.code === STOPPED || event.code === NO_SUCH_CHAT) {
+        this.#sleep(shownName(event.reason), event.code === STOPPED);
+        return;
+      }
       const { reason, final, signIn } = reasonOf(event.code, event.reason);
       if (final) this.#close(reason, signIn);
       else this.#wait(reason);
@@ -156,6 +171,23 @@ export class Link {
       reason,
     };
     this.#timer = setTimeout(() => this.start(), delay);
+  }
+
+  #sleep(reason: string, made: boolean): void {
+    this.#state.value = { kind: "asleep", reason, made };
+    this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
+  }
+
+  /** Somebody else may have started it meanwhile: the model, by a call. */
+  async #look(): Promise<void> {
+    const round = this.#round;
+    const found =
+      document.visibilityState === "visible" ? await this.#options.condition().catch(() => "") : "";
+    const state = this.#state.peek();
+    if (round !== this.#round || state.kind !== "asleep") return;
+    if (found === "running" || found === "starting") this.start();
+    else if (found === "none" && state.made) this.#sleep("", false);
+    else this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
   }
 
   #close(reason: string, signIn: boolean): void {

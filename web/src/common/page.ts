@@ -10,6 +10,8 @@ export interface PageData {
   path: string;
   /** Way from the root to the chat's untrusted bytes (`raw/<capability>/`); empty when the service has none. */
   raw: string;
+  /** The chat's computer when the page was made: running, starting, stopped, failed or none. */
+  sandbox: string;
   embed: boolean;
   /** Where to go after signing in. */
   next: string;
@@ -103,11 +105,16 @@ export class Addresses {
     const folder = path && !path.endsWith("/") ? `${path}/` : path;
     return this.file(folder);
   }
+  /** Somebody clicked on this: it wakes a computer that sleeps. */
   download(path: string): string {
-    return this.#at(`files/${this.#chat}/${encodePath(path)}?download=1`);
+    return this.#at(`files/${this.#chat}/${encodePath(path)}?download=1&wake=1`);
   }
+  /** So does this. */
   archive(): string {
-    return this.#at(`files/${this.#chat}/archive`);
+    return this.#at(`files/${this.#chat}/archive?wake=1`);
+  }
+  start(): string {
+    return this.#at(`api/chats/${this.#chat}/start`);
   }
   upload(name: string): string {
     return this.#at(`api/uploads/${this.#chat}/${encodePath(name)}`);

@@ -211,9 +211,11 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
         <Popups view={view} addresses={addresses} />
         {!view.hasPicture.value && (
           <div class="live-blank" role="status">
-            {browser === "running" || browser === "starting"
-              ? waitingFor(view)
-              : reason || "The browser is closed."}
+            {view.link.state.value.kind === "asleep"
+              ? "Nothing runs here now."
+              : browser === "running" || browser === "starting"
+                ? waitingFor(view)
+                : reason || "The browser is closed."}
           </div>
         )}
       </div>
@@ -259,7 +261,11 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
         />
         <Address view={view} />
       </nav>
-      <LinkNotice state={view.link.state.value} login={addresses.login()} onRetry={() => view.link.start()} />
+      <LinkNotice
+        state={view.link.state.value}
+        login={addresses.login()}
+        onRetry={(wake) => view.link.start(wake)}
+      />
       {browser === "crashed" && view.link.state.value.kind === "open" && (
         <div class="notice bad" role="alert">
           <span class="grow">{reason || "This page crashed."}</span>

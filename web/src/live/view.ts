@@ -1,7 +1,7 @@
 /** One viewer of the live channel: its connection, what it knows, and the canvas it draws on. */
 import { batch, computed, signal } from "@preact/signals";
 import { writeClipboard } from "../common/clipboard";
-import { post } from "../common/http";
+import { getJson, post } from "../common/http";
 import { Link } from "../common/link";
 import type { Addresses } from "../common/page";
 import { stir } from "../common/stirring";
@@ -51,7 +51,8 @@ export class LiveView {
 
   constructor(addresses: Addresses) {
     this.link = new Link({
-      prepare: () => post(addresses.browser("start"), START_LIMIT_MS),
+      prepare: (_signal, wake) => post(addresses.browser(wake ? "start" : "start?wake=0"), START_LIMIT_MS),
+      condition: async () => (await getJson<{ sandbox: string }>(addresses.browser("status"))).sandbox,
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
         // What was said of the last browser does not hold for this one.
@@ -123,6 +124,7 @@ export class LiveView {
 
   #word(): { word: string; tone: string } {
     const link = this.link.state.value;
+    if (link.kind === "asleep") return { word: link.made ? "Asleep" : "Not made yet", tone: "" };
     if (link.kind === "closed") return { word: "Closed", tone: "bad" };
     if (link.kind === "waiting") return { word: "Reconnecting", tone: "warn" };
     if (link.kind === "starting") return { word: "Connecting", tone: "accent" };

@@ -22,6 +22,8 @@ function stateWord(state: LinkState): { word: string; tone: string } {
       return { word: "Connected", tone: "ok" };
     case "waiting":
       return { word: "Reconnecting", tone: "warn" };
+    case "asleep":
+      return { word: state.made ? "Asleep" : "Not made yet", tone: "" };
     case "closed":
       return { word: "Closed", tone: "bad" };
   }
@@ -234,7 +236,7 @@ export function TerminalPanel({ addresses, alone }: { addresses: Addresses; alon
         <Tools screen={screen} searching={searching.value} onSearch={() => search(!searching.value)} />
         {alone && <ThemeButton />}
       </header>
-      <LinkNotice state={state} login={addresses.login()} onRetry={() => screen.link.start()} />
+      <LinkNotice state={state} login={addresses.login()} onRetry={(wake) => screen.link.start(wake)} />
       {searching.value && <SearchBar screen={screen} onClose={() => search(false)} />}
       <div class="terminal-host" ref={host} />
       <PhoneKeys screen={screen} />

@@ -6,7 +6,7 @@ import { SearchAddon } from "@xterm/addon-search";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { Terminal } from "@xterm/xterm";
 import { readClipboard, writeClipboard } from "../common/clipboard";
-import { post } from "../common/http";
+import { getJson, post } from "../common/http";
 import { Link } from "../common/link";
 import type { Addresses } from "../common/page";
 import { dark } from "../common/theme";
@@ -60,7 +60,9 @@ export class Screen {
     this.#terminal.loadAddon(new ClipboardAddon(undefined, clipboard));
     this.#terminal.loadAddon(new WebLinksAddon((_event, uri) => offerLink(uri)));
     this.link = new Link({
-      prepare: () => post(addresses.terminal("start-ttyd"), START_LIMIT_MS),
+      prepare: (_signal, wake) =>
+        post(addresses.terminal(wake ? "start-ttyd" : "start-ttyd?wake=0"), START_LIMIT_MS),
+      condition: async () => (await getJson<{ sandbox: string }>(addresses.terminal("status"))).sandbox,
       open: () => new WebSocket(addresses.socket(addresses.terminal("ws")), [SUBPROTOCOL]),
       onOpen: (socket) => {
         // tmux redraws all of the screen next: leftovers of the last connection would stand beside it.

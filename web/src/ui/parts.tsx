@@ -111,10 +111,28 @@ function Waiting({
   );
 }
 
+export const UNMADE = "This chat has no computer yet. The model's first call, or an upload, makes one.";
+
+/** The computer is not up, why, and the button that changes that. */
+export function AsleepNotice(props: { made: boolean; reason: string; onStart: () => void; busy?: boolean }) {
+  return (
+    <div class="notice" role="status">
+      <Icon name="moon" />
+      <span class="grow">
+        {props.made ? props.reason || "This computer sleeps; its files are kept." : UNMADE}
+      </span>
+      <button type="button" disabled={props.busy} onClick={props.onStart}>
+        {props.busy ? "Starting…" : props.made ? "Start again" : "Start one now"}
+      </button>
+    </div>
+  );
+}
+
 /** What a person must know about a connection that is not simply open. */
-export function LinkNotice(props: { state: LinkState; login: string; onRetry: () => void }) {
+export function LinkNotice(props: { state: LinkState; login: string; onRetry: (wake?: boolean) => void }) {
   const { state } = props;
-  if (state.kind === "waiting") return <Waiting state={state} onRetry={props.onRetry} />;
+  if (state.kind === "asleep") return <AsleepNotice {...state} onStart={() => props.onRetry(true)} />;
+  if (state.kind === "waiting") return <Waiting state={state} onRetry={() => props.onRetry()} />;
   if (state.kind !== "closed") return null;
   return (
     <div class="notice bad" role="alert">
@@ -124,7 +142,7 @@ export function LinkNotice(props: { state: LinkState; login: string; onRetry: ()
           Sign in
         </a>
       ) : (
-        <button type="button" onClick={props.onRetry}>
+        <button type="button" onClick={() => props.onRetry()}>
           Connect again
         </button>
       )}

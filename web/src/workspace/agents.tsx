@@ -7,6 +7,7 @@ import type { Addresses } from "../common/page";
 import { stir } from "../common/stirring";
 import { Dialog, Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
+import { type Awake, DownNotice } from "./awake";
 import { showPanel } from "./layout";
 import { TranscriptDialog } from "./transcript";
 
@@ -30,7 +31,7 @@ interface Session {
 
 const EVERY_MS = 5_000;
 
-export function AgentsPanel({ addresses }: { addresses: Addresses }) {
+export function AgentsPanel({ addresses, awake }: { addresses: Addresses; awake: Awake }) {
   const processes = useSignal<Process[]>([]);
   const sessions = useSignal<Session[]>([]);
   const problem = useSignal("");
@@ -49,6 +50,11 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
       problem.value = "";
       looked.value = true;
     } catch (error) {
+      if (awake.takes(error)) {
+        processes.value = []; // of the sessions, what was read before still holds
+        problem.value = "";
+        return;
+      }
       const absent = error instanceof HttpError && error.status === 404;
       problem.value = absent || !(error instanceof Error) ? "" : error.message;
       looked.value = absent || looked.value;
@@ -60,7 +66,7 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
       if (document.visibilityState === "visible") void refresh();
     }, EVERY_MS);
     return () => clearInterval(timer);
-  }, [addresses]);
+  }, [addresses, awake]);
 
   const kill = async (process: Process) => {
     asked.value = null;
@@ -94,6 +100,7 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
         <h2 class="grow">Agents</h2>
         <IconButton icon="reload" label="Look again" onClick={() => void refresh()} />
       </header>
+      <DownNotice awake={awake} />
       <div class="panel-body padded">
         {problem.value && (
           <p class="notice bad" role="alert">
@@ -101,8 +108,9 @@ export function AgentsPanel({ addresses }: { addresses: Addresses }) {
           </p>
         )}
         <h3>Running now</h3>
-        {!looked.value && !problem.value && <p class="muted">Looking…</p>}
-        {looked.value && processes.value.length === 0 && (
+        {awake.down && <p class="muted">Nothing runs while the computer is down.</p>}
+        {!awake.down && !looked.value && !problem.value && <p class="muted">Looking…</p>}
+        {!awake.down && looked.value && processes.value.length === 0 && (
           <p class="muted">No coding agent runs in this sandbox.</p>
         )}
         <ul class="cards">

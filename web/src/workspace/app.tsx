@@ -11,6 +11,7 @@ import { Empty, IconButton, ThemeButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { Activity, ActivityPanel } from "./activity";
 import { AgentsPanel } from "./agents";
+import { Awake } from "./awake";
 import { Files } from "./files";
 import {
   closePane,
@@ -38,13 +39,18 @@ class Workspace {
   readonly files: Files;
   readonly uploads: Uploads;
   readonly activity: Activity;
+  readonly awake: Awake;
   readonly openPath = signal("");
 
   constructor(readonly page: PageData) {
     this.addresses = new Addresses(page);
     this.assets = new URL(page.assets, document.location.href).href;
-    this.files = new Files(this.addresses);
-    this.uploads = new Uploads(this.addresses, () => void this.files.refresh());
+    this.awake = new Awake(this.addresses, page.sandbox, () => void this.files.refresh());
+    this.files = new Files(this.addresses, (error) => this.awake.takes(error));
+    this.uploads = new Uploads(this.addresses, () => {
+      this.awake.note("running");
+      void this.files.refresh();
+    });
     this.activity = new Activity(this.addresses.events(), () => this.files.refreshSoon());
     this.#go(page.path.replace(/\/$/, ""));
   }
@@ -91,6 +97,7 @@ function FilesPanel({ space }: { space: Workspace }) {
         addresses={space.addresses}
         files={space.files}
         uploads={space.uploads}
+        awake={space.awake}
         open={path}
         onOpen={space.open}
       />
@@ -101,6 +108,7 @@ function FilesPanel({ space }: { space: Workspace }) {
             assets={space.assets}
             path={path}
             opened={opened}
+            awake={space.awake}
             link={space.files.isLink(path)}
             onReload={() => void space.files.refresh()}
             embed={false}
@@ -126,7 +134,7 @@ function Panel({ space, name }: { space: Workspace; name: PanelName }) {
     case "terminal":
       return <LazyTerminal addresses={space.addresses} alone={false} />;
     case "agents":
-      return <AgentsPanel addresses={space.addresses} />;
+      return <AgentsPanel addresses={space.addresses} awake={space.awake} />;
     case "activity":
       return <ActivityPanel activity={space.activity} addresses={space.addresses} onOpen={space.open} />;
   }
@@ -280,7 +288,7 @@ export function App({ page }: { page: PageData }) {
       <header class="bar top">
         <h1 class="cut">{page.chat}</h1>
         <span class="grow" />
-        <StatusChips addresses={space.addresses} />
+        <StatusChips addresses={space.addresses} awake={space.awake} />
         <IconButton
           icon="search"
           label="Go to (Ctrl+K)"
@@ -315,6 +323,7 @@ export function App({ page }: { page: PageData }) {
 /** The bare viewer, for a frame in a chat front end. */
 export function Embedded({ page }: { page: PageData }) {
   const addresses = useMemo(() => new Addresses(page), [page]);
+  const awake = useMemo(() => new Awake(addresses, page.sandbox, () => undefined), [addresses, page]);
   const path = useSignal(page.path);
   const assets = new URL(page.assets, document.location.href).href;
   return (
@@ -322,6 +331,7 @@ export function Embedded({ page }: { page: PageData }) {
       addresses={addresses}
       assets={assets}
       path={path.value}
+      awake={awake}
       embed={true}
       onOpen={(next) => {
         path.value = next;

@@ -69,7 +69,11 @@ export class Files {
   #again = false;
   #burst: { began: number; timer: ReturnType<typeof setTimeout> } | null = null;
 
-  constructor(private readonly addresses: Addresses) {}
+  /** `asleep`: takes the error that says that the computer is stopped; what was read before then still holds. */
+  constructor(
+    private readonly addresses: Addresses,
+    private readonly asleep: (error: unknown) => boolean = () => false,
+  ) {}
 
   /** One reading at a time: whoever asks meanwhile gets one more, however many ask. */
   refresh(): Promise<void> {
@@ -172,8 +176,9 @@ export class Files {
       this.folders.value = new Map(this.folders.value).set(keyOf(root, path), sorted(entries));
       this.problem.value = "";
     } catch (error) {
+      if (this.asleep(error)) this.problem.value = "";
       // A chat that has no sandbox yet has no files either: that is no fault.
-      if (error instanceof HttpError && error.status === 404) {
+      else if (error instanceof HttpError && error.status === 404) {
         this.folders.value = new Map(this.folders.value).set(keyOf(root, path), []);
       } else this.problem.value = error instanceof Error ? error.message : "The files could not be read.";
     }

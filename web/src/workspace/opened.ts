@@ -7,7 +7,8 @@ import type { Files } from "./files";
 
 export interface Opened {
   path: string;
-  kind: "file" | "folder" | "missing";
+  /** `asleep`: nobody knows, for the computer is stopped. */
+  kind: "file" | "folder" | "missing" | "asleep";
   /** Another one whenever the file has changed. */
   version: string;
 }
@@ -19,6 +20,8 @@ async function look(addresses: Addresses, path: string): Promise<Opened> {
     // The listing of a folder has neither.
     return { path, kind: version === null ? "folder" : "file", version: version ?? "" };
   } catch (error) {
+    // The answer to HEAD has no body that could say more than this.
+    if (error instanceof HttpError && error.status === 409) return { path, kind: "asleep", version: "" };
     if (error instanceof HttpError && error.status === 404) return { path, kind: "missing", version: "" };
     throw error;
   }
@@ -42,6 +45,8 @@ export function useOpened(addresses: Addresses, path: string, files: Files): Ope
     }
     const take = (found: Opened) => {
       if (turn < turns.current.taken) return; // a later question was answered first
+      // What is on the screen stays there while the computer sleeps.
+      if (found.kind === "asleep" && opened.value?.path === path && opened.value.kind === "file") return;
       // A folder is shown in the tree: it waits for the first list.
       if (same(found, opened.value) || (found.kind === "folder" && files.loading.value)) return;
       turns.current.taken = turn;

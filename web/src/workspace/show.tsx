@@ -11,6 +11,7 @@ import { Icon } from "../ui/icon";
 import { Empty, IconButton } from "../ui/parts";
 import { offerLink, toast } from "../ui/toast";
 import type { Show } from "../viewer/messages";
+import { type Awake, DownFile } from "./awake";
 import { ViewerFrame } from "./frame";
 import { load } from "./load";
 import type { Opened } from "./opened";
@@ -264,6 +265,7 @@ export function FileView(
   props: FileProps & {
     embed: boolean;
     opened?: Opened | null;
+    awake: Awake;
     link?: boolean;
     onReload?: () => void;
     onClose?: () => void;
@@ -275,6 +277,8 @@ export function FileView(
   const size = useSignal<number | null>(null);
   const name = path.slice(path.lastIndexOf("/") + 1);
   const kind = kindOfName(name);
+  // Without a look at what it is, the first word on the computer has to do.
+  const asleep = opened === undefined ? props.awake.down : opened?.kind === "asleep";
   const source = kind !== null && hasSource(kind, name);
   useEffect(() => {
     asText.value = false;
@@ -331,7 +335,8 @@ export function FileView(
       )}
       <div class="file-body" key={`${path}\n${opened?.version ?? ""}\n${round.value}\n${asText.value}`}>
         {opened?.kind === "missing" && <NotThere link={props.link ?? false} />}
-        {opened?.kind !== "missing" && opened !== null && (
+        {asleep && <DownFile awake={props.awake} />}
+        {!asleep && opened?.kind !== "missing" && opened !== null && (
           <Contents
             {...props}
             kind={kind}

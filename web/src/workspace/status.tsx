@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import { getJson, HttpError } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Glances, stirrings } from "../common/stirring";
+import type { Awake } from "./awake";
 
 const EVERY_MS = 15_000;
 /** What a stirring starts may take a moment to come up: a second look follows the first. */
@@ -13,6 +14,8 @@ interface State {
   browser: boolean | null;
   terminal: boolean | null;
   agents: number | null;
+  /** The computer itself: running, stopped, none…; empty when that is not known. */
+  sandbox: string;
   /** Why none of them is known; empty when one is. */
   problem: string;
 }
@@ -32,19 +35,20 @@ async function look(addresses: Addresses): Promise<State> {
     });
   const [browser, terminal, agents] = await Promise.all([
     quiet<{ running: boolean }>(addresses.browser("status")),
-    quiet<{ running: boolean }>(addresses.terminal("status")),
+    quiet<{ running: boolean; sandbox: string }>(addresses.terminal("status")),
     quiet<{ processes: unknown[] }>(addresses.terminal("processes")),
   ]);
   return {
     browser: browser?.running ?? null,
     terminal: terminal?.running ?? null,
     agents: agents?.processes.length ?? null,
+    sandbox: terminal?.sandbox ?? "",
     problem: problemOf(failures, 3),
   };
 }
 
-export function StatusChips({ addresses }: { addresses: Addresses }) {
-  const state = useSignal<State>({ browser: null, terminal: null, agents: null, problem: "" });
+export function StatusChips({ addresses, awake }: { addresses: Addresses; awake: Awake }) {
+  const state = useSignal<State>({ browser: null, terminal: null, agents: null, sandbox: "", problem: "" });
   useEffect(() => {
     let latest = 0;
     const update = async () => {
@@ -52,7 +56,9 @@ export function StatusChips({ addresses }: { addresses: Addresses }) {
       latest += 1;
       const mine = latest;
       const seen = await look(addresses);
-      if (mine === latest) state.value = seen;
+      if (mine !== latest) return;
+      state.value = seen;
+      if (seen.sandbox) awake.note(seen.sandbox);
     };
     const glances = new Glances(() => void update(), GAP_MS);
     const ask = () => glances.ask();
@@ -70,8 +76,15 @@ export function StatusChips({ addresses }: { addresses: Addresses }) {
       document.removeEventListener("visibilitychange", ask);
       latest += 1;
     };
-  }, [addresses, state]);
+  }, [addresses, awake, state]);
   const { browser, terminal, agents, problem } = state.value;
+  if (awake.down && !problem) {
+    return (
+      <div class="chips" role="status" aria-label="What runs in the sandbox">
+        <span class="chip">{awake.made ? "Asleep" : "Not made yet"}</span>
+      </div>
+    );
+  }
   const chip = (name: string, on: boolean | null) =>
     on === null ? null : (
       <span class={`chip wide-only ${on ? "ok" : ""}`}>{`${name} ${on ? "on" : "off"}`}</span>

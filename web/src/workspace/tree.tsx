@@ -6,6 +6,7 @@ import { bytes, moment, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
 import { IconButton } from "../ui/parts";
+import { type Awake, DownNotice } from "./awake";
 import { type Entry, type EntryKind, type Files, ROOTS, type Root } from "./files";
 import type { Upload, Uploads } from "./uploads";
 
@@ -139,10 +140,12 @@ export function Tree(props: {
   addresses: Addresses;
   files: Files;
   uploads: Uploads;
+  awake: Awake;
   open: string;
   onOpen: (path: string) => void;
 }) {
-  const { files, uploads } = props;
+  const { files, uploads, awake } = props;
+  const unread = awake.down && awake.made;
   const filter = useSignal("");
   const picker = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -193,6 +196,7 @@ export function Tree(props: {
           }}
         />
       </header>
+      <DownNotice awake={awake} />
       <div class="tree-filter">
         <input
           type="search"
@@ -224,7 +228,13 @@ export function Tree(props: {
               <Branch
                 title={ROOT_WORDS[root].title}
                 entries={files.top(root)}
-                empty={files.loading.value ? "Loading…" : ROOT_WORDS[root].empty}
+                empty={
+                  files.loading.value
+                    ? "Loading…"
+                    : unread
+                      ? "Not read while it sleeps."
+                      : ROOT_WORDS[root].empty
+                }
                 row={row}
               />
             </div>

@@ -1,1 +1,0 @@
-import{N as e,d as t,k as n,t as r}from"./start-WvNzEJKj.js";import{t as i}from"./panel-DspK_xJ4.js";r(t(`main`,{class:`alone`,children:t(i,{addresses:new n(e()),alone:!0})}));
