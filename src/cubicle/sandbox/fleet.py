@@ -12,6 +12,7 @@ from typing import Self
 
 from cubicle.log import chat_fields
 from cubicle.rules.chats import Chat
+from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.attendants import Attendant, Attendants
 from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.clock import DAY, Clock
@@ -19,7 +20,6 @@ from cubicle.sandbox.driver import Driver, NoSpace, NotRunning, SandboxError, Se
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.ledger import Ledger, Record
-from cubicle.sandbox.line import Gone
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
 from cubicle.sandbox.trash import Discarded, Note
@@ -27,10 +27,7 @@ from cubicle.sandbox.trash import Discarded, Note
 log = logging.getLogger(__name__)
 
 _STARTS_AT_ONCE = 4
-_CONNECTS_AT_ONCE = 16
 _START_LIMIT = 60.0
-_ANSWER_SECONDS = 30.0
-"""For one that was up before: see `liveness.PATIENCE`. One that is stopped or frozen takes a few seconds of these."""
 _TOUCH_EVERY = 30.0
 _MAX_FAILED = 200
 """Chats without a sandbox of which is kept why they got none."""
@@ -85,7 +82,7 @@ class Fleet:
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
-        self._adopting = False
+        self._adoption = Adoption(driver, self._berths, self._attendants)
         self.hold = ""
         """Why no sandbox is started for a chat at present; empty if they are."""
         self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
@@ -100,9 +97,8 @@ class Fleet:
         await asyncio.to_thread(self._clock.open)
         await self._group.__aenter__()
         found = await self._find()
-        self._adopting = True
         self._keepers = [
-            self._group.create_task(self._adopt(found), name="adopt"),
+            self._group.create_task(self._adoption.run(self._group, found), name="adopt"),
             self._group.create_task(self._keep_pool(found), name="pool"),
             self._group.create_task(self._expiry.run(), name="expiry"),
         ]
@@ -165,7 +161,7 @@ class Fleet:
         berth = self._berths.get(chat.digest)
         if berth is None or not (berth.name or berth.starting):
             raise NoSandbox(_NOT_MADE)
-        machine = berth.live or await self._adopted(berth)
+        machine = berth.live or await self._adoption.machine(berth)
         if machine is None:
             raise Asleep(berth.why_down)
         berth.held += hold
@@ -173,15 +169,6 @@ class Fleet:
             yield machine
         finally:
             berth.held -= hold
-
-    async def _adopted(self, berth: Berth) -> Machine | None:
-        """The machine of one that a service before left up, and to which this one is about to connect."""
-        deadline = time.monotonic() + _ANSWER_SECONDS
-        while self._adopting and berth.machine is None and berth.state is State.RUNNING:
-            if time.monotonic() > deadline:
-                break
-            await asyncio.sleep(0.02)
-        return berth.live
 
     def has(self, chat: Chat) -> bool:
         """Whether the chat has a sandbox, up or not."""
@@ -335,7 +322,7 @@ class Fleet:
         why = "it did not answer before"
         try:
             if not given_up:
-                return await connect(self._driver, berth.name, patience=_ANSWER_SECONDS)
+                return await connect(self._driver, berth.name, patience=ANSWER_SECONDS)
         except NotRunning:
             return None
         except SandboxError as error:
@@ -449,35 +436,6 @@ class Fleet:
         for digest in records.keys() - self._berths.keys():
             self._ledger.remove(digest)
         return seen
-
-    async def _adopt(self, found: Sequence[Seen]) -> None:
-        """Connect to what is up, beside the calls that come meanwhile: one that hangs keeps nobody else waiting."""
-        gate = asyncio.Semaphore(_CONNECTS_AT_ONCE)
-
-        async def adopt(berth: Berth) -> None:
-            async with gate, berth.lock:
-                # A call may have been first, or the sandbox be stopped or removed.
-                if berth.machine is None and berth.name and berth.state is State.RUNNING:
-                    await self._adopt_one(berth)
-
-        up = [seen.owner for seen in found if seen.owner is not None and seen.state is State.RUNNING]
-        berths = [berth for owner in up if (berth := self._berths.get(owner)) is not None]
-        await asyncio.gather(*map(adopt, berths))
-        self._adopting = False
-        if found:
-            log.info("adopted %d sandboxes", len(found))
-
-    async def _adopt_one(self, berth: Berth) -> None:
-        """One that cannot be taken over is left as it is, with what runs in it, until somebody calls for it."""
-        try:
-            machine = await connect(self._driver, berth.name, patience=_ANSWER_SECONDS)
-        except Exception as error:  # noqa: BLE001 — no reason not to serve the others
-            berth.given_up = isinstance(error, Gone)
-            log.error("a sandbox from before does not answer: %s", error, extra=chat_fields(berth.chat))
-            return
-        berth.machine = machine
-        if berth.chat:
-            await self._attendants.start(self._group, berth.chat, machine)
 
     async def _keep_pool(self, found: Sequence[Seen]) -> None:
         await self.pool.adopt([seen for seen in found if seen.owner is None])

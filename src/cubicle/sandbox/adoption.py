@@ -1,0 +1,71 @@
+"""Connecting to the sandboxes that a service before left up, beside the calls that come meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from cubicle.log import chat_fields
+from cubicle.sandbox.attendants import Attendants
+from cubicle.sandbox.berth import Berth
+from cubicle.sandbox.driver import Driver, Seen, State
+from cubicle.sandbox.line import Gone
+from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.pool import connect
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 30.0
+"""For one that was up before: see `liveness.PATIENCE`. One that is stopped or frozen takes a few seconds of these."""
+_MAX_CONCURRENT = 16
+_POLL_SECONDS = 0.02
+
+
+class Adoption:
+    """One that hangs keeps nobody else waiting."""
+
+    def __init__(self, driver: Driver, berths: Mapping[str, Berth], attendants: Attendants) -> None:
+        self._driver = driver
+        self._berths = berths
+        self._attendants = attendants
+        self._is_over = False
+
+    async def run(self, group: asyncio.TaskGroup, found: Sequence[Seen]) -> None:
+        """Connect to all that are up."""
+        gate = asyncio.Semaphore(_MAX_CONCURRENT)
+
+        async def adopt(berth: Berth) -> None:
+            async with gate, berth.lock:
+                # A call may have been first, or the sandbox be stopped or removed.
+                if berth.machine is None and berth.name and berth.state is State.RUNNING:
+                    await self._adopt_one(group, berth)
+
+        up = [seen.owner for seen in found if seen.owner is not None and seen.state is State.RUNNING]
+        berths = [berth for owner in up if (berth := self._berths.get(owner)) is not None]
+        await asyncio.gather(*map(adopt, berths))
+        self._is_over = True
+        if found:
+            log.info("adopted %d sandboxes", len(found))
+
+    async def machine(self, berth: Berth) -> Machine | None:
+        """The machine of one that is up and about to be connected to; None for any other."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not self._is_over and berth.machine is None and berth.state is State.RUNNING:
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        return berth.live
+
+    async def _adopt_one(self, group: asyncio.TaskGroup, berth: Berth) -> None:
+        """One that cannot be taken over is left as it is, with what runs in it, until somebody calls for it."""
+        try:
+            machine = await connect(self._driver, berth.name, patience=ANSWER_SECONDS)
+        except Exception as error:  # noqa: BLE001 — no reason not to serve the others
+            berth.given_up = isinstance(error, Gone)
+            log.error("a sandbox from before does not answer: %s", error, extra=chat_fields(berth.chat))
+            return
+        berth.machine = machine
+        if berth.chat:
+            await self._attendants.start(group, berth.chat, machine)
