@@ -180,7 +180,7 @@ async def test_a_full_host_loses_no_chat_and_no_acknowledged_file(service: Servi
             assert upload.status_code == 507, upload.text
             for writer in writers:
                 writer.over.set()
-            for arguments in (("ps",), ("stop", "writes-too"), ("rm", "goes")):
+            for arguments in (("ps",), ("stop", "writes-too"), ("rm", "goes"), ("rm", "--now", "goes")):
                 code, said = await command_line(host / "data", image, *arguments)
                 assert code == 0, said
             alerts = [event for event in service.events() if "nearly full" in event]
