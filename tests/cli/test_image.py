@@ -76,8 +76,9 @@ def test_an_image_that_sandboxes_stand_on_is_refused_in_a_sentence(
     refused = call("rm", "bbbb")
     assert refused.exit_code == 1
     assert refused.stderr == (
-        f"Error: 2 sandboxes stand on the image {'b' * 12}, running or stopped, in DATA_DIR={tmp_path / 'data'}: a disk "
-        "holds only what differs from it. Remove them first: `cubicle ps` lists them, `cubicle rm` removes.\n"
+        f"Error: 2 sandboxes stand on the image {'b' * 12}, running, stopped or in the trash, in DATA_DIR="
+        f"{tmp_path / 'data'}: a disk holds only what differs from it. Remove them first: `cubicle ps` lists them, "
+        "`cubicle rm --now` removes.\n"
     )
     assert len(store.built()) == 3
 

@@ -64,7 +64,7 @@ service=$!
 read -r _ || true
 kill -TERM $service
 wait $service
-exec /srv/cubicle/.venv/bin/cubicle rm --all
+exec /srv/cubicle/.venv/bin/cubicle rm --all --now
 """
 
 
