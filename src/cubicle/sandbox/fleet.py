@@ -11,7 +11,7 @@ from typing import Self
 
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.berth import Berth, Overview
-from cubicle.sandbox.driver import Driver, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Driver, OwnedByAnother, OwnerHasSandbox, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
@@ -179,16 +179,27 @@ class Fleet:
             while (blank := self.pool.take()) is not None:
                 try:
                     await self._driver.start(blank.name, chat.digest)
+                except OwnerHasSandbox as found:  # given to the chat by another program: `cubicle rescue`, say
+                    if not self.pool.adopt(blank):
+                        blank.close()
+                        await self._driver.delete(blank.name)
+                    berth.name = found.name
+                    break
                 except SandboxError as error:
                     log.warning("a blank sandbox could not be used: %s", error)
                     blank.close()
-                    await self._driver.delete(blank.name)
+                    if not isinstance(error, OwnedByAnother):
+                        await self._driver.delete(blank.name)
                     continue
                 berth.name = blank.name
                 return blank
         name = berth.name or new_name()
         async with self._starts:
-            await self._driver.start(name, chat.digest)
+            try:
+                await self._driver.start(name, chat.digest)
+            except OwnerHasSandbox as found:
+                name = found.name
+                await self._driver.start(name, chat.digest)
             berth.name = name
             try:
                 return await connect(self._driver, name, patience=_ANSWER_SECONDS)

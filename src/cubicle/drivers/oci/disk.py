@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from cubicle import durable, record
 from cubicle.drivers.oci import loops, mounts, quota
 
 # The inode tables need no zeroing: the image is sparse, so they read as zeros already.
@@ -52,6 +53,7 @@ class Disk:
         """Make an empty one."""
         if mode is DiskMode.IMAGE:
             copy_sparse(template(templates, self.size), self.image)
+            durable.sync_file(self.image)
             return
         self.tree.mkdir(mode=0o710)
         if mode is DiskMode.QUOTA:
@@ -81,11 +83,7 @@ class Disk:
         self.image.unlink(missing_ok=True)
 
     def _attach_image(self) -> None:
-        memory = self.home / "loop"
-        hint = int(memory.read_text()) if memory.exists() else None
-        with loops.attached(self.image, hint) as number:
-            if number != hint:
-                memory.write_text(str(number))
+        with loops.attached(self.image, self.home / "loop") as number:
             flags = mounts.NOSUID | mounts.NODEV
             mounts.mount(str(loops.node(number)), self.target, "ext4", flags, _EXT4_OPTIONS)
 
@@ -98,11 +96,12 @@ class Disk:
             ("work", 0, 0o700),
             ("uploads", root, 0o755),
             ("outputs", root + 1000, 0o755),
-            ("skills", root, 0o755),
+            (".skills", root, 0o755),
         ):
             folder = self.target / name
             folder.mkdir(mode=mode, exist_ok=True)
             os.chown(folder, owner, owner)
+        os.rename(self.target / ".skills", self.target / "skills")  # the last one says that all are there
 
 
 def probe(folder: Path) -> DiskMode:
@@ -121,9 +120,11 @@ def probe(folder: Path) -> DiskMode:
 def template(folder: Path, size: int) -> Path:
     """A formatted image of this size, made once: copying its few blocks is faster than formatting again."""
     path = folder / f"ext4-{size}.img"
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(path):
+        if _is_ext4(path, size):
+            return path
+        record.keep_bad(path)
+    durable.make_folder(folder)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".ext4-") as fresh:
         fresh.truncate(size)
         options = "-q -F -m 0 -b 4096 -J size=4 -O ^resize_inode -E lazy_itable_init=1,lazy_journal_init=1,nodiscard"
@@ -134,10 +135,21 @@ def template(folder: Path, size: int) -> Path:
             stdin=subprocess.DEVNULL,
             timeout=_MKFS_SECONDS,
         )
+        os.fsync(fresh.fileno())
         # Another start may have made it meanwhile; both are the same.
         with contextlib.suppress(FileExistsError):
             os.link(fresh.name, path)
+    durable.sync_folder(folder)
     return path
+
+
+def _is_ext4(path: Path, size: int) -> bool:
+    """Whether a template is whole as far as its size and its first block tell: an older version did not sync it."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return os.fstat(file.fileno()).st_size == size and file.read(2048)[1080:1082] == b"\x53\xef"
+    except OSError:
+        return False
 
 
 def copy_sparse(source: Path, target: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
-import tempfile
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from cubicle import durable, record
 from cubicle.guest import bundle
 
 
@@ -27,22 +28,24 @@ def ensure(folder: Path, stage: Path, base: str, rootfs: Path) -> GuestFile:
     sources = bundle.build()
     digest = bundle.digest(sources)
     kept = folder / f"{digest}-{hashlib.sha256(base.encode()).hexdigest()[:16]}.pyz"
-    if not kept.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_whole(kept):
+        durable.make_folder(folder)
+        record.clear_folder(kept)
         try:
             content = bundle.build(["chroot", str(rootfs), "/usr/bin/python3"])
         except (OSError, subprocess.SubprocessError):
             content = sources  # it compiles itself at each start
-        _place(content, kept)
+        durable.write(kept, content, mode=0o644)
     shown = stage / kept.name
     if not shown.exists():
-        _place(kept.read_bytes(), shown)
+        durable.write(shown, kept.read_bytes(), mode=0o644)
     return GuestFile(shown, digest)
 
 
-def _place(content: bytes, path: Path) -> None:
-    """Write a file so that it is there whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as fresh:
-        fresh.write(content)
-        os.fchmod(fresh.fileno(), 0o644)
-    os.replace(fresh.name, path)
+def _is_whole(path: Path) -> bool:
+    """Whether a kept guest can be used; one that was damaged is made again."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+        return False
