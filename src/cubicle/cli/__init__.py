@@ -16,6 +16,7 @@ _COMMANDS = {
     "shell": "cubicle.cli.sandboxes",
     "stop": "cubicle.cli.sandboxes",
     "rm": "cubicle.cli.sandboxes",
+    "rescue": "cubicle.cli.rescue",
     "settings": "cubicle.cli.settings",
 }
 

@@ -30,6 +30,7 @@ from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.rules.shown import one_line
 from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
 from cubicle.sandbox.ledger import Record
+from cubicle.sandbox.lost_found import LostFound
 from cubicle.sandbox.machine import Machine, Process
 from cubicle.sandbox.pool import connect
 from cubicle.settings import BadSettings, Settings, load, terminal_type
@@ -92,6 +93,8 @@ def ps() -> None:
             for seen in host.seen:
                 if seen.reason:
                     click.echo(f"{seen.name}: {one_line(seen.reason, _LONGEST_REASON)}")
+            if lost := await asyncio.to_thread(LostFound(settings.data_dir).entries):
+                click.echo(f"Set aside because it could not be used: {len(lost)}. `cubicle rescue` lists it.")
 
     asyncio.run(listed())
 

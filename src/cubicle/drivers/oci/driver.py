@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cubicle import record
-from cubicle.drivers.oci import captive, cleaning, disk, guests, host, runtimes, sockets
+from cubicle.drivers.oci import captive, cleaning, disk, guests, host, rescue, runtimes, sockets
 from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.disk import DiskMode
@@ -26,6 +26,8 @@ from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
 from cubicle.sandbox.host_folder import HostFolder
+from cubicle.sandbox.lost_found import Lost
+from cubicle.sandbox.serving import open_lock
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +137,10 @@ class OciDriver:
             return None
         path = self._assembly.disk(home, None).target / "uploads"
         return self._uploads.setdefault(name, HostFolder(path, self._place.first_id))
+
+    async def rescue(self, lost: Lost, owner: str) -> str:
+        """Give a sandbox that was set aside to an owner; its name. Raises CannotRescue."""
+        return await in_thread(rescue.rescue, self._records, lost, owner, self._assembly.today)
 
     async def connect(self, name: str) -> socket.socket:
         try:
@@ -252,7 +258,7 @@ class OciDriver:
     def _join(self) -> None:
         """Be one of the drivers over this DATA_DIR: the service, and a command of the command line beside it."""
         if self._lock is None:
-            self._lock = os.open(self._records.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = open_lock(self._records.root / "lock")
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def _alone(self) -> bool:
