@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
+import logging
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from cubicle import durable, record
+from cubicle.record import BadRecord
 from cubicle.rules.chats import Chat
 from cubicle.rules.spending import Usage, price
 from cubicle.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,10 @@ class Purses:
 
     def open(self) -> None:
         """Make the folder; forget chats that are gone for longer than data is kept."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        durable.make_folder(self._folder)
         for path in self._folder.iterdir():
-            with suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > self._keep:
+            with suppress(OSError):
+                if time.time() - path.lstat().st_mtime > self._keep and not path.is_dir():
                     path.unlink()
 
     async def spent(self, chat: Chat) -> Spent:
@@ -89,13 +92,19 @@ class Purses:
             await asyncio.to_thread(self._write, chat.digest, self._spent[chat.digest])
 
     def _read(self, digest: str) -> Spent:
+        """What a chat has spent. A record that cannot be read forgives nothing where there is a limit."""
         try:
-            fields = json.loads((self._folder / digest).read_text())
-            return Spent(float(fields["dollars"]), int(fields["requests"]), int(fields["tokens"]))
-        except (OSError, ValueError, KeyError, TypeError):
+            fields = record.read(self._folder / digest)
+            return Spent(fields.number("dollars"), fields.whole("requests"), fields.whole("tokens"))
+        except FileNotFoundError:
             return Spent()
+        except (OSError, BadRecord) as error:
+            if self._limits == Limits():
+                return Spent()
+            log.error("the budget record %s cannot be used: %s; remove it to begin anew", self._folder / digest, error)
+            raise OutOfBudget(
+                "What this chat has spent cannot be read: the operator finds the reason in the log."
+            ) from None
 
     def _write(self, digest: str, spent: Spent) -> None:
-        fresh = self._folder / f".{digest}.{os.getpid()}"
-        fresh.write_text(json.dumps(asdict(spent)))
-        fresh.rename(self._folder / digest)
+        record.write(self._folder / digest, asdict(spent))

@@ -30,7 +30,7 @@ from cubicle.drivers.oci import seccomp, sockets
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
-from cubicle.sandbox.driver import Limits, NotRunning, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Limits, NotRunning, OwnedByAnother, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.host_folder import HostFolder
 
 log = logging.getLogger(__name__)
@@ -141,7 +141,18 @@ class DockerDriver:
         await complete(self._delete(name, found["Id"] if found else None))
 
     async def running(self) -> list[Seen]:
-        return await asyncio.gather(*(self._see(entry) for entry in await self._list()))
+        seen = list(await asyncio.gather(*(self._see(entry) for entry in await self._list())))
+        return [*seen, *await in_thread(self._see_without_container, seen)]
+
+    def _see_without_container(self, seen: list[Seen]) -> list[Seen]:
+        """Chats whose container somebody has removed: their uploads and outputs lie in volumes, for a new one."""
+        names, owners = {one.name for one in seen}, {one.owner for one in seen}
+        found = []
+        for name in self._records.names():
+            owner = self._records.home(name).owner()
+            if name not in names and owner is not None and owner not in owners and name not in self._starting:
+                found.append(Seen(name, owner, State.STOPPED, image=self._image.digest))
+        return found
 
     def uploads(self, name: str) -> HostFolder | None:
         return None  # the engine may be on another host
@@ -164,15 +175,18 @@ class DockerDriver:
 
     async def _start(self, name: str, owner: str | None, found: dict[str, Any] | None) -> None:
         home = self._records.home(name)
+        fresh = found is None and not await in_thread(home.path.exists)
         try:
             if found is not None and owner is not None:
                 await self._bind(found, owner)
             await in_thread(home.make, self._first_id)
+            if owner is not None:
+                await in_thread(home.bound, owner)
             await self._bring_up(home, owner, found["Id"] if found else None)
         except BaseException as error:
             # Also when cancelled: whatever came up goes down again before the caller hears of it.
             reason = plain(error)
-            await complete(self._take_down(home, found is None, reason))
+            await complete(self._take_down(home, fresh, reason))
             if isinstance(error, DockerError) and error.status == 409 and found is None:
                 raise StartFailed("This chat already has another sandbox.") from error
             if isinstance(error, ENGINE_ERRORS):
@@ -229,13 +243,17 @@ class DockerDriver:
         if now == word(owner):
             return
         if now is not None:
-            raise StartFailed("This sandbox belongs to another chat.")
+            raise OwnedByAnother
         try:
             container = self._client.containers.container(found["Id"])
             await container.rename(config.container_name(self._instance, "", owner))
         except DockerError as error:
             if error.status == 409:
                 raise StartFailed("This chat already has another sandbox.") from error
+            raise StartFailed(f"The sandbox could not be given to its chat: {plain(error)}.") from error
+        try:
+            await in_thread(self._records.home(found["Labels"][config.NAME]).bound, owner)
+        except OSError as error:
             raise StartFailed(f"The sandbox could not be given to its chat: {plain(error)}.") from error
 
     async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
@@ -321,19 +339,28 @@ class DockerDriver:
         return int(found.group(1)) if found else 0
 
     async def _clean(self) -> None:
-        """Remove what a crash left half-made: containers that never ran, and folders and volumes of none."""
+        """Remove what a crash left half-made: what nobody was ever given. The volumes of a chat stay, whatever else of
+        it is gone."""
         known = set()
         for entry in await self._list():
-            name = entry["Labels"][config.NAME]
-            if entry["State"] == "created":
-                await self._delete(name, entry["Id"])
-            else:
-                known.add(name)
+            name = word(entry["Labels"][config.NAME])
+            home, owner = self._records.home(name), config.owner_of(self._instance, entry["Names"][0])
+            if entry["State"] == "created" and not await in_thread(home.has_run):
+                await self._delete(name, entry["Id"])  # it never ran
+                continue
+            known.add(name)
+            if owner is not None:
+                await in_thread(home.make, self._first_id)
+                await in_thread(home.bound, owner)
         label = f"{config.INSTANCE}={self._instance}"
         listed = await self._client.volumes.list(filters={"label": [label]})  # type: ignore[no-untyped-call]
         left = {(volume.get("Labels") or {}).get(config.NAME) for volume in listed.get("Volumes") or []}
-        for name in ({*left, *await in_thread(self._records.names)} - known) - {None}:
-            await self._delete(str(name), None)
+        for alone in ({*left, *await in_thread(self._records.names)} - known) - {None}:
+            home = self._records.home(str(alone))
+            if alone not in left or await in_thread(home.is_blank):
+                await self._delete(home.name, None)
+            elif await in_thread(home.owner) is None:
+                log.warning("the volumes of %s have no container, and it is not known whose they are", home.name)
 
     async def _watch_disks(self) -> None:
         """Stop what is over its limit, where the engine's storage cannot refuse the write itself."""
