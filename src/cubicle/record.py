@@ -152,6 +152,13 @@ def clear_folder(path: Path) -> None:
             keep_bad(path)
 
 
+def make_folder(path: Path, *, mode: int = 0o700) -> None:
+    """Make a folder on disk; what is there and is none is renamed, never removed."""
+    if os.path.lexists(path) and not path.is_dir():
+        keep_bad(path)
+    durable.make_folder(path, mode=mode)
+
+
 def keep_bad(path: Path) -> Path:
     """Give a damaged record another name, beside the old one; which."""
     aside = path.with_name(f"{path.name}.bad-{stamp()}-{secrets.token_hex(2)}")

@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.oci, pytest.mark.serial, pytest.mark.real, pytest.mark
 
 # Seconds from the last use to the cut, round by round: 20 in all, or 200.
 DELAYS = {
-    "ext4": [0, 0.3, 2, 15, 0, 0.3, 2],
-    "xfs": [0, 0.3, 2, 15, 0, 0.3, 2],
-    "xfs-quota": [0, 0.3, 2, 0, 0.3, 0],
+    "ext4": [0, 0.3, 2, 15, 0, 0.3, 0, 0.3, 0, 2],
+    "xfs": [0, 0.3, 2, 15, 0, 0.3, 0, 0.3, 0, 2],
+    "xfs-quota": [0, 0.3, 2],
 }
 MANY = {kind: delays * 10 for kind, delays in DELAYS.items()}
 UPLOADS = "/mnt/user-data/uploads"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from cubicle import durable, record
+from cubicle import record
 from cubicle.record import BadRecord
 from cubicle.rules.chats import Chat
 from cubicle.rules.spending import Usage, price
@@ -55,7 +55,7 @@ class Purses:
 
     def open(self) -> None:
         """Make the folder; forget chats that are gone for longer than data is kept."""
-        durable.make_folder(self._folder)
+        record.make_folder(self._folder)
         for path in self._folder.iterdir():
             with suppress(OSError):
                 if time.time() - path.lstat().st_mtime > self._keep and not path.is_dir():

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cubicle import durable, record
+from cubicle import record
 from cubicle.record import BadRecord
 from cubicle.rules.chats import BadChatId, Chat
 
@@ -31,7 +31,7 @@ class Ledger:
         self._folder = folder
 
     def open(self) -> None:
-        durable.make_folder(self._folder)
+        record.make_folder(self._folder)
 
     def enter(self, chat: Chat) -> float | None:
         """Write the chat down, if it is not there, and note the use; since when it is there, if that is known."""

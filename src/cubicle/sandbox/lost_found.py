@@ -87,7 +87,7 @@ class LostFound:
         return sorted(found, key=lambda lost: (lost.at or 0, lost.name))
 
     def _move(self, path: Path) -> Path:
-        durable.make_folder(self.folder)
+        record.make_folder(self.folder)
         name = f"{path.name[:100]}-{record.stamp()}"
         place = self.folder / (name if not os.path.lexists(self.folder / name) else f"{name}-{secrets.token_hex(2)}")
         if path.is_dir() and not path.is_symlink():

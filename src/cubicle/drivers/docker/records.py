@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from cubicle import durable, record
+from cubicle import record
 from cubicle.record import BadRecord
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.serving import open_lock
@@ -49,9 +49,7 @@ class Home:
     def make(self, first_id: int) -> None:
         """Its folders; the one of the socket belongs to the root user of containers."""
         for folder, mode in ((self.path, 0o711), (self.socket_dir, 0o700)):
-            if os.path.lexists(folder) and not folder.is_dir():
-                record.keep_bad(folder)
-            durable.make_folder(folder, mode=mode)
+            record.make_folder(folder, mode=mode)
         if first_id:
             os.chown(self.socket_dir, first_id, first_id)
 
@@ -105,7 +103,7 @@ class Records:
 
     def open(self) -> None:
         # The root user of containers, where it is another than ours, must pass to the folders of the sockets.
-        durable.make_folder(self.root, mode=0o711)
+        record.make_folder(self.root, mode=0o711)
         self._lock = open_lock(self.root / "lock")
         self.join()
 

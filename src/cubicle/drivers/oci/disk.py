@@ -124,7 +124,7 @@ def template(folder: Path, size: int) -> Path:
         if _is_ext4(path, size):
             return path
         record.keep_bad(path)
-    durable.make_folder(folder)
+    record.make_folder(folder)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".ext4-") as fresh:
         fresh.truncate(size)
         options = "-q -F -m 0 -b 4096 -J size=4 -O ^resize_inode -E lazy_itable_init=1,lazy_journal_init=1,nodiscard"

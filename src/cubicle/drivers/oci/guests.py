@@ -29,7 +29,7 @@ def ensure(folder: Path, stage: Path, base: str, rootfs: Path) -> GuestFile:
     digest = bundle.digest(sources)
     kept = folder / f"{digest}-{hashlib.sha256(base.encode()).hexdigest()[:16]}.pyz"
     if not _is_whole(kept):
-        durable.make_folder(folder)
+        record.make_folder(folder)
         record.clear_folder(kept)
         try:
             content = bundle.build(["chroot", str(rootfs), "/usr/bin/python3"])

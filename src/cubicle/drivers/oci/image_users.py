@@ -42,7 +42,7 @@ class User:
 def leave_note(folder: Path, data_dir: Path, images: Collection[str]) -> None:
     """Say which images the service of a DATA_DIR uses; the note of one whose data is gone counts no more."""
     notes = folder / "users"
-    durable.make_folder(notes, mode=0o755)
+    record.make_folder(notes, mode=0o755)
     own = notes / hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
     record.write(own, {"data_dir": str(data_dir.resolve()), "images": sorted(images)}, mode=0o644)
     for note, other, _ in _notes(folder):

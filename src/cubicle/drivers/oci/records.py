@@ -139,10 +139,10 @@ class Home:
     def last_use(self) -> float:
         """When it was written to or started last, as far as its files tell."""
         times = [0.0]
-        for name in ("disk.img", "tree/guest.log", "run.json", "pid", "meta.json"):
+        for name in ("disk.img", "tree/guest.log", "run.json", "pid"):
             with contextlib.suppress(OSError):
                 times.append((self.path / name).lstat().st_mtime)
-        return max(times[:4]) or times[-1]
+        return max(times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,7 @@ class Records:
 
     def make_folders(self) -> None:
         for folder in (self.root, self.sandboxes, self.owners, self.making):
-            if os.path.lexists(folder) and not folder.is_dir():
-                self.lost.set_aside(folder, "it is not a folder")
-            durable.make_folder(folder)
+            record.make_folder(folder)
 
     def home(self, name: str) -> Home:
         return Home(self.sandboxes / _word(name))
@@ -229,9 +227,9 @@ class Records:
 
     def bind(self, home: Home, owner: str) -> None:
         """Give a sandbox to an owner for good. An owner has one sandbox, a sandbox one owner."""
-        if home.owner() not in (None, _word(owner)):
+        link = self.owners / _word(owner)
+        if home.owner() not in (None, owner) and _target(link) != home.name:
             raise OwnedByAnother
-        link = self.owners / owner
         if os.path.lexists(link) and _target(link) is None:
             self.lost.set_aside(link, "it is no link to a sandbox")
         name = durable.link(link, home.name)

@@ -84,7 +84,7 @@ class Authority:
         return True
 
     def _make(self, path: Path) -> None:
-        durable.make_folder(self._folder)
+        record.make_folder(self._folder)
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Cubicle egress door")])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
