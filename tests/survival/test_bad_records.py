@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from pathlib import Path
 
@@ -54,4 +53,4 @@ async def test_the_service_starts_and_no_chat_is_lost(tmp_path: Path, image: str
             await service.start()
             for chat in ("damaged", "well"):
                 assert await service.bash(chat, "cat ~/note") == (False, f"{chat}\n"), (records, kind)
-            assert os.stat(data / "link-secret").st_size == 32
+            assert (data / "link-secret").stat().st_size >= 32
