@@ -140,7 +140,7 @@ class OciDriver:
         home = self._records.home(name)
         if home.path.exists():
             await self._stop(home)
-            await in_thread(self._assembly.remove, home)
+            await in_thread(self._trash.delete, home)
         await in_thread(self._trash.purge, name)
 
     async def discard(self, name: str, note: Note) -> None:

@@ -46,9 +46,21 @@ class Trash:
         """Move a sandbox that is down, and released, to the trash. Its owner is free from the rename on."""
         durable.make_folder(self.records.trash)
         _write_note(home, note)
+        self._take_out(home, self._place(home.name))
+
+    def delete(self, home: Home) -> None:
+        """Delete a sandbox that is down, and released, for good. After a crash it is whole, or deleted by `finish`."""
+        durable.make_folder(self.records.trash)
+        going = self.records.trash / (home.name + _DELETING)
+        if going.exists():
+            _delete(going)
+        self._take_out(home, going)
+        _delete(going)
+
+    def _take_out(self, home: Home, place: Path) -> None:
         with self.records.owners_locked():
-            durable.move(home.path, self._place(home.name))
-            owner = Home(self._place(home.name)).owner() or self.records.owned().get(home.name)
+            durable.move(home.path, place)
+            owner = Home(place).owner() or self.records.owned().get(home.name)
             if owner is not None and self.records.link(owner) == home.name:
                 durable.remove(self.records.owners / owner)
 
