@@ -58,10 +58,18 @@ def leases(service: Service, chat: str) -> int:
 
 async def test_start_answers_once_the_terminal_takes_connections(service: Service, http: httpx.AsyncClient) -> None:
     async with service.machine("start"):
-        assert (await http.get("/terminal/start/status")).json() == {"running": False, "port": 7681, "sandbox": "none"}
+        assert (await http.get("/terminal/start/status")).json() == {
+            "running": False,
+            "port": 7681,
+            "sandbox": "running",
+        }
         answers = await asyncio.gather(*(http.post("/terminal/start/start-ttyd") for _ in range(4)))
         assert sorted(answer.json()["started"] for answer in answers) == [False, False, False, True]
-        assert (await http.get("/terminal/start/status")).json() == {"running": True, "port": 7681}
+        assert (await http.get("/terminal/start/status")).json() == {
+            "running": True,
+            "port": 7681,
+            "sandbox": "running",
+        }
 
 
 async def test_a_person_types_and_sees_the_output(sit: Sit) -> None:
@@ -160,7 +168,7 @@ async def test_a_stopped_sandbox_closes_the_terminal_and_the_next_start_wakes_it
 
 
 async def test_chats_without_a_sandbox_get_none_from_being_looked_at(service: Service, http: httpx.AsyncClient) -> None:
-    assert (await http.get("/terminal/none/status")).json() == {"running": False, "port": 7681}
+    assert (await http.get("/terminal/none/status")).json() == {"running": False, "port": 7681, "sandbox": "none"}
     assert (await http.get("/terminal/none/sessions")).json() == {"sessions": []}
     assert (await http.get("/terminal/none/processes")).json() == {"processes": []}
     assert (await http.get("/terminal/none/sessions/abc")).status_code == 404

@@ -26,6 +26,7 @@ ROUTES: dict[str, Use] = {
     "* /mcp/computer_use": Use.WAKES,
     "GET /mcp-info": Use.LOOKS,
     "GET /health": Use.LOOKS,
+    "GET /health/disk": Use.LOOKS,
     "GET /health/walls": Use.LOOKS,
     "GET /system-prompt": Use.LOOKS,
     "GET /skill-list": Use.LOOKS,
