@@ -7,10 +7,13 @@ from the event loop they are made in a thread.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -36,6 +39,18 @@ def link(path: Path, target: str) -> str:
     return os.readlink(path)
 
 
+def relink(path: Path, target: str) -> None:
+    """Point a symlink, or a name that is free, to this target: after a power cut to the old or to the new one."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    os.symlink(target, fresh)
+    try:
+        os.replace(fresh, path)
+    except BaseException:
+        fresh.unlink()
+        raise
+    sync_folder(path.parent)
+
+
 def make_folder(path: Path, *, mode: int = 0o700) -> None:
     """Make a folder and its parents where they are missing, on disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -54,8 +69,31 @@ def move(source: Path, target: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file or symlink, if it is there, for good."""
-    path.unlink(missing_ok=True)
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return
     sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Put the content of a file on disk; its name is the folder's."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file_system(path: Path) -> None:
+    """Put everything on disk that was written to the file system of a folder: for trees of many files."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if _libc.syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    finally:
+        os.close(fd)
 
 
 def sync_folder(path: Path) -> None:
@@ -74,6 +112,7 @@ def _fresh(path: Path, data: bytes, mode: int) -> Iterator[Path]:
     try:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         with open(fd, "wb") as file:
+            os.fchmod(fd, mode)  # whatever the umask says
             file.write(data)
             file.flush()
             os.fsync(fd)
