@@ -3,6 +3,7 @@
 SandboxError
 ├── StartFailed      the sandbox could not be started; the message says why, in words
 │   ├── OwnerHasSandbox    the owner has another sandbox, which it names
+│   ├── OwnedByAnother     the sandbox belongs to another owner
 │   └── NoSpace      the host is too short of disk space to start anything
 ├── NotRunning       there is no such sandbox, or it is not up
 └── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
@@ -41,6 +42,13 @@ class OwnerHasSandbox(StartFailed):
     def __init__(self, name: str) -> None:
         super().__init__("This chat already has another sandbox.")
         self.name = name
+
+
+class OwnedByAnother(StartFailed):
+    """The sandbox belongs to another owner."""
+
+    def __init__(self) -> None:
+        super().__init__("This sandbox belongs to another chat.")
 
 
 class Unusable(SandboxError):
@@ -104,7 +112,11 @@ class Driver(Protocol):
     """
 
     async def open(self) -> None:
-        """Check the host (raise Unusable), and clean up what a crash left half-made. Called once, before all else."""
+        """Check the host (raise Unusable), and clean up what a crash left half-made. Called once, before all else.
+
+        Half-made is what provably never had an owner. What cannot be read and may be somebody's is repaired where it
+        is, or set aside in DATA_DIR/lost+found.
+        """
 
     async def close(self) -> None:
         """Let go of what the driver object holds; sandboxes stay up."""
@@ -113,7 +125,8 @@ class Driver(Protocol):
         """Bring it up: make it if it is new, start it if it is stopped, do nothing if it runs.
 
         With an owner, bind it to that owner for good; a blank one that runs becomes the owner's without a restart.
-        When this returns, `connect` works at once. Raises StartFailed, and then leaves nothing running.
+        When this returns, `connect` works at once, and all that makes the sandbox the owner's is on disk.
+        Raises StartFailed, and then leaves nothing running.
         """
 
     async def stop(self, name: str) -> None:

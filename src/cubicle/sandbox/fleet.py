@@ -16,7 +16,7 @@ from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.attendants import Attendant, Attendants
 from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.clock import DAY, Clock
-from cubicle.sandbox.driver import Driver, NoSpace, NotRunning, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Driver, NoSpace, NotRunning, OwnedByAnother, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.ledger import Ledger, Record
@@ -309,6 +309,8 @@ class Fleet:
             except NoSpace:
                 self.pool.put_back(blank)
                 raise
+            except OwnedByAnother:
+                blank.close()  # nothing of another chat is removed here
             except SandboxError as error:
                 log.warning("a blank sandbox could not be used: %s", error)
                 self.pool.discard(blank)
@@ -431,8 +433,7 @@ class Fleet:
         seen = await self._driver.running()
         for found in seen:
             if found.owner is not None:
-                record = records.get(found.owner)
-                self._berths[found.owner] = self._berth_of(found, record)
+                self._berths[found.owner] = self._berth_of(found, records.get(found.owner))
         for digest in records.keys() - self._berths.keys():
             self._ledger.remove(digest)
         return seen

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cubicle import record
 from cubicle.settings import BadSettings
 
 _LONGEST_PLACE = 300
@@ -19,7 +21,7 @@ _LOOK_SECONDS = 0.2
 def only_service_of(data_dir: Path, place: str) -> Iterator[None]:
     """Two services over one folder would each stop what the other uses. The lock ends with the process."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(_file(data_dir), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_lock(_file(data_dir))
     try:
         if not _taken(lock, fcntl.LOCK_EX):
             time.sleep(_LOOK_SECONDS)  # who only looks (`service_of`) holds it for an instant
@@ -33,10 +35,18 @@ def only_service_of(data_dir: Path, place: str) -> Iterator[None]:
         os.close(lock)
 
 
+def open_lock(path: Path) -> int:
+    """A file to lock; what is no plain file in its place is kept under another name."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            record.keep_bad(path)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
 def service_of(data_dir: Path) -> str | None:
     """Where the service over this folder listens (`host:port`), None if none runs. OSError if one may not look."""
     with suppress(FileNotFoundError):
-        lock = os.open(_file(data_dir), os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(_file(data_dir), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if not _taken(lock, fcntl.LOCK_SH):
                 return os.pread(lock, _LONGEST_PLACE, 0).decode(errors="replace")

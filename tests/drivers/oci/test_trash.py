@@ -176,11 +176,13 @@ def test_without_any_space_it_is_removed_restored_and_deleted(
     def full(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(durable, "write", full)
     trash = Trash(records)
     for name in ("one", "two"):
         make_home(records, name)
-        trash.discard(records.home(name), NOTE)
+        with monkeypatch.context() as short:
+            short.setattr(durable, "write", full)
+            trash.discard(records.home(name), NOTE)
+    monkeypatch.setattr(durable, "write", full)
     assert [(each.owner, each.note) for each in trash.discarded()] == [(CHAT.digest, None)] * 2
     trash.restore("one", CHAT.digest)
     trash.purge("two")

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cubicle.drivers.oci import mounts, sockets
+from cubicle import record
+from cubicle.drivers.oci import mounts, repair, sockets
 from cubicle.drivers.oci.config import Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.guests import GuestFile
 from cubicle.drivers.oci.host import CGROUPS, Place
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Meta, Records, Run
+from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Limits, SandboxError, StartFailed
 from cubicle.sandbox.free_space import FreeSpace
 
@@ -79,14 +81,12 @@ class Assembly:
 
     def prepare(self, home: Home, owner: str | None) -> Ready:
         """Disk, overlay, socket and bundle of a sandbox that is down."""
-        home.path.mkdir(mode=0o700, exist_ok=True)
+        if not home.path.exists():
+            self._make(home.name)
         if owner is not None:
             self.records.bind(home, owner)
-        meta = home.meta()
+        meta = repair.known_meta(home, self.today)
         disk = self.disk(home, meta)
-        if meta is None:
-            disk.make(self.disk_mode, self.records.root / "templates")
-            meta = Meta(self.base.digest, disk.size)
         disk.attach(self.space.measure().above_floor)
         base = self._base_of(meta)
         rootfs = self._stage(home) / "rootfs"
@@ -96,8 +96,7 @@ class Assembly:
             _fill_tmp(rootfs, self.place.first_id)
         self._write_bundle(home, self._folders(home, disk, rootfs), base)
         home.save_failure("")
-        home.save_meta(meta)
-        home.socket.unlink(missing_ok=True)
+        record.remove(home.socket)
         listener = sockets.listen(home.socket) if self.hands_over else None
         try:
             return Ready(home.bundle, os.open(disk.target / "guest.log", _LOG_FLAGS, 0o600), listener)
@@ -106,9 +105,24 @@ class Assembly:
                 listener.close()
             raise
 
+    @property
+    def today(self) -> Meta:
+        """What a new sandbox is made from."""
+        return Meta(self.base.digest, self.limits.disk_bytes)
+
+    def _make(self, name: str) -> None:
+        """Make a sandbox that is whole and on disk when it appears among the others."""
+        draft = self.records.draft(name)
+        self.disk(draft, None).make(self.disk_mode, self.records.root / "templates")
+        draft.save_meta(self.today)
+        self.records.publish(draft)
+
     def settle(self, home: Home, runtime: str) -> Run:
         """Write down a sandbox that the runtime has started. Raises StartFailed if it is gone already."""
-        process = ProcessId.of(int((home.path / "pid").read_text()))
+        try:
+            process = ProcessId.of(int(record.read_text(home.pid_file, 64)))
+        except (BadRecord, ValueError) as error:
+            raise StartFailed(f"The runtime did not say which process it started: {error}.") from None
         if process is None:
             raise StartFailed(f"The sandbox ended as it started: {self.last_words(home)}.")
         run = Run(process, runtime, self.guest.digest)
@@ -119,12 +133,12 @@ class Assembly:
         """Whether a new sandbox would be the same as this one that runs, by image, guest, limits and walls."""
         disk = self.disk(home, None)
         made = (meta, run.guest, run.runtime)
-        if made != (Meta(self.base.digest, disk.size), self.guest.digest, runtime):
+        if made != (self.today, self.guest.digest, runtime):
             return False
         try:
             folders = self._folders(home, disk, self._stage(home) / "rootfs")
-            return home.config.read_text() == self._config(home, folders, self.base)
-        except OSError:
+            return record.read_text(home.config) == self._config(home, folders, self.base)
+        except (OSError, BadRecord):
             return False
 
     def release(self, home: Home) -> None:
@@ -137,8 +151,10 @@ class Assembly:
 
     def remove(self, home: Home) -> None:
         """Remove a released sandbox with all its files."""
-        self.disk(home, None).remove()
-        self.records.remove(home)
+        self.records.discard_draft(home.name)
+        if home.path.exists():
+            self.disk(home, None).remove()
+            self.records.remove(home)
 
     def socket(self, home: Home) -> Path:
         """Where its guest listens: at the driver's own socket, or at one that it made itself."""
@@ -180,7 +196,11 @@ class Assembly:
         return Folders(rootfs, at / "uploads", at / "outputs", at / "skills", self.guest.path, socket_dir, agents)
 
     def _write_bundle(self, home: Home, folders: Folders, base: Base) -> None:
+        if os.path.lexists(home.bundle) and not home.bundle.is_dir():
+            record.keep_bad(home.bundle)
         home.bundle.mkdir(exist_ok=True)
+        record.clear_folder(home.config)
+        home.config.unlink(missing_ok=True)  # it may be a link
         home.config.write_text(self._config(home, folders, base))
 
     def _config(self, home: Home, folders: Folders, base: Base) -> str:

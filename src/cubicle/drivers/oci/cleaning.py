@@ -1,24 +1,27 @@
-"""After a crash: finds what is half-made or left over, and removes it."""
+"""After a crash: ends what is left over of sandboxes that are not up, and has their records repaired."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 from pathlib import Path
 
-from cubicle.drivers.oci import mounts
+from cubicle.drivers.oci import mounts, repair
 from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS, Place
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
+
+log = logging.getLogger(__name__)
 
 
 async def clean(assembly: Assembly) -> None:
     """Leave only sandboxes that are whole: up, or down with nothing of them mounted."""
     names = await asyncio.to_thread(_left_over, assembly)
     if names:
-        for runtime in await asyncio.to_thread(_used_runtimes, assembly.place.stage):
+        for runtime in await asyncio.to_thread(used_runtimes, assembly.place.stage):
             for name in names:
                 with contextlib.suppress(RuntimeFailed):
                     await runtime.delete(name)
@@ -34,23 +37,22 @@ def leave(place: Place) -> None:
                 cgroup.rmdir()
 
 
-def _used_runtimes(stage: Path) -> list[Runtime]:
+def used_runtimes(stage: Path) -> list[Runtime]:
     """Those that have state here: the setting may have changed since."""
     return [runtime for used in os.listdir(stage / "state") for runtime in find(used, stage)]
 
 
 def _left_over(assembly: Assembly) -> set[str]:
     """Names of which something is there, but no sandbox that is up."""
-    up = set()
-    known = set()
+    up, known = set(), set()
+    unsettled = repair.unsettled(assembly.records)
     for home in assembly.records.homes():
         run = home.run()
-        if home.meta() is not None and run is not None and run.process.alive:
+        # One that died is as good as up: its remains say why, until it is started or stopped.
+        if run is not None and run.process.this_boot and home.name not in unsettled:
             up.add(home.name)
-        elif home.meta() is None or run is None or not run.process.this_boot:
-            known.add(home.name)
         else:
-            up.add(home.name)  # it died: its remains say why, until it is started or stopped
+            known.add(home.name)
     stage = assembly.place.stage
     staged = {entry for entry in os.listdir(stage) if entry not in OWN_FOLDERS}
     staged |= {entry.name for entry in (stage / "state").glob("*/*") if entry.is_dir()}
@@ -68,15 +70,12 @@ def _sweep(assembly: Assembly, names: set[str]) -> None:
             with contextlib.suppress(OSError):
                 cgroup.rmdir()
     for home in assembly.records.homes():
-        if home.name not in names:
-            continue
-        if home.meta() is None:
-            assembly.remove(home)
-        else:
-            home.forget_run()
-    for link in assembly.records.owners.iterdir():
-        if not (assembly.records.sandboxes / os.readlink(link)).exists():
-            link.unlink()
+        if home.name in names and (home.has_run() or os.path.lexists(home.socket)):
+            try:
+                home.forget_run()
+            except OSError as error:
+                log.warning("the run of sandbox %s cannot be forgotten: %s", home.name, error.strerror)
+    repair.repair(assembly.records, assembly.today)
 
 
 def _cgroups(path: str) -> list[Path]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from cubicle import durable, record
 from cubicle.drivers.oci import ext4, loops, mounts, quota
 from cubicle.sandbox.driver import NoSpace
 
@@ -78,6 +79,7 @@ class Disk:
         """Make an empty one."""
         if mode is DiskMode.IMAGE:
             copy_sparse(template(templates, self.size), self.image, share=False)
+            durable.sync_file(self.image)
             return
         self.tree.mkdir(mode=0o710)
         if mode is DiskMode.QUOTA:
@@ -135,13 +137,7 @@ class Disk:
     @contextlib.contextmanager
     def _device(self) -> Iterator[Path]:
         """The loop device over the image; a mount made meanwhile keeps it."""
-        memory = self.home / "loop"
-        hint = None
-        with contextlib.suppress(OSError, ValueError):
-            hint = int(memory.read_text())
-        with loops.attached(self.image, hint) as number:
-            if number != hint:
-                memory.write_text(str(number))
+        with loops.attached(self.image, self.home / "loop") as number:
             yield loops.node(number)
 
     def _repair(self, room: int) -> None:
@@ -197,11 +193,12 @@ class Disk:
             ("work", 0, 0o700),
             ("uploads", root, 0o755),
             ("outputs", root + 1000, 0o755),
-            ("skills", root, 0o755),
+            (".skills", root, 0o755),
         ):
             folder = self.target / name
             folder.mkdir(mode=mode, exist_ok=True)
             os.chown(folder, owner, owner)
+        os.rename(self.target / ".skills", self.target / "skills")  # the last one says that all are there
 
 
 def probe(folder: Path) -> DiskMode:
@@ -224,9 +221,11 @@ def probe(folder: Path) -> DiskMode:
 def template(folder: Path, size: int) -> Path:
     """A formatted image of this size, made once: copying its few blocks is faster than formatting again."""
     path = folder / f"ext4-{size}.img"
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(path):
+        if _is_ext4(path, size):
+            return path
+        record.keep_bad(path)
+    record.make_folder(folder)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".ext4-") as fresh:
         fresh.truncate(size)
         options = "-q -F -m 0 -b 4096 -J size=4 -O ^resize_inode -E lazy_itable_init=1,lazy_journal_init=1,nodiscard"
@@ -237,10 +236,20 @@ def template(folder: Path, size: int) -> Path:
             stdin=subprocess.DEVNULL,
             timeout=_MKFS_SECONDS,
         )
+        os.fsync(fresh.fileno())
         # Another start may have made it meanwhile; both are the same.
         with contextlib.suppress(FileExistsError):
             os.link(fresh.name, path)
+    durable.sync_folder(folder)
     return path
+
+
+def _is_ext4(path: Path, size: int) -> bool:
+    """Whether a template is whole as far as its size and its first block tell: an older version did not sync it."""
+    try:
+        return path.lstat().st_size == size and ext4.superblock(path) is not None
+    except OSError:
+        return False
 
 
 def damaged_copies(sandboxes: Path) -> Iterator[Path]:

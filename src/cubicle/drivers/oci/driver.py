@@ -16,17 +16,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from cubicle.drivers.oci import captive, cleaning, disk, ext4, freezer, guests, host, runtimes, sockets, space
+from cubicle import record
+from cubicle.drivers.oci import captive, cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, sockets, space
 from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.disk import DiskMode
+from cubicle.drivers.oci.look import Look
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Records, Run
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 from cubicle.drivers.oci.trash import Trash
-from cubicle.sandbox.driver import Limits, NoSpace, NotRunning, SandboxError, Seen, StartFailed, State, Unusable
+from cubicle.record import BadRecord
+from cubicle.sandbox.driver import Limits, NoSpace, NotRunning, SandboxError, Seen, StartFailed, Unusable
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.host_folder import HostFolder
+from cubicle.sandbox.lost_found import Lost
+from cubicle.sandbox.serving import open_lock
 from cubicle.sandbox.trash import Discarded, Note
 
 log = logging.getLogger(__name__)
@@ -115,7 +120,7 @@ class OciDriver:
         if await in_thread(_alive, home):
             if owner is not None and home.owner() != owner:
                 await in_thread(self._check_blank, home)
-                self._records.bind(home, owner)
+                await self._bind(home, owner)
             return
         await in_thread(self._space.require)
         self._starting.add(name)
@@ -189,6 +194,10 @@ class OciDriver:
         except OSError as error:
             raise SandboxError(f"What was written did not reach the disk: {error.strerror}.") from error
 
+    async def rescue(self, lost: Lost, owner: str) -> str:
+        """Give a sandbox that was set aside to an owner; its name. Raises CannotRescue."""
+        return await in_thread(rescue.rescue, self._records, lost, owner, self._assembly.today)
+
     async def connect(self, name: str) -> socket.socket:
         try:
             return await sockets.connect(self._assembly.socket(self._records.home(name)), _CONNECT_SECONDS)
@@ -215,8 +224,14 @@ class OciDriver:
             asyncio.create_task(self._watch_disks(), name="disk watchdog"),
         ]
 
+    async def _bind(self, home: Home, owner: str) -> None:
+        try:
+            await in_thread(self._records.bind, home, owner)
+        except OSError as error:
+            raise StartFailed(f"The sandbox could not be given to its chat: {_plain(error)}.") from error
+
     async def _start(self, home: Home, owner: str | None) -> None:
-        fresh = await in_thread(home.meta) is None
+        fresh = not await in_thread(home.path.exists)
         try:
             if not fresh:
                 await self._stop(home)
@@ -224,18 +239,17 @@ class OciDriver:
         except BaseException as error:
             # Also when cancelled: whatever came up goes down again before the caller hears of it.
             await complete(self._take_down(home, fresh, _plain(error)))
-            if isinstance(error, RuntimeFailed | OSError | subprocess.SubprocessError):
+            if isinstance(error, RuntimeFailed | BadRecord | OSError | subprocess.SubprocessError):
                 log.warning("sandbox %s could not be started: %s", home.name, error)
                 raise StartFailed(f"The sandbox could not be started: {_plain(error)}.") from error
             raise
 
     async def _bring_up(self, home: Home, owner: str | None) -> None:
         ready = await complete(asyncio.to_thread(self._assembly.prepare, home, owner), Ready.close)
-        pid_file = home.path / "pid"
         try:
-            pid_file.unlink(missing_ok=True)
+            await in_thread(record.remove, home.pid_file)
             listener = ready.listener.fileno() if ready.listener is not None else None
-            await self.runtime.run(home.name, ready.bundle, pid_file, listener, ready.output)
+            await self.runtime.run(home.name, ready.bundle, home.pid_file, listener, ready.output)
         finally:
             ready.close()
         run = await in_thread(self._assembly.settle, home, self.runtime.name)
@@ -267,17 +281,19 @@ class OciDriver:
         if run is not None and not await run.process.kill(_KILL_SECONDS):
             raise SandboxError("The sandbox's processes could not be ended.")
         try:
-            await (await self._runtime_of(run)).delete(home.name)
+            for runtime in await self._runtimes_of(home, run):
+                await runtime.delete(home.name)
         except RuntimeFailed as error:
             raise SandboxError(f"The sandbox could not be cleared away: {_plain(error)}.") from error
         await in_thread(self._assembly.release, home)
 
-    async def _runtime_of(self, run: Run | None) -> Runtime:
-        """The runtime that a sandbox was started with: the setting may have changed since."""
+    async def _runtimes_of(self, home: Home, run: Run | None) -> list[Runtime]:
+        """The runtime that a sandbox was started with: the setting may have changed since. All, if that is unknown."""
+        if run is None and await in_thread(home.has_run):
+            return await in_thread(cleaning.used_runtimes, self._place.stage) or [self.runtime]
         if run is None or run.runtime == self.runtime.name:
-            return self.runtime
-        found = await in_thread(runtimes.find, run.runtime, self._place.stage)
-        return found[0] if found else self.runtime
+            return [self.runtime]
+        return await in_thread(runtimes.find, run.runtime, self._place.stage) or [self.runtime]
 
     async def _find_socket(self, home: Home, process: ProcessId) -> None:
         """Wait for the socket that the guest makes itself."""
@@ -331,7 +347,7 @@ class OciDriver:
     def _join(self) -> None:
         """Be one of the drivers over this DATA_DIR: the service, and a command of the command line beside it."""
         if self._lock is None:
-            self._lock = os.open(self._records.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = open_lock(self._records.root / "lock")
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def _alone(self) -> bool:
@@ -346,26 +362,8 @@ class OciDriver:
         return True
 
     def _see_all(self) -> list[Seen]:
-        return [seen for home in self._records.homes() if (seen := self._see(home)) is not None]
-
-    def _see(self, home: Home) -> Seen | None:
-        meta, run = home.meta(), home.run()
-        state, reason = State.STOPPED, ""
-        if home.name in self._starting:
-            state = State.STARTING
-        elif meta is None:
-            return None
-        elif run is not None and run.process.alive:
-            state = State.RUNNING
-        elif run is not None and run.process.this_boot:
-            state, reason = State.FAILED, self._assembly.last_words(home)
-        elif reason := home.failure():
-            state = State.FAILED
-        image, owner = meta.image if meta else self._assembly.base.digest, home.owner()
-        current = True
-        if owner is None and state is State.RUNNING and meta and run:
-            current = self._assembly.is_like_new(home, meta, run, self.runtime.name)
-        return Seen(home.name, owner, state, reason, image, current)
+        look = Look(self._records, self._assembly, self.runtime.name, self._starting)
+        return look.all()
 
     async def _watch_space(self) -> None:
         """Keep what runs from filling the host; start anew, once there is space, what came to harm all the same."""
@@ -425,9 +423,13 @@ def _alive(home: Home) -> bool:
 
 def _over(home: Home) -> int:
     """The limit that a running sandbox has passed; 0 if it has not."""
-    meta, tree = home.meta(), home.path / "tree"
-    if meta is None or not tree.exists() or not _alive(home):
+    tree = home.path / "tree"
+    if not tree.exists() or not _alive(home):
         return 0
+    try:
+        meta = home.meta()
+    except BadRecord:
+        return 0  # it gets a new record when it starts again
     return meta.disk_bytes if disk.used_bytes(tree, meta.disk_bytes) > meta.disk_bytes else 0
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import subprocess
-import tempfile
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from cubicle import durable, record
 from cubicle.guest import bundle
 
 
@@ -29,31 +30,28 @@ def ensure(folder: Path, stage: Path, base: str, rootfs: Path) -> GuestFile:
     digest = bundle.digest(sources)
     kept = folder / f"{digest}-{hashlib.sha256(base.encode()).hexdigest()[:16]}.pyz"
     shown = stage / kept.name
-    if not kept.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_whole(kept):
         try:
             content = bundle.build(["chroot", str(rootfs), "/usr/bin/python3"])
         except (OSError, subprocess.SubprocessError):
             content = sources  # it compiles itself at each start
         try:
-            _place(content, kept)
+            record.make_folder(folder)
+            record.clear_folder(kept)
+            durable.write(kept, content, mode=0o644)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            _place(content, shown)  # in memory, for this boot: a full disk does not keep the service from starting
+            durable.write(shown, content, mode=0o644)  # in memory, for this boot: a full disk does not stop the start
     if not shown.exists():
-        _place(kept.read_bytes(), shown)
+        durable.write(shown, kept.read_bytes(), mode=0o644)
     return GuestFile(shown, digest)
 
 
-def _place(content: bytes, path: Path) -> None:
-    """Write a file so that it is there whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as fresh:
-        try:
-            fresh.write(content)
-            fresh.flush()
-            os.fchmod(fresh.fileno(), 0o644)
-            os.replace(fresh.name, path)
-        except OSError:
-            os.unlink(fresh.name)
-            raise
+def _is_whole(path: Path) -> bool:
+    """Whether a kept guest can be used; one that was damaged is made again."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+        return False

@@ -15,15 +15,18 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from cubicle import record
 from cubicle.drivers.oci import mounts
 from cubicle.drivers.oci.config import Facts, Wanted, bundle_config, read_only
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
+from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Limits, Unusable
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o710}
 """Of the runtimes and the guests, beside those of the sandboxes; with their modes."""
 INSTALL = "apt-get install runc"
+_MOST_TRIALS = 100
 _TRIAL_LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64)
 
 
@@ -149,8 +152,8 @@ async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> s
     except (RuntimeFailed, OSError) as error:
         return str(error)
     if memory is not None:
-        with contextlib.suppress(OSError):  # the disk is full: it is tried again next time
-            await asyncio.to_thread(memory.write_text, json.dumps([*seen, key]))
+        with contextlib.suppress(OSError):  # then it is tried again the next time
+            await asyncio.to_thread(record.write_bytes, memory, json.dumps([*seen[-_MOST_TRIALS:], key]).encode())
     return ""
 
 
@@ -185,7 +188,7 @@ def _remembered(memory: Path | None) -> list[str]:
     if memory is None:
         return []
     try:
-        found = json.loads(memory.read_bytes())
-    except (OSError, ValueError):
+        found = record.parsed(record.read_bytes(memory))
+    except (OSError, BadRecord):
         return []
     return [str(key) for key in found] if isinstance(found, list) else []

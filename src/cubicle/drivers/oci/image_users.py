@@ -5,8 +5,8 @@ IMAGE_DIR/users/<hash of DATA_DIR>   which DATA_DIR, and the images that its ser
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -14,8 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cubicle import durable, record
 from cubicle.drivers.oci.records import Records
 from cubicle.drivers.oci.trash import Trash
+from cubicle.record import BadRecord
 from cubicle.sandbox.serving import service_of
 
 
@@ -30,6 +32,8 @@ class User:
     """How many of its sandboxes, up, stopped or in the trash, stand on which image."""
     serves: bool
     """Whether a service runs over it right now."""
+    unreadable: int = 0
+    """How many of its sandboxes do not say which image they stand on."""
 
     @property
     def images(self) -> frozenset[str]:
@@ -39,38 +43,59 @@ class User:
 def leave_note(folder: Path, data_dir: Path, images: Collection[str]) -> None:
     """Say which images the service of a DATA_DIR uses; the note of one whose data is gone counts no more."""
     notes = folder / "users"
-    notes.mkdir(parents=True, exist_ok=True)
+    record.make_folder(notes, mode=0o755)
     own = notes / hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
-    fresh = own.with_suffix(f".{os.getpid()}")
-    fresh.write_text(json.dumps({"data_dir": str(data_dir.resolve()), "images": sorted(images)}))
-    fresh.rename(own)
+    record.write(own, {"data_dir": str(data_dir.resolve()), "images": sorted(images)}, mode=0o644)
     for note, other, _ in _notes(folder):
-        if not other.is_dir():
-            note.unlink(missing_ok=True)
+        if not _is_folder(other):
+            with suppress(OSError):
+                durable.remove(note)
 
 
 def users(folder: Path, *data_dirs: Path) -> list[User]:
     """Every DATA_DIR that has left a note, and these. Raises OSError when one cannot be looked into."""
     noted = {data_dir.resolve(): frozenset[str]() for data_dir in data_dirs}
     noted |= {data_dir: images for _, data_dir, images in _notes(folder)}
-    return [_user(data_dir, images) for data_dir, images in noted.items() if data_dir.is_dir()]
+    return [_user(data_dir, images) for data_dir, images in noted.items() if _is_folder(data_dir)]
 
 
 def _user(data_dir: Path, noted: frozenset[str]) -> User:
     sandboxes: Counter[str] = Counter()
+    unreadable = 0
     records = Records(data_dir)
     for homes in (records.homes, Trash(records).homes):
-        with suppress(FileNotFoundError):
-            sandboxes.update(meta.image for home in homes() if (meta := home.meta()) is not None)
-    return User(data_dir, noted, sandboxes, service_of(data_dir) is not None)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for home in homes():
+                try:
+                    sandboxes[home.meta().image] += 1
+                except FileNotFoundError:
+                    continue
+                except BadRecord:
+                    unreadable += 1
+    return User(data_dir, noted, sandboxes, _serves(data_dir), unreadable)
+
+
+def _serves(data_dir: Path) -> bool:
+    """Another service's lock file may be anything; what cannot be a lock is held by nobody."""
+    try:
+        return service_of(data_dir) is not None
+    except OSError as error:
+        if error.errno in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
+            return False
+        raise
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _notes(folder: Path) -> Iterator[tuple[Path, Path, frozenset[str]]]:
     """(note, DATA_DIR, images); what cannot be read says nothing."""
     with suppress(FileNotFoundError):
         for note in list((folder / "users").iterdir()):
-            try:
-                fields = json.loads(note.read_text())
-                yield note, Path(fields["data_dir"]), frozenset(map(str, fields["images"]))
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
+            with suppress(OSError, BadRecord):
+                fields = record.read(note)
+                yield note, Path(fields.text("data_dir")), frozenset(fields.texts("images"))

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
+import logging
+import os
 import platform
 import shutil
 import tempfile
@@ -32,7 +33,9 @@ from enum import StrEnum
 from pathlib import Path
 
 import cubicle
+from cubicle import durable, record
 from cubicle.drivers.oci.image_users import leave_note, users
+from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Unusable
 
 SUBUID_START = 0x7000_0000
@@ -44,7 +47,10 @@ LAYOUT = 1
 """Part of every hash: raised when the builder itself makes something else out of the same inputs."""
 
 
+log = logging.getLogger(__name__)
+
 _YOUNG_SECONDS = 86400.0
+_LARGEST_MANIFEST = 4 * 1024**2
 
 
 class ImageError(Unusable):
@@ -100,6 +106,20 @@ class Manifest:
     seconds: float
     size: int
     packages: dict[str, str]
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """Raises BadRecord."""
+        fields = record.read(path, _LARGEST_MANIFEST)
+        packages = fields.fields("packages").values
+        return cls(
+            fields.text("variant"),
+            fields.text("architecture"),
+            fields.text("built_at"),
+            fields.number("seconds"),
+            fields.whole("size"),
+            {name: str(version) for name, version in packages.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +201,16 @@ class ImageStore:
 
     def built(self) -> list[Base]:
         """Every built image, newest first."""
-        found = [self._open(entry.name) for entry in self.bases.iterdir()] if self.bases.is_dir() else []
+        found = [self._look(entry.name) for entry in self.bases.iterdir()] if self.bases.is_dir() else []
         return sorted((b for b in found if b), key=lambda b: (b.manifest.built_at, b.digest), reverse=True)
+
+    def _look(self, digest: str) -> Base | None:
+        """One of many: that it cannot be read is no reason not to use the others."""
+        try:
+            return self._open(digest)
+        except ImageError as error:
+            log.warning("%s", error)
+            return None
 
     def resolve(self, name: str) -> Base:
         """The image that a variant stands for today, or that a hash or the beginning of one names."""
@@ -190,10 +218,11 @@ class ImageStore:
             if base := self._open(self.recipe.digest(Variant(name))):
                 return base
             raise NotBuilt(f"The sandbox image {name} is not built; build it with: cubicle image build {name}")
-        matches = [b for b in self.built() if len(name) >= 4 and b.digest.startswith(name)]
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
+        names = os.listdir(self.bases) if self.bases.is_dir() else []
+        matches = [digest for digest in names if len(name) >= 4 and digest.startswith(name)]
+        if len(matches) == 1 and (found := self._open(matches[0])):
+            return found
+        if len(matches) > 1:
             raise UnknownImage(f"{name} is the beginning of {len(matches)} images; give more of the hash.")
         raise UnknownImage(
             f"There is no sandbox image {name!r}: see `cubicle image list`, or build {', '.join(Variant)}."
@@ -223,10 +252,11 @@ class ImageStore:
                 manifest = fill(folder)
                 if self.recipe.digest(variant) != digest:
                     raise ImageError("The recipe changed while the image was built; build it again.")
-                (folder / "manifest.json").write_text(json.dumps(asdict(manifest), indent=1) + "\n")
-                self.bases.mkdir(parents=True, exist_ok=True)
+                record.write(folder / "manifest.json", asdict(manifest), mode=0o644)
+                durable.make_folder(self.bases, mode=0o755)
                 folder.chmod(0o755)
-                folder.rename(self.bases / digest)
+                durable.sync_file_system(folder)
+                durable.move(folder, self.bases / digest)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -244,9 +274,12 @@ class ImageStore:
         """Note which images the service of this data folder uses, and collect those that no service uses."""
         leave_note(self.folder, data_dir, in_use)
         try:
-            used = {image for user in users(self.folder, data_dir) for image in user.images}
+            known = users(self.folder, data_dir)
         except OSError:
             return []  # who uses what is not known: all stays
+        if any(user.unreadable for user in known):
+            return []
+        used = {image for user in known for image in user.images}
         young = {base.digest for base in self.built() if base.folder.stat().st_mtime > time.time() - _YOUNG_SECONDS}
         return self.collect(used | young)
 
@@ -293,10 +326,10 @@ class ImageStore:
     def _open(self, digest: str) -> Base | None:
         folder = self.bases / digest
         try:
-            return Base(digest, folder, Manifest(**json.loads((folder / "manifest.json").read_text())))
-        except FileNotFoundError:
+            return Base(digest, folder, Manifest.read(folder / "manifest.json"))
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except (ValueError, TypeError):
+        except BadRecord:
             raise ImageError(
                 f"The manifest of image {digest[:12]} cannot be read; remove its folder and build it again."
             ) from None

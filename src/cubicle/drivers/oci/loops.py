@@ -11,6 +11,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from cubicle import record
+from cubicle.record import BadRecord
+
 CONTROL = Path("/dev/loop-control")
 _MAJOR = 7
 _GET_FREE = 0x4C82
@@ -18,6 +21,7 @@ _GET_STATUS = 0x4C05
 _CONFIGURE = 0x4C0A
 _AUTOCLEAR = 4
 _ATTEMPTS = 200
+_MOST_DEVICES = 1 << 20
 
 # struct loop_info64: device, inode, rdevice, offset, sizelimit, number, encrypt_type, key_size, flags, then names and
 # keys. struct loop_config: fd, block_size, loop_info64, 8 reserved words.
@@ -26,17 +30,21 @@ _CONFIG_HEAD = struct.Struct("=II")
 
 
 @contextlib.contextmanager
-def attached(image: Path, hint: int | None) -> Iterator[int]:
+def attached(image: Path, memory: Path) -> Iterator[int]:
     """The number of a loop device over the image, held until the block ends; a mount made meanwhile keeps it.
 
-    `hint` is the number it had last time. A namespace that is still being torn down can hold the image's file system
-    for a moment after its unmount, and a second device over the same file would corrupt it: so that one is used again.
+    `memory` is a file with the number that it had last time. A namespace that is still being torn down can hold the
+    image's file system for a moment after its unmount, and a second device over the same file would corrupt it: so
+    that one is used again.
     """
     fd = os.open(image, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        device = _again(fd, hint) if hint is not None else None
+        candidates = _candidates(memory)
+        device = next((found for number in candidates if (found := _again(fd, number)) is not None), None)
         number, held = device or _fresh(fd)
         try:
+            if candidates != [number]:
+                _remember(memory, number)
             yield number
         finally:
             os.close(held)
@@ -50,6 +58,29 @@ def node(number: int) -> Path:
     with contextlib.suppress(FileExistsError):
         os.mknod(path, 0o600 | stat.S_IFBLK, os.makedev(_MAJOR, number))
     return path
+
+
+def _candidates(memory: Path) -> list[int]:
+    """Which devices may have the image: the one that is written down, none, or any if that cannot be read."""
+    try:
+        text = record.read_text(memory, 64).strip()
+    except FileNotFoundError:
+        return []
+    except BadRecord:
+        text = ""
+    if text.isascii() and text.isdigit() and int(text) < _MOST_DEVICES:
+        return [int(text)]
+    return sorted(int(path.name[4:]) for path in Path("/sys/block").glob("loop[0-9]*") if (path / "loop").is_dir())
+
+
+def _remember(memory: Path, number: int) -> None:
+    """Write the number down. On a full disk there is no room for a new file, only in the one that is there."""
+    try:
+        record.write_bytes(memory, str(number).encode())
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        memory.write_text(str(number))
 
 
 def _fresh(fd: int) -> tuple[int, int]:

@@ -1,11 +1,15 @@
 """What the driver keeps about a sandbox on disk, in DATA_DIR/sandboxes/<name>/.
 
-meta.json   written last when a sandbox is made: a folder without it is half-made
+meta.json   what it is made from; written once, before the folder has its name
 run.json    there while the sandbox is up; if its process is gone, the sandbox died
 failed      why it could not go on, in words
-owner       symlink to the owner's digest, and DATA_DIR/owners/<digest> a symlink back: each made at once or not at all
+owner       symlink to the owner's digest: a copy of the link below, for whoever finds the folder alone
 disk.img or tree/, guest.sock, bundle/config.json, pid, loop
 
+DATA_DIR/making/<name>/    a sandbox that is being made; it moves to the others when it is whole and on disk
+DATA_DIR/owners/<digest>   symlink to the name of the owner's sandbox. This link alone decides whose a sandbox is: it is
+                           made in one step, and is on disk before anybody uses the sandbox. So what is in `making`, or
+                           has no owner, has never held anything of a person.
 A removed sandbox lies in DATA_DIR/trash/<name>/ (trash.py).
 """
 
@@ -13,19 +17,26 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
+import logging
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from cubicle import durable, record
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.sandbox.driver import OwnerHasSandbox, SandboxError, StartFailed
+from cubicle.record import BadRecord
+from cubicle.sandbox.driver import OwnedByAnother, OwnerHasSandbox, SandboxError
+from cubicle.sandbox.lost_found import LostFound
+
+log = logging.getLogger(__name__)
 
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LONGEST_REASON = 4096
+_LARGEST_DISK = 1 << 60
 
 
 class BadName(SandboxError):
@@ -71,40 +82,69 @@ class Home:
     def config(self) -> Path:
         return self.bundle / "config.json"
 
-    def meta(self) -> Meta | None:
-        found = _load(self.path / "meta.json")
-        return Meta(str(found["image"]), int(found["disk_bytes"])) if found else None
+    @property
+    def pid_file(self) -> Path:
+        return self.path / "pid"
+
+    def meta(self) -> Meta:
+        """Raises FileNotFoundError, BadRecord, or OSError if that is not the record's fault."""
+        found = record.read(self.path / "meta.json")
+        return Meta(found.text("image", 200), found.whole("disk_bytes", 1, _LARGEST_DISK))
 
     def save_meta(self, meta: Meta) -> None:
-        _save(self.path / "meta.json", asdict(meta))
+        record.write(self.path / "meta.json", asdict(meta))
 
     def run(self) -> Run | None:
-        found = _load(self.path / "run.json")
-        if not found:
+        """How it is up, if it is; a record that cannot be read counts as none (`has_run` tells the two apart)."""
+        try:
+            found = record.read(self.path / "run.json")
+            process = found.fields("process")
+            known = ProcessId(process.whole("pid", 1, 2**31), process.whole("started"), process.text("boot", 100))
+            return Run(known, found.text("runtime", 4096), found.text("guest", 200))
+        except FileNotFoundError:
             return None
-        return Run(ProcessId(**found["process"]), str(found["runtime"]), str(found["guest"]))
+        except BadRecord as error:
+            log.warning("run.json of sandbox %s cannot be used: %s", self.name, error)
+            return None
+
+    def has_run(self) -> bool:
+        """Whether there is a record of a run, readable or not."""
+        return os.path.lexists(self.path / "run.json")
 
     def save_run(self, run: Run) -> None:
-        _save(self.path / "run.json", asdict(run))
+        record.write(self.path / "run.json", asdict(run))
 
     def forget_run(self) -> None:
-        (self.path / "run.json").unlink(missing_ok=True)
-        self.socket.unlink(missing_ok=True)
+        record.remove(self.path / "run.json")
+        record.remove(self.socket)
 
     def failure(self) -> str:
         try:
-            return (self.path / "failed").read_text()
-        except FileNotFoundError:
+            return record.read_text(self.path / "failed", _LONGEST_REASON)
+        except (FileNotFoundError, BadRecord):
             return ""
 
     def save_failure(self, reason: str) -> None:
+        path = self.path / "failed"
         if reason:
-            (self.path / "failed").write_text(reason)
-        else:
-            (self.path / "failed").unlink(missing_ok=True)
+            record.write_bytes(path, reason.encode("utf-8", "replace")[:_LONGEST_REASON])
+        elif os.path.lexists(path):
+            record.remove(path)
 
     def owner(self) -> str | None:
+        """Whose it is by its own copy of the link; None without one, or if that is no owner's name."""
         return _target(self.path / "owner")
+
+    def has_disk(self) -> bool:
+        return (self.path / "disk.img").is_file() or (self.path / "tree").is_dir()
+
+    def last_use(self) -> float:
+        """When it was written to or started last, as far as its files tell."""
+        times = [0.0]
+        for name in ("disk.img", "tree/guest.log", "run.json", "pid"):
+            with contextlib.suppress(OSError):
+                times.append((self.path / name).lstat().st_mtime)
+        return max(times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +165,87 @@ class Records:
     def trash(self) -> Path:
         return self.root / "trash"
 
+    @property
+    def making(self) -> Path:
+        return self.root / "making"
+
+    @property
+    def lost(self) -> LostFound:
+        return LostFound(self.root)
+
     def make_folders(self) -> None:
-        for folder in (self.root, self.sandboxes, self.owners, self.trash):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.root, self.sandboxes, self.owners, self.making, self.trash):
+            record.make_folder(folder)
 
     def home(self, name: str) -> Home:
         return Home(self.sandboxes / _word(name))
 
+    def draft(self, name: str) -> Home:
+        """Where a sandbox is made; empty."""
+        self.discard_draft(name)
+        draft = Home(self.making / _word(name))
+        draft.path.mkdir(mode=0o700)
+        return draft
+
+    def discard_draft(self, name: str) -> None:
+        """Remove what is left of a sandbox that was not made to its end: nobody was ever given it."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.making / _word(name))
+
+    def publish(self, draft: Home) -> Home:
+        """Give a sandbox that is whole its place among the others."""
+        durable.sync_folder(draft.path)
+        home = self.home(draft.name)
+        durable.move(draft.path, home.path)
+        return home
+
     def homes(self) -> Iterator[Home]:
+        """Every folder that can be a sandbox's; anything else in there is not the driver's."""
         for entry in sorted(os.listdir(self.sandboxes)):
-            yield Home(self.sandboxes / entry)
+            path = self.sandboxes / entry
+            if _WORD.fullmatch(entry) and _is_folder(path):
+                yield Home(path)
+
+    def links(self) -> dict[str, str]:
+        """Sandbox by owner, of every owner's link that can be read."""
+        names = (owner for owner in sorted(os.listdir(self.owners)) if _WORD.fullmatch(owner))
+        return {owner: name for owner in names if (name := _target(self.owners / owner)) is not None}
+
+    def link(self, owner: str) -> str | None:
+        """The sandbox that an owner's link names."""
+        return _target(self.owners / _word(owner))
+
+    def owned(self) -> dict[str, str]:
+        """Owner by sandbox."""
+        return {name: owner for owner, name in self.links().items()}
+
+    def owner_of(self, home: Home, owned: dict[str, str] | None = None) -> str | None:
+        """Whose a sandbox is. Its own copy of the link counts where the owner has no link at all.
+
+        Raises BadRecord if it is not known: a link is damaged, or the owner's own link leads to another sandbox.
+        """
+        copy = home.owner()
+        if owned is not None and home.name in owned:
+            return owned[home.name]
+        if copy is None:
+            if os.path.lexists(home.path / "owner"):
+                raise BadRecord("its owner cannot be read")
+            return None
+        if os.path.lexists(self.owners / copy) and _target(self.owners / copy) not in (home.name, None):
+            raise BadRecord("its owner has another sandbox")
+        return copy
 
     def bind(self, home: Home, owner: str) -> None:
         """Give a sandbox to an owner for good. An owner has one sandbox, a sandbox one owner."""
-        if _claim(home.path / "owner", _word(owner)) != owner:
-            raise StartFailed("This sandbox belongs to another chat.")
-        if _claim(self.owners / owner, home.name) != home.name and not self._claim_from_removed(home, owner):
-            (home.path / "owner").unlink()
-            raise OwnerHasSandbox(_target(self.owners / owner) or "")
+        link = self.owners / _word(owner)
+        if home.owner() not in (None, owner) and _target(link) != home.name:
+            raise OwnedByAnother
+        if os.path.lexists(link) and _target(link) is None:
+            self.lost.set_aside(link, "it is no link to a sandbox")
+        name = durable.link(link, home.name)
+        if name != home.name and not self._claim_from_removed(home, owner):
+            raise OwnerHasSandbox(name)
+        self._copy_owner(home, owner)
 
     @contextlib.contextmanager
     def owners_locked(self) -> Iterator[None]:
@@ -157,60 +260,56 @@ class Records:
     def _claim_from_removed(self, home: Home, owner: str) -> bool:
         """Take an owner whose sandbox is gone; False if it is there."""
         with self.owners_locked():
-            link = self.owners / owner
-            if link.is_symlink() and os.path.lexists(self.sandboxes / os.readlink(link)):
-                return False
-            link.unlink(missing_ok=True)
-            return _claim(link, home.name) == home.name
+            name = _target(self.owners / owner)
+            if name is not None and os.path.lexists(self.sandboxes / name):
+                return name == home.name
+            durable.relink(self.owners / owner, home.name)
+            return True
 
     def find(self, owner: str, hint: str) -> str | None:
         """The sandbox that an owner has; `hint` is the name of one that it had."""
-        for name in (_target(self.owners / _word(owner)), hint):
-            if name and self.home(name).owner() == owner:
-                return name
-        return None
+        name = _target(self.owners / _word(owner))
+        if name is not None and _is_folder(self.sandboxes / name):
+            return name
+        return hint if hint and self.home(hint).owner() == owner else None
+
+    def _copy_owner(self, home: Home, owner: str) -> None:
+        """Note the owner in the sandbox's folder too; where that fails, the next start of the service does it."""
+        if home.owner() == owner:
+            return
+        try:
+            if os.path.lexists(home.path / "owner"):
+                record.keep_bad(home.path / "owner")
+            durable.link(home.path / "owner", owner)
+        except OSError as error:
+            log.warning("the owner of sandbox %s could not be noted in its folder: %s", home.name, error.strerror)
 
     def remove(self, home: Home) -> None:
         """Forget a sandbox whose disk is gone; the owner first, so that it can have a new one."""
-        owner = home.owner()
-        if owner is not None:
-            back = self.owners / owner
-            if back.is_symlink() and os.readlink(back) == home.name:
-                back.unlink()
+        owner = home.owner() or self.owned().get(home.name)
+        if owner is not None and _target(self.owners / owner) == home.name:
+            durable.remove(self.owners / owner)
         shutil.rmtree(home.path, ignore_errors=False)
-
-
-def _claim(link: Path, target: str) -> str:
-    """Make a symlink if there is none; what it points to."""
-    try:
-        os.symlink(target, link)
-    except FileExistsError:
-        return os.readlink(link)
-    return target
+        durable.sync_folder(self.sandboxes)
 
 
 def _target(link: Path) -> str | None:
+    """What a symlink says, if it is a name such as ours."""
     try:
-        return os.readlink(link)
+        target = os.readlink(link)
     except OSError:
         return None
+    return target if _WORD.fullmatch(target) else None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _word(text: str) -> str:
     if not _WORD.fullmatch(text):
         raise BadName("A sandbox's name is 1 to 64 letters, digits, - and _.")
     return text
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _save(path: Path, fields: dict[str, Any]) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(fields))
-    os.replace(fresh, path)

@@ -16,9 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cubicle import durable
+from cubicle import durable, record
 from cubicle.drivers.oci.disk import used_bytes
 from cubicle.drivers.oci.records import Home, Records
+from cubicle.record import BadRecord
 from cubicle.sandbox.driver import NotRunning, OwnerHasSandbox
 from cubicle.sandbox.trash import Discarded, Note
 
@@ -47,9 +48,9 @@ class Trash:
         _write_note(home, note)
         with self.records.owners_locked():
             durable.move(home.path, self._place(home.name))
-            link = self.records.owners / (Home(self._place(home.name)).owner() or ".none")
-            if link.is_symlink() and os.readlink(link) == home.name:
-                durable.remove(link)
+            owner = Home(self._place(home.name)).owner() or self.records.owned().get(home.name)
+            if owner is not None and self.records.link(owner) == home.name:
+                durable.remove(self.records.owners / owner)
 
     def discarded(self) -> list[Discarded]:
         with suppress(FileNotFoundError):
@@ -66,8 +67,9 @@ class Trash:
             if link.is_symlink() and os.path.lexists(self.records.sandboxes / os.readlink(link)):
                 raise OwnerHasSandbox(os.readlink(link))
             if place.owner() != owner:
-                _replace_link(place.path / "owner", owner)
-            _replace_link(link, name)
+                record.clear_folder(place.path / "owner")
+                durable.relink(place.path / "owner", owner)
+            durable.relink(link, name)
             durable.move(place.path, home.path)
         durable.remove(home.path / _NOTE)
 
@@ -105,18 +107,12 @@ def _write_note(home: Home, note: Note) -> None:
 
 def _see(home: Home) -> Discarded:
     note = None
-    with suppress(OSError):
-        note = Note.parse((home.path / _NOTE).read_bytes())
-    meta = home.meta()
-    return Discarded(home.name, home.owner(), note, meta.image if meta else "")
-
-
-def _replace_link(path: Path, target: str) -> None:
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    os.symlink(target, fresh)
-    os.replace(fresh, path)
-    durable.sync_folder(path.parent)
+    image = ""
+    with suppress(OSError, BadRecord):
+        note = Note.parse(record.read_bytes(home.path / _NOTE))
+    with suppress(OSError, BadRecord):
+        image = home.meta().image
+    return Discarded(home.name, home.owner(), note, image)
 
 
 def _delete(folder: Path) -> None:

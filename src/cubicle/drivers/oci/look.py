@@ -1,0 +1,58 @@
+"""What the driver finds of its sandboxes on disk, damaged or not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Set
+from dataclasses import dataclass
+
+from cubicle.drivers.oci.assembly import Assembly
+from cubicle.drivers.oci.records import Home, Records
+from cubicle.record import BadRecord
+from cubicle.sandbox.driver import Seen, State
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at all of them. Blocking; runs in threads."""
+
+    records: Records
+    assembly: Assembly
+    runtime: str
+    starting: Set[str]
+
+    def all(self) -> list[Seen]:
+        owned = self.records.owned()
+        return [seen for home in self.records.homes() if (seen := self._see(home, owned)) is not None]
+
+    def _see(self, home: Home, owned: dict[str, str]) -> Seen | None:
+        """One sandbox; None if it is not known whose it is: then it is nobody's to use or to remove."""
+        try:
+            owner = self.records.owner_of(home, owned)
+            meta = home.meta()
+        except (BadRecord, OSError) as error:
+            if home.name in owned:
+                return self._damaged(home, owned[home.name], error)
+            log.warning("sandbox %s is left alone: %s", home.name, error)
+            return None
+        run = home.run()
+        state, reason = State.STOPPED, ""
+        if home.name in self.starting:
+            state = State.STARTING
+        elif run is not None and run.process.alive:
+            state = State.RUNNING
+        elif run is not None and run.process.this_boot:
+            state, reason = State.FAILED, self.assembly.last_words(home)
+        elif reason := home.failure():
+            state = State.FAILED
+        current = True
+        if owner is None and state is State.RUNNING and run:
+            current = self.assembly.is_like_new(home, meta, run, self.runtime)
+        return Seen(home.name, owner, state, reason, meta.image, current)
+
+    def _damaged(self, home: Home, owner: str, error: Exception) -> Seen:
+        """The next start of the sandbox repairs what can be repaired."""
+        reason = "" if isinstance(error, FileNotFoundError) else f"its record cannot be used: {error}"
+        return Seen(home.name, owner, State.FAILED if reason else State.STOPPED, reason, self.assembly.base.digest)
