@@ -234,3 +234,35 @@ async def test_a_big_file_passes_in_both_directions_while_others_work(machine: M
         async for chunk in reader:
             total += len(chunk)
     assert total == PARTS * PART
+
+
+async def test_a_synced_write_is_as_any_other_and_fails_as_any_other(machine: Machine) -> None:
+    written = await machine.write(f"{HOME}/deep/a.txt", b"one", sync=True)
+    assert (written.created, written.size) == (True, 3)
+    assert not (await machine.write(f"{HOME}/deep/a.txt", b"three", sync=True)).created
+    assert await machine.read_bytes(f"{HOME}/deep/a.txt", limit=100) == b"three"
+    _, found = await machine.output("ls -A ~/deep; mkdir ~/deep/folder; chmod a-w ~/deep")
+    assert found == b"a.txt\n"
+    assert await code(machine.write(f"{HOME}/deep/folder", b"x", sync=True)) == "is-directory"
+    await machine.output("chmod u+w ~/deep; chmod a-r ~/deep")
+    assert (await machine.write(f"{HOME}/deep/b.txt", b"in a folder that is not read", sync=True)).created
+
+
+async def test_edits_of_one_file_at_once_all_stay(machine: Machine) -> None:
+    words = [f"word{number:02}." for number in range(20)]
+    await machine.write(f"{HOME}/words", "\n".join(words).encode(), sync=True)
+    await asyncio.gather(*(machine.edit(f"{HOME}/words", word, word.upper()) for word in words))
+    found = await machine.read_bytes(f"{HOME}/words", limit=10_000)
+    assert found.decode() == "\n".join(words).upper()
+
+
+async def test_a_write_that_nobody_waits_for_any_more_leaves_nothing_beside_it(machine: Machine) -> None:
+    for number in range(10):
+        task = asyncio.create_task(machine.write(f"{HOME}/given-up/{number}", b"x" * 100_000, sync=True))
+        await asyncio.sleep(0.002 * number)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    async with asyncio.timeout(30):
+        while (await machine.output("ls -A ~/given-up | grep -c cubicle-tmp"))[1] != b"0\n":
+            await asyncio.sleep(0.05)
+    assert (await machine.output("echo here"))[1] == b"here\n"

@@ -201,7 +201,7 @@ async def _saved_there(machine: Machine, path: str, content: AsyncIterator[bytes
             yield chunk
 
     try:
-        await machine.write(f"{FOLDER}/{path}", summed(), as_root=True, roots=(FOLDER,))
+        await machine.write(f"{FOLDER}/{path}", summed(), as_root=True, roots=(FOLDER,), sync=True)
         found = await machine.stat(f"{FOLDER}/{path}", roots=(FOLDER,))
     except Exception as error:
         await _prune(machine, path)

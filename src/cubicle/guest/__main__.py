@@ -14,6 +14,7 @@ from .commands import Office
 from .identity import Identity
 from .link import Channel, Link
 from .loop import READ, Loop
+from .publishing import Publisher
 from .shelf import Shelf
 
 
@@ -47,6 +48,7 @@ class Guest:
 
     def _operations(self, shelf: Shelf) -> dict[str, type[Channel]]:
         guest = self
+        publisher = Publisher(self.loop)
 
         class Hello(Channel):
             def begin(self, request: dict[str, object]) -> None:
@@ -72,7 +74,7 @@ class Guest:
         found: dict[str, type[Channel]] = {"hello": Hello, "stats": Stats, "ping": Ping}
         found.update(run.operations(self.office))
         for name, kind in files.OPERATIONS.items():
-            found[name] = type(kind.__name__, (kind,), {"shelf": shelf})
+            found[name] = type(kind.__name__, (kind,), {"shelf": shelf, "publisher": publisher})
         for name, port_kind in ports.OPERATIONS.items():
             found[name] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
         return found

@@ -33,17 +33,41 @@ class Draft:
         while view:
             view = view[os.write(self._fd, view) :]
 
-    def publish(self, mode: int) -> bool:
-        """Give it its mode and its name; whether it is new there. A file that was there keeps its mode."""
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        return self._fd, self._folder
+
+    def settle(self, mode: int) -> tuple[bool, int]:
+        """Whether it is new there, and its mode: a file that was there keeps its own."""
         try:
-            mode = stat.S_IMODE(os.stat(self._name, dir_fd=self._folder, follow_symlinks=False).st_mode)
-            created = False
+            return False, stat.S_IMODE(os.stat(self._name, dir_fd=self._folder, follow_symlinks=False).st_mode)
         except FileNotFoundError:
-            created = True
+            return True, mode
+
+    def publish(self, mode: int) -> bool:
+        """Give it its mode and its name; whether it is new there."""
+        created, mode = self.settle(mode)
+        self._rename(mode)
+        self.close()
+        return created
+
+    def publish_on_disk(self, mode: int) -> None:
+        """Give it its mode and its name, on disk: its content first, so that the name never has a part of it."""
+        os.fsync(self._fd)
+        self._rename(mode)
+        try:
+            names = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._folder)
+        except OSError:  # a folder that its owner may not read; the file's own record of the change does for most
+            os.fsync(self._fd)
+            return
+        try:
+            os.fsync(names)
+        finally:
+            os.close(names)
+
+    def _rename(self, mode: int) -> None:
         os.fchmod(self._fd, mode & 0o777)
         os.rename(self._own, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        self._close()
-        return created
 
     def discard(self) -> None:
         """Leave nothing of it."""
@@ -51,8 +75,8 @@ class Draft:
             os.unlink(self._own, dir_fd=self._folder)
         except OSError:
             pass
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         os.close(self._fd)
         os.close(self._folder)

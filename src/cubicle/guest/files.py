@@ -81,11 +81,12 @@ class Write(FileChannel):
         super().__init__(link, number)
         self._draft: Draft | None = None
         self._size = 0
+        self._path = ""
         self._request: dict[str, object] = {}
 
     def begin(self, request: dict[str, object]) -> None:
         self._request = request
-        path = self.shelf.resolve(request)
+        path = self._path = self.shelf.resolve(request)
         folder, name = os.path.split(path)
         if len(os.fsencode(name)) > 255:
             raise Refused("bad-name", "a file name has at most 255 bytes")
@@ -112,13 +113,25 @@ class Write(FileChannel):
     def on_eof(self, stream: int) -> None:
         if self._draft is None:
             return
+        mode = whole(self._request, "mode", 0o644)
+        if self._request.get("sync"):
+            self.publisher.take_turn(self, self._path, lambda: self._publish(mode))
+            return
         try:
             with self.shelf.who(self._request):
-                created = self._draft.publish(whole(self._request, "mode", 0o644))
+                created = self._draft.publish(mode)
         except OSError:
             self.on_cancel()
             raise
         self._draft = None
+        self._written(created)
+
+    def _publish(self, mode: int) -> None:
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            self.publisher.publish(self, self._path, draft, mode, self.shelf.who(self._request), self._written)
+
+    def _written(self, created: bool) -> None:
         self.end(created=created, size=self._size, path=os.path.realpath(str(self._request["path"])))
 
     def on_cancel(self) -> None:
@@ -151,10 +164,24 @@ class Edit(FileChannel):
         self._ends += 1
         if self._ends == 2:
             path = self.shelf.resolve(self._request)
-            with self.shelf.who(self._request):
-                self._replace(path)
+            self.publisher.take_turn(self, path, lambda: self._replace(path))
 
     def _replace(self, path: str) -> None:
+        with self.shelf.who(self._request):
+            draft, line, size = self._changed(path)
+            if not self._request.get("sync"):
+                try:
+                    draft.publish(0o644)
+                except OSError:
+                    draft.discard()
+                    raise
+                self.end(path=path, line=line, size=size)
+                return
+        who = self.shelf.who(self._request)
+        self.publisher.publish(self, path, draft, 0o644, who, lambda _: self.end(path=path, line=line, size=size))
+
+    def _changed(self, path: str) -> tuple[Draft, int, int]:
+        """The file as it is to be, the line of the change, and its size."""
         old, new = map(bytes, self._texts)
         source = open_regular(path)
         try:
@@ -175,11 +202,10 @@ class Edit(FileChannel):
         draft = Draft(*os.path.split(path), lambda fd: self.shelf.confirm(self._request, fd))
         try:
             draft.write(content)
-            draft.publish(0o644)
         except OSError:
             draft.discard()
             raise
-        self.end(path=path, line=lines[0], size=len(content))
+        return draft, lines[0], len(content)
 
 
 def _places(content: bytes, old: bytes) -> list[int]:

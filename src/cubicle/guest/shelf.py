@@ -12,6 +12,7 @@ import stat
 
 from .identity import As, Identity
 from .link import Channel, Refused
+from .publishing import Publisher
 
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 
@@ -89,6 +90,7 @@ class FileChannel(Channel):
     """A channel that has to do with files."""
 
     shelf: Shelf
+    publisher: Publisher
 
 
 def whole(request: dict[str, object], name: str, default: int) -> int:

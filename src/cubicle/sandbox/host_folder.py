@@ -81,6 +81,7 @@ class HostFolder:
                     with suppress(FileExistsError):
                         os.mkdir(part, 0o755, dir_fd=folder)
                         os.chown(part, self._owner, self._owner, dir_fd=folder, follow_symlinks=False)
+                        _sync(folder)
                 inner = os.open(part, _FOLDER, dir_fd=folder)
             finally:
                 os.close(folder)
@@ -111,7 +112,7 @@ class HostDraft:
         self._reading = threading.Lock()
         self._fd = -1
         try:
-            self._replaces = self._is_taken()
+            self._check_name()
             self._fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=folder)
         except OSError:
             os.close(folder)
@@ -148,16 +149,19 @@ class HostDraft:
                 view[start - page :] as part,
             ):
                 digest.update(part)
-            if self._replaces:
-                # ext4 puts a file on the disk before it takes another one's name; this begins with that.
-                os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)
+            # The file is put on disk before it gets its name; this begins with that.
+            os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)
 
     def publish(self) -> os.stat_result:
-        """Give the file its name at once, in place of what has it; what it is now."""
+        """Put the file on disk and give it its name at once, in place of what has it; what it is now.
+
+        After a power cut the name has the whole file, or what it had before; once this returns, the whole file.
+        """
         with self._lock:
             self.check()
             os.fchmod(self._fd, 0o644)
             os.fchown(self._fd, self._owner, self._owner)
+            os.fsync(self._fd)
             own = TEMPORARY + os.urandom(8).hex()
             os.link(f"/proc/self/fd/{self._fd}", own, dst_dir_fd=self._folder, follow_symlinks=True)
             try:
@@ -166,6 +170,7 @@ class HostDraft:
                 os.unlink(own, dir_fd=self._folder)
                 raise
             self.published = True
+            _sync(self._folder)
             return os.fstat(self._fd)
 
     def close(self) -> None:
@@ -185,11 +190,17 @@ class HostDraft:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
 
-    def _is_taken(self) -> bool:
-        try:
+    def _check_name(self) -> None:
+        with suppress(FileNotFoundError):
             found = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "it is a directory")
-        return True
+            if stat.S_ISDIR(found.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "it is a directory")
+
+
+def _sync(folder: int) -> None:
+    """Put the names in a folder that is held open, though not for reading, on disk."""
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -212,9 +212,13 @@ class Machine:
         mode: int = 0o644,
         as_root: bool = False,
         roots: Sequence[str] | None = None,
+        sync: bool = False,
     ) -> Written:
-        """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off."""
-        channel = self._line.open("write", path=path, mode=mode, as_root=as_root, roots=_list(roots))
+        """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
+
+        With `sync`, it is on disk when this returns.
+        """
+        channel = self._line.open("write", path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync)
         try:
             if isinstance(content, bytes):
                 await channel.send(content)
@@ -228,8 +232,8 @@ class Machine:
         return Written(answer.get("created") is True, count_of(answer, "size"), text_of(answer, "path", path))
 
     async def edit(self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None) -> Edited:
-        """Replace the one occurrence of a text; MachineError `no-match` or `many-matches` otherwise."""
-        channel = self._line.open("edit", path=path, roots=_list(roots))
+        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
+        channel = self._line.open("edit", path=path, roots=_list(roots), sync=True)
         try:
             for stream, text in enumerate((old, new)):
                 await channel.send(text.encode("utf-8", "surrogateescape"), stream)

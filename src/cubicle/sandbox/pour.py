@@ -28,6 +28,7 @@ from cubicle.sandbox.host_folder import HostDraft
 _PIPE = 1024**2
 _MAPPED = 4 * 1024**2
 _AT_ONCE = 2
+_SYNCS_AT_ONCE = 16
 _LONGEST = 128 * 1024**2  # then it is another client's turn
 _WORTH_A_BURST = 256 * 1024
 _WORTH_AWAITING = 512 * 1024
@@ -80,6 +81,7 @@ class _Own(threading.local):
 
 _own = _Own()
 _summers = ThreadPoolExecutor(_AT_ONCE, "pour-sum")
+_syncers = ThreadPoolExecutor(_SYNCS_AT_ONCE, "pour-sync")  # a slow disk holds up no other upload
 
 
 @runtime_checkable
@@ -119,18 +121,23 @@ class Pour:
         loop = asyncio.get_running_loop()
         found = None
         try:
-            while found is None:
+            whole = False
+            while not whole:
                 if self._draft is not None:
                     await self._more(self._draft)
                 burst = loop.run_in_executor(_summers, self._burst, begins, first)
                 first = b""
                 try:
-                    found = await asyncio.shield(burst)
+                    whole = await asyncio.shield(burst)
                 except asyncio.CancelledError:
                     await asyncio.wait([burst])  # a burst is short, and the socket must not be closed under it
-                    if burst.exception() is not None or burst.result() is None:
-                        raise
-                    found = burst.result()  # it has its name: nobody is to hear that it failed
+                    raise
+            published = loop.run_in_executor(_syncers, self._publish)
+            try:
+                found = await asyncio.shield(published)
+            except asyncio.CancelledError:
+                await asyncio.wait([published])
+                found = published.result()  # it has its name: nobody is to hear that it failed
         finally:
             if found is None and self._draft is not None:
                 await asyncio.shield(loop.run_in_executor(None, self._draft.close))
@@ -160,8 +167,8 @@ class Pour:
         except OSError:
             raise BrokeOff from None
 
-    def _burst(self, begins: Callable[[], HostDraft], first: bytes) -> os.stat_result | None:
-        """What the file is once it is whole; None as long as more is to come."""
+    def _burst(self, begins: Callable[[], HostDraft], first: bytes) -> bool:
+        """Whether the file is whole; False as long as more is to come."""
         awaited = self._draft is None  # the client has just begun: what is to come is at hand
         draft = self._draft = self._draft or begins()
         if first:
@@ -177,10 +184,13 @@ class Pour:
             os.close(out)
             os.close(into)
         self._catch_up(draft)
-        if self.rest:
-            return None
-        found = draft.publish()
-        draft.close()
+        return not self.rest
+
+    def _publish(self) -> os.stat_result:
+        """Put the file on disk, which may take a while."""
+        assert self._draft is not None
+        found = self._draft.publish()
+        self._draft.close()
         return found
 
     def _sum_while_it_comes(self, draft: HostDraft, move: Callable[[], bool]) -> None:

@@ -37,7 +37,7 @@ class CreateFile:
         content = arguments.text("content", "file_text").encode("utf-8", "replace")
         try:
             async with self._workplace.lease(call.caller) as machine:
-                written = await machine.write(path, content, roots=WRITABLE_ROOTS)
+                written = await machine.write(path, content, roots=WRITABLE_ROOTS, sync=True)
         except MachineError as error:
             return fail(sentence(error, path, WRITABLE_ROOTS))
         return say(f"{'Created' if written.created else 'Overwrote'} {path} ({count(written.size, 'byte')}).")
