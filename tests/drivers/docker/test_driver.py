@@ -332,3 +332,23 @@ async def test_an_image_that_knows_nothing_of_us_opens_no_second_way_to_the_uplo
         machine.close()
     assert said.count(b"Permission denied") == 2
     assert exit.code != 0
+
+
+async def test_the_volumes_of_a_chat_outlive_its_container(make_driver: Make) -> None:
+    """Somebody tidies up with `docker container prune`: what people uploaded stays theirs."""
+    async with make_driver(keep=True) as driver:
+        await driver.start("one", "owner")
+        machine = await connect(driver, "one")
+        await machine.write("/mnt/user-data/uploads/note", b"kept", as_root=True)
+        machine.close()
+        await driver.start("blank", None)
+        for name in ("one", "blank"):
+            subprocess.run(["docker", "rm", "-f", await driver.container_id(name)], check=True, capture_output=True)
+    async with make_driver() as driver:
+        (seen,) = await driver.running()
+        assert (seen.name, seen.owner, seen.state) == ("one", "owner", State.STOPPED)
+        assert await driver.find("owner", "one") == "one"
+        await driver.start("one", "owner")
+        machine = await connect(driver, "one")
+        assert await machine.read_bytes("/mnt/user-data/uploads/note", limit=100) == b"kept"
+        machine.close()

@@ -24,6 +24,7 @@ from aiodocker.exceptions import DockerError
 
 from cubicle.drivers.docker import config, engine, trash
 from cubicle.drivers.docker.answers import ENGINE_ERRORS, last_words, plain, unless, why
+from cubicle.drivers.docker.cleaning import Cleaner
 from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import Address, Image
 from cubicle.drivers.docker.records import Home, Records, word
@@ -32,7 +33,17 @@ from cubicle.drivers.oci import seccomp, sockets
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
-from cubicle.sandbox.driver import Host, Limits, NotRunning, OwnerHasSandbox, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import (
+    Host,
+    Limits,
+    NotRunning,
+    OwnedByAnother,
+    OwnerHasSandbox,
+    SandboxError,
+    Seen,
+    StartFailed,
+    State,
+)
 from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.trash import Discarded, Note
 
@@ -181,6 +192,8 @@ class DockerDriver:
         for entry in await self._list(named=called):
             if config.owner_of(self._instance, entry["Names"][0]) == owner:
                 return str(entry["Labels"][config.NAME])
+        if hint and await in_thread(self._records.home(hint).owner) == owner and await self._find(hint) is None:
+            return hint  # only its volumes are left: the next start makes a container for them
         return None
 
     async def resume(self, name: str) -> bool:
@@ -199,7 +212,19 @@ class DockerDriver:
                 await self.resume(name)
 
     async def running(self) -> list[Seen]:
-        return await asyncio.gather(*(self._see(entry) for entry in await self._list() if not self._in_trash(entry)))
+        entries = await self._list()
+        seen = list(await asyncio.gather(*(self._see(entry) for entry in entries if not self._in_trash(entry))))
+        names = {str(entry["Labels"][config.NAME]) for entry in entries}
+        return [*seen, *await in_thread(self._see_without_container, names, {one.owner for one in seen})]
+
+    def _see_without_container(self, names: set[str], owners: set[str | None]) -> list[Seen]:
+        """Chats whose container somebody has removed: their uploads and outputs lie in volumes, for a new one."""
+        found = []
+        for name in self._records.names():
+            owner = self._records.home(name).owner()
+            if name not in names and owner is not None and owner not in owners and name not in self._starting:
+                found.append(Seen(name, owner, State.STOPPED, image=self._image.digest))
+        return found
 
     def uploads(self, name: str) -> HostFolder | None:
         return None  # the engine may be on another host
@@ -229,15 +254,18 @@ class DockerDriver:
 
     async def _start(self, name: str, owner: str | None, found: dict[str, Any] | None) -> None:
         home = self._records.home(name)
+        fresh = found is None and not await in_thread(home.path.exists)
         try:
             if found is not None and owner is not None:
                 await self._bind(found, owner)
             await in_thread(home.make, self._first_id)
+            if owner is not None:
+                await in_thread(home.bound, owner)
             await self._bring_up(home, owner, found["Id"] if found else None)
         except BaseException as error:
             # Also when cancelled: whatever came up goes down again before the caller hears of it.
             reason = plain(error)
-            await complete(self._take_down(home, found is None, reason))
+            await complete(self._take_down(home, fresh, reason))
             if isinstance(error, DockerError) and error.status == 409 and found is None:
                 raise OwnerHasSandbox(await self.find(str(owner)) or "") from error
             if isinstance(error, ENGINE_ERRORS):
@@ -294,13 +322,17 @@ class DockerDriver:
         if now == word(owner):
             return
         if now is not None:
-            raise StartFailed("This sandbox belongs to another chat.")
+            raise OwnedByAnother
         try:
             container = self._client.containers.container(found["Id"])
             await container.rename(config.container_name(self._instance, "", owner))
         except DockerError as error:
             if error.status == 409:
                 raise OwnerHasSandbox(await self.find(str(owner)) or "") from error
+            raise StartFailed(f"The sandbox could not be given to its chat: {plain(error)}.") from error
+        try:
+            await in_thread(self._records.home(found["Labels"][config.NAME]).bound, owner)
+        except OSError as error:
             raise StartFailed(f"The sandbox could not be given to its chat: {plain(error)}.") from error
 
     async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
@@ -393,19 +425,10 @@ class DockerDriver:
         return int(found.group(1)) if found else 0
 
     async def _clean(self) -> None:
-        """Remove what a crash left half-made: containers that never ran, and folders and volumes of none."""
-        known = set()
-        for entry in await self._list():
-            name = entry["Labels"][config.NAME]
-            if entry["State"] == "created" and not self._in_trash(entry):
-                await self._delete(name, entry["Id"])
-            else:
-                known.add(name)
-        label = f"{config.INSTANCE}={self._instance}"
-        listed = await self._client.volumes.list(filters={"label": [label]})  # type: ignore[no-untyped-call]
-        left = {(volume.get("Labels") or {}).get(config.NAME) for volume in listed.get("Volumes") or []}
-        for name in ({*left, *await in_thread(self._records.names)} - known) - {None}:
-            await self._delete(str(name), None)
+        made = [entry for entry in await self._list() if not self._in_trash(entry)]
+        in_trash = {word(entry["Labels"][config.NAME]) for entry in await self._list() if self._in_trash(entry)}
+        cleaner = Cleaner(self._records, self._instance, self._first_id, self._delete)
+        await cleaner.clean(made, in_trash, await engine.volume_names(self._client, self._instance))
 
     async def _watch_disks(self) -> None:
         """Stop what is over its limit, where the engine's storage cannot refuse the write itself."""

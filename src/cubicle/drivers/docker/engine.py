@@ -136,6 +136,13 @@ def _has_quota(info: Mapping[str, Any]) -> bool:
     return driver in ("btrfs", "zfs") or (driver == "overlay2" and status.get("Backing Filesystem") == "xfs")
 
 
+async def volume_names(client: Docker, instance: str) -> set[str]:
+    """The sandboxes of which there are volumes."""
+    listed = await client.volumes.list(filters={"label": [f"{INSTANCE}={instance}"]})  # type: ignore[no-untyped-call]
+    names = {(volume.get("Labels") or {}).get(NAME) for volume in listed.get("Volumes") or []}
+    return {str(name) for name in names - {None}}
+
+
 async def volume_bytes(client: Docker, instance: str) -> dict[str, int]:
     """How much each sandbox of a service has in its volumes. Raises SandboxError."""
     try:

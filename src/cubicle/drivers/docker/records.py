@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from cubicle import durable
+from cubicle import durable, record
+from cubicle.record import BadRecord
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.serving import open_lock
 from cubicle.sandbox.trash import Note
 
+log = logging.getLogger(__name__)
+
+_LONGEST = 4096
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -43,20 +49,38 @@ class Home:
 
     def make(self, first_id: int) -> None:
         """Its folders; the one of the socket belongs to the root user of containers."""
-        self.path.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self.socket_dir.mkdir(mode=0o700, exist_ok=True)
+        for folder, mode in ((self.path, 0o711), (self.socket_dir, 0o700)):
+            record.make_folder(folder, mode=mode)
         if first_id:
             os.chown(self.socket_dir, first_id, first_id)
 
     def began(self, guest: str) -> None:
         """It runs, with this guest."""
-        (self.path / "guest").write_text(guest)
-        (self.path / "end").unlink(missing_ok=True)
+        record.write_bytes(self.path / "guest", guest.encode())
+        record.remove(self.path / "end")
 
     def ended(self, reason: str) -> None:
         """The driver ended it: on demand (no reason), or for a reason."""
-        if self.path.exists():
-            (self.path / "end").write_text(reason)
+        if self.path.is_dir():
+            record.write_bytes(self.path / "end", reason.encode("utf-8", "replace")[:_LONGEST])
+
+    def bound(self, owner: str) -> None:
+        """It is this owner's; written down before the owner uses it, and for good."""
+        if self.owner() != owner:
+            record.write_bytes(self.path / "owner", owner.encode())
+
+    def owner(self) -> str | None:
+        """Whose it is, if anybody's. A copy: the container's name decides, for as long as there is a container."""
+        found = _text(self.path / "owner")
+        return found if found and _WORD.fullmatch(found) else None
+
+    def is_blank(self) -> bool:
+        """Whether it is known that nobody was ever given it."""
+        return self.path.is_dir() and not os.path.lexists(self.path / "owner")
+
+    def has_run(self) -> bool:
+        """Whether it was ever up, as far as is written down."""
+        return os.path.lexists(self.path / "guest")
 
     @property
     def end(self) -> str | None:
@@ -80,8 +104,8 @@ class Records:
 
     def open(self) -> None:
         # The root user of containers, where it is another than ours, must pass to the folders of the sockets.
-        self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self._lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        record.make_folder(self.root, mode=0o711)
+        self._lock = open_lock(self.root / "lock")
         self.join()
 
     def close(self) -> None:
@@ -110,9 +134,9 @@ class Records:
 
     def keep_seccomp(self, profile: str) -> Path:
         """The profile as a file, for an engine that reads it from one."""
-        path, fresh = self.root / "seccomp.json", self.root / f"seccomp.{os.getpid()}"
-        fresh.write_text(profile)
-        return fresh.replace(path)
+        path = self.root / "seccomp.json"
+        record.write_bytes(path, profile.encode(), mode=0o644)
+        return path
 
     def home(self, name: str) -> Home:
         return Home(self.root / "sandboxes" / word(name))
@@ -124,8 +148,8 @@ class Records:
 
     def note(self, name: str) -> Note | None:
         try:
-            return Note.parse((self._notes / word(name)).read_bytes())
-        except OSError:
+            return Note.parse(record.read_bytes(self._notes / word(name)))
+        except (OSError, BadRecord):
             return None
 
     def forget_note(self, name: str) -> None:
@@ -137,11 +161,16 @@ class Records:
 
     def names(self) -> list[str]:
         folder = self.root / "sandboxes"
-        return sorted(os.listdir(folder)) if folder.exists() else []
+        found = sorted(os.listdir(folder)) if folder.exists() else []
+        return [name for name in found if _WORD.fullmatch(name)]
 
 
 def _text(path: Path) -> str | None:
+    """What a small file says; None if there is none, and nothing of one that cannot be read."""
     try:
-        return path.read_text()
+        return record.read_text(path, _LONGEST)
     except FileNotFoundError:
         return None
+    except (OSError, BadRecord) as error:
+        log.warning("%s cannot be used: %s", path, error)
+        return ""
