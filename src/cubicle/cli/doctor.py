@@ -24,6 +24,7 @@ from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox import proof, walls
 from cubicle.sandbox.driver import Driver, Limits, Unusable
+from cubicle.sandbox.lost_found import LostFound
 from cubicle.sandbox.proof import Proof
 from cubicle.sandbox.serving import service_of
 from cubicle.sandbox.walls import Finding, Report
@@ -104,7 +105,7 @@ def _walls_table(report: Report) -> Table:
 
 def examine(settings: Settings) -> list[Check]:
     """Every check that concerns these settings."""
-    found = [python(), port(settings)]
+    found = [python(), port(settings), set_aside(settings)]
     if settings.driver is DriverName.OCI:
         found += asyncio.run(checks.run(_subject(settings)))
     if settings.driver is DriverName.DOCKER:
@@ -125,6 +126,14 @@ def examine(settings: Settings) -> list[Check]:
 def python() -> Check:
     """Told for the report: an older one than the package needs does not come this far."""
     return Check("Python", Verdict.GOOD, platform.python_version())
+
+
+def set_aside(settings: Settings) -> Check:
+    """What the service could not use and kept; somebody may miss it."""
+    lost = LostFound(settings.data_dir).entries()
+    if not lost:
+        return Check("lost+found", Verdict.GOOD, "nothing was set aside")
+    return Check("lost+found", Verdict.WEAK, f"{len(lost)} set aside, last: {lost[-1].why}", "cubicle rescue")
 
 
 def port(settings: Settings) -> Check:

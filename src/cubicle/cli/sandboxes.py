@@ -30,6 +30,7 @@ from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.rules.shown import one_line
 from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
 from cubicle.sandbox.ledger import Record
+from cubicle.sandbox.lost_found import LostFound
 from cubicle.sandbox.machine import Machine, Process
 from cubicle.sandbox.pool import connect
 from cubicle.sandbox.trash import Discarded
@@ -96,6 +97,8 @@ def ps() -> None:
             if trash := await host.driver.discarded():
                 count = "1 removed sandbox" if len(trash) == 1 else f"{len(trash)} removed sandboxes"
                 click.echo(f"In the trash: {count}, {disk_use(trash)}. `cubicle undelete` lists them.")
+            if lost := await asyncio.to_thread(LostFound(settings.data_dir).entries):
+                click.echo(f"Set aside because it could not be used: {len(lost)}. `cubicle rescue` lists it.")
 
     asyncio.run(listed())
 
