@@ -6,6 +6,7 @@ import pytest
 from cubicle.chat.links import Links, kept_secret
 from cubicle.rules.chats import Chat
 from cubicle.rules.keys import KeyRing
+from cubicle.sandbox.lost_found import LostFound
 
 CHAT = Chat("a:b@c")
 RING = KeyRing({"a key": "main", "acme-key": "acme"})
@@ -26,10 +27,13 @@ def test_services_that_start_together_agree_on_one_secret(tmp_path):
         assert len(set(pool.map(lambda _: kept_secret(tmp_path), range(32)))) == 1
 
 
-def test_a_damaged_secret_is_named_not_used(tmp_path):
+def test_a_damaged_secret_is_set_aside_and_not_used(tmp_path):
     (tmp_path / "link-secret").write_bytes(b"short")
-    with pytest.raises(ValueError, match="link-secret"):
-        kept_secret(tmp_path)
+    secret = kept_secret(tmp_path)
+    assert len(secret) == 32
+    assert kept_secret(tmp_path) == secret
+    (kept,) = LostFound(tmp_path).entries()
+    assert (kept.path / "link-secret").read_bytes() == b"short"
 
 
 def test_a_link_to_a_file_is_escaped_and_carries_the_signature():

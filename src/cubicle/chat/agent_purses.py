@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from cubicle import durable
+from cubicle import durable, record
+from cubicle.record import BadRecord, Fields
 from cubicle.rules.chats import Chat
 from cubicle.rules.spending import Usage, price
 from cubicle.settings import Settings
@@ -54,7 +53,7 @@ class Purses:
         self._writing = asyncio.Lock()
 
     def open(self) -> None:
-        durable.make_folder(self._folder)
+        record.make_folder(self._folder)
 
     async def spent(self, chat: Chat) -> Spent:
         if chat.digest not in self._spent:
@@ -99,17 +98,17 @@ class Purses:
     def _read(self, digest: str) -> Spent:
         path = self._folder / digest
         try:
-            return _parse(path.read_bytes())
+            return _parse(record.read(path))
         except FileNotFoundError:
             return Spent()
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            log.error("the budget record %s cannot be read and is set aside: %s", digest, type(error).__name__)
+        except (OSError, BadRecord) as error:
+            log.error("the budget record %s cannot be read and is set aside: %s", digest, error)
             with suppress(OSError):
                 durable.move(path, path.with_name(f"{digest}.unreadable-{int(time.time())}"))
             return Spent()
 
     def _write(self, digest: str, spent: Spent) -> None:
-        durable.write(self._folder / digest, json.dumps(asdict(spent)).encode())
+        record.write(self._folder / digest, asdict(spent))
 
 
 def remove_record(folder: Path, digest: str) -> None:
@@ -121,10 +120,8 @@ def remove_record(folder: Path, digest: str) -> None:
             durable.remove(path)
 
 
-def _parse(content: bytes) -> Spent:
-    """Raises ValueError, KeyError, TypeError, RecursionError."""
-    fields = json.loads(content)
-    spent = Spent(float(fields["dollars"]), int(fields["requests"]), int(fields["tokens"]))
-    if not math.isfinite(spent.dollars) or min(spent.dollars, spent.requests, spent.tokens) < 0:
-        raise ValueError("a number in it cannot be")
+def _parse(fields: Fields) -> Spent:
+    spent = Spent(fields.number("dollars"), fields.whole("requests"), fields.whole("tokens"))
+    if spent.dollars < 0:
+        raise BadRecord("a number in it cannot be")
     return spent

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from cubicle import durable, record
+from cubicle.record import BadRecord
 from cubicle.rules import links as rules
 from cubicle.rules.chats import Chat
 from cubicle.rules.keys import KeyRing
 from cubicle.rules.paths import encoded
+from cubicle.sandbox.lost_found import LostFound
 
 SECRET_FILE = "link-secret"  # noqa: S105 - the name of a file
 
@@ -22,26 +24,19 @@ def kept_secret(data_dir: Path) -> bytes:
     """The secret of this service: made once, readable by its owner only."""
     path = data_dir / SECRET_FILE
     with contextlib.suppress(FileNotFoundError):
-        return _read(path)
-    data_dir.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{SECRET_FILE}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):  # another process was first: its secret stands
-            os.link(draft, path)
-    finally:
-        draft.unlink()
+        try:
+            return _read(path)
+        except BadRecord as error:
+            LostFound(data_dir).set_aside(path, f"{error}; all links and sign-ins from before end")
+    durable.make_folder(data_dir)
+    durable.write_once(path, secrets.token_bytes(32))  # another process may be first: then its secret stands
     return _read(path)
 
 
 def _read(path: Path) -> bytes:
-    secret = path.read_bytes()
+    secret = record.read_bytes(path, 4096)
     if len(secret) < 32:
-        raise ValueError(f"{SECRET_FILE} in the data folder is damaged; remove it to make a new one.")
+        raise BadRecord("the secret is too short")
     return secret
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cubicle import durable
+from cubicle import durable, record
+from cubicle.record import BadRecord
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ QUIET_SECONDS = 3600.0
 _JUMP_SECONDS = 60.0
 _PAUSE_SECONDS = 300.0
 _VERSION = 1
+_MAX_SIZE = 64 * 1024**2
 
 
 def _boot_time() -> float:
@@ -151,7 +153,7 @@ class ServiceClock:
 def _read(path: Path) -> Kept:
     """What is on disk. A file that cannot be read is set aside: every chat counts as used now."""
     try:
-        fields = json.loads(path.read_bytes())
+        fields: Any = record.parsed(record.read_bytes(path, _MAX_SIZE))
         uses = {str(key): number for key, found in fields["uses"].items() if (number := _number(found)) is not None}
         reading, wall, elapsed = (_number(fields[name]) for name in ("reading", "wall", "elapsed"))
         if reading is None or wall is None or elapsed is None:
@@ -159,7 +161,7 @@ def _read(path: Path) -> Kept:
         return Kept(reading, wall, elapsed, str(fields["boot"]), uses)
     except FileNotFoundError:
         return Kept()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, BadRecord) as error:
         log.error("%s cannot be read and is set aside; chats age from now on: %s", path.name, error)
         with contextlib.suppress(OSError):
             durable.move(path, path.with_name(f"{path.name}.unreadable-{time.time_ns()}"))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from cubicle import record
+from cubicle.record import BadRecord
 from cubicle.rules.chats import BadChatId, Chat
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +31,23 @@ class Ledger:
         self._folder = folder
 
     def open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        record.make_folder(self._folder)
 
     def enter(self, chat: Chat) -> float | None:
         """Write the chat down, if it is not there, and note the use; since when it is there, if that is known."""
         path = self._folder / chat.digest
-        if path.exists():
-            self.touch(chat.digest)
-            with suppress(OSError, ValueError):
-                return _since(json.loads(path.read_text()))
-            return None
-        fresh = self._folder / f".{chat.digest}.{os.getpid()}"
-        since = time.time()
-        fresh.write_text(json.dumps({"tenant": chat.tenant, "chat": chat.id, "since": since}))
-        fresh.rename(path)
+        since: float | None = time.time()
+        try:
+            known = _read(path)
+            if known.chat == chat:
+                self.touch(chat.digest)
+                return known.since
+        except FileNotFoundError:
+            pass
+        except (OSError, BadRecord, BadChatId) as error:
+            log.warning("what was written down of a chat cannot be used: %s", error, extra={"chat": chat.id})
+            since = None
+        record.write(path, {"tenant": chat.tenant, "chat": chat.id, "since": since})
         return since
 
     def touch(self, digest: str) -> None:
@@ -49,22 +55,26 @@ class Ledger:
             os.utime(self._folder / digest)
 
     def remove(self, digest: str) -> None:
-        (self._folder / digest).unlink(missing_ok=True)
+        try:
+            record.remove(self._folder / digest)
+        except OSError as error:
+            log.warning("what was written down of a chat cannot be removed: %s", error.strerror)
 
     def read(self) -> dict[str, Record]:
         """Everything that is written down; what cannot be read is as if it were not there."""
         found: dict[str, Record] = {}
         for path in self._folder.iterdir():
-            try:
-                fields = json.loads(path.read_text())
-                chat = Chat(fields["chat"], fields["tenant"])
-                if chat.digest == path.name:
-                    found[path.name] = Record(chat, path.stat().st_mtime, _since(fields))
-            except (OSError, ValueError, KeyError, TypeError, BadChatId):
-                continue
+            with suppress(OSError, BadRecord, BadChatId):
+                known = _read(path)
+                if known.chat.digest == path.name:
+                    found[path.name] = known
         return found
 
 
-def _since(fields: Any) -> float | None:
-    since = fields.get("since") if isinstance(fields, dict) else None
-    return float(since) if isinstance(since, int | float) else None
+def _read(path: Path) -> Record:
+    fields = record.read(path)
+    chat = Chat(fields.text("chat"), fields.text("tenant"))
+    since = None
+    with suppress(BadRecord):
+        since = fields.number("since")
+    return Record(chat, path.stat().st_mtime, since)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import platform
 import time
@@ -12,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cubicle import __version__
+from cubicle import __version__, durable, record
 from cubicle.guest import bundle
+from cubicle.record import BadRecord
 from cubicle.sandbox.driver import NoSpace, SandboxError, Unusable
 from cubicle.sandbox.walls import Report
 from cubicle.settings import DriverName, RequireWalls, Settings
@@ -21,6 +21,7 @@ from cubicle.settings import DriverName, RequireWalls, Settings
 log = logging.getLogger(__name__)
 
 _KEPT_SECONDS = 7 * 86400
+_LARGEST = 4 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,9 @@ def file_of(settings: Settings) -> Path:
 def kept(file: Path) -> Proof | None:
     """What was found the last time, if that is not long ago."""
     try:
-        told = json.loads(file.read_text())
-        proof = Proof(Report.heard(told["report"]), float(told["at"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        told = record.read(file, _LARGEST)
+        proof = Proof(Report.heard(dict(told.fields("report").values)), told.number("at"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, BadRecord):
         return None
     return proof if 0 <= time.time() - proof.at < _KEPT_SECONDS else None
 
@@ -60,10 +61,8 @@ def kept(file: Path) -> Proof | None:
 def keep(file: Path, proof: Proof) -> None:
     """For the next start. A machine whose cache cannot be written proves each time anew."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_suffix(".new")
-        fresh.write_text(json.dumps({"at": proof.at, "report": proof.report.told()}))
-        fresh.replace(file)
+        durable.make_folder(file.parent, mode=0o755)
+        record.write(file, {"at": proof.at, "report": proof.report.told()}, mode=0o644)
     except OSError as error:
         log.warning("the proof of the walls could not be kept: %s", error.strerror)
 

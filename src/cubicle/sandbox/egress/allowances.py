@@ -11,9 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cubicle import durable
 from cubicle.log import chat_fields
+from cubicle.record import BadRecord, parsed, read_bytes
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.egress.meter import DAY, Allowance
 
@@ -150,16 +152,14 @@ def remove_record(folder: Path, digest: str) -> None:
 
 def _load(path: Path, now: Moment) -> tuple[int, float]:
     """Bytes used, and seconds of the day that have passed. Raises OSError, ValueError."""
-    with path.open("rb") as file:
-        content = file.read(_MAX_RECORD + 1)
     try:
-        fields = json.loads(content)
+        fields: Any = parsed(read_bytes(path, _MAX_RECORD))
         used, elapsed = fields["bytes"], float(fields["elapsed"])
         then = Moment(str(fields["boot"]), float(fields["uptime"]), float(fields["time"]))
-    except (KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError, BadRecord):
         raise ValueError("it is not such a record") from None
     numbers = (elapsed, then.uptime, then.wall)
     good = isinstance(used, int) and not isinstance(used, bool) and 0 <= used < _MAX_BYTES
-    if len(content) > _MAX_RECORD or not good or not all(map(math.isfinite, numbers)) or elapsed < 0:
+    if not good or not all(map(math.isfinite, numbers)) or elapsed < 0:
         raise ValueError("a number in it cannot be")
     return used, elapsed + now.since(then)

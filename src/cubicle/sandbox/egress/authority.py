@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 import ssl
 import tempfile
@@ -11,9 +12,15 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from cubicle import durable, record
+from cubicle.record import BadRecord
+
+log = logging.getLogger(__name__)
 
 _CA_LIFE = datetime.timedelta(days=3650)
 _RENEW_BEFORE = datetime.timedelta(days=90)
@@ -34,7 +41,9 @@ class Authority:
     def open(self) -> None:
         """Read the authority of this service, or make it at the first time."""
         path = self._folder / "authority.pem"
-        if not path.exists() or not self._load(path):
+        if not self._load(path):
+            if os.path.lexists(path):
+                log.warning("the certificate authority was made anew; the old one is %s", record.keep_bad(path).name)
             self._make(path)
 
     @property
@@ -63,11 +72,11 @@ class Authority:
         return context
 
     def _load(self, path: Path) -> bool:
-        content = path.read_bytes()
         try:
+            content = record.read_bytes(path)
             key = serialization.load_pem_private_key(content, None)
             certificate = x509.load_pem_x509_certificate(content[content.index(b"-----BEGIN CERT") :])
-        except ValueError:
+        except (ValueError, TypeError, UnsupportedAlgorithm, FileNotFoundError, BadRecord):
             return False
         valid = certificate.not_valid_before_utc <= _now() < certificate.not_valid_after_utc - _RENEW_BEFORE
         if not isinstance(key, ec.EllipticCurvePrivateKey) or not valid:
@@ -76,7 +85,7 @@ class Authority:
         return True
 
     def _make(self, path: Path) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        record.make_folder(self._folder)
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Cubicle egress door")])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -87,11 +96,7 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
-        fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(_private(key) + certificate.public_bytes(serialization.Encoding.PEM))
-        fresh.rename(path)
+        durable.write(path, _private(key) + certificate.public_bytes(serialization.Encoding.PEM))
         self._key, self._certificate = key, certificate
 
     def _leaf(self, host: str) -> x509.Certificate:
