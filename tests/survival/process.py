@@ -26,6 +26,8 @@ class ServiceProcess:
     def __init__(self, data: Path, **environment: str) -> None:
         self._data = data
         self._environment = environment
+        self.prefix: list[str] = []
+        """What the service is started by: `nsenter`, say."""
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=90, trust_env=False)
@@ -47,7 +49,7 @@ class ServiceProcess:
         }
         with (self._data.parent / "service.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", "from cubicle.cli import main; main()", "serve"],
+                [*self.prefix, sys.executable, "-c", "from cubicle.cli import main; main()", "serve"],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
