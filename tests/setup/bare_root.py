@@ -139,7 +139,7 @@ class BareRoot:
             yield process
             said, _ = process.communicate("", timeout=END_SECONDS)
             assert process.returncode == 0, said + self.log()[-2000:]
-            assert re.search(r"^Removed [1-9]", said, re.MULTILINE), said
+            assert re.search(r"^Deleted [1-9]", said, re.MULTILINE), said
         finally:
             process.kill()
             process.wait(END_SECONDS)
