@@ -350,6 +350,29 @@ def test_what_is_used_by_those_that_cannot_be_looked_into_stays(
     monkeypatch.setattr(Records, "homes", refuse)
     (tmp_path / "one").mkdir()
     assert store.settle(tmp_path / "one", set()) == []
-    with pytest.raises(PermissionError):
+    with pytest.raises(ImageInUse, match="cannot be read"):
         store.remove(store.resolve("aaaa"), tmp_path / "one")
     assert len(store.built()) == 1
+
+
+def test_the_note_of_a_data_dir_whose_disk_fails_stays(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come back with its sandboxes, and is no reason for another service not to start."""
+    put(store, "a" * 64)
+    os.utime(store.bases / ("a" * 64), (1, 1))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    store.settle(tmp_path / "one", {"a" * 64})
+    is_dir = Path.is_dir
+
+    def fails(path: Path) -> bool:
+        if path == tmp_path / "one":
+            raise OSError(5, "Input/output error")
+        return is_dir(path)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "is_dir", fails)
+        failing.setattr(Records, "homes", lambda records: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        assert store.settle(tmp_path / "two", set()) == []
+    assert {user.data_dir for user in users(store.folder)} == {tmp_path / "one", tmp_path / "two"}

@@ -47,16 +47,24 @@ def leave_note(folder: Path, data_dir: Path, images: Collection[str]) -> None:
     own = notes / hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
     record.write(own, {"data_dir": str(data_dir.resolve()), "images": sorted(images)}, mode=0o644)
     for note, other, _ in _notes(folder):
-        if not _is_folder(other):
+        if _is_gone(other):
             with suppress(OSError):
                 durable.remove(note)
 
 
 def users(folder: Path, *data_dirs: Path) -> list[User]:
-    """Every DATA_DIR that has left a note, and these. Raises OSError when one cannot be looked into."""
+    """Every DATA_DIR that has left a note, and these; of one that cannot be looked into only its note is known."""
     noted = {data_dir.resolve(): frozenset[str]() for data_dir in data_dirs}
     noted |= {data_dir: images for _, data_dir, images in _notes(folder)}
-    return [_user(data_dir, images) for data_dir, images in noted.items() if _is_folder(data_dir)]
+    found = []
+    for data_dir, images in noted.items():
+        if _is_gone(data_dir):
+            continue
+        try:
+            found.append(_user(data_dir, images))
+        except OSError:  # its disk has failed, say: no reason for another service not to start
+            found.append(User(data_dir, images, Counter(), serves=True, unreadable=1))
+    return found
 
 
 def _user(data_dir: Path, noted: frozenset[str]) -> User:
@@ -85,9 +93,10 @@ def _serves(data_dir: Path) -> bool:
         raise
 
 
-def _is_folder(path: Path) -> bool:
+def _is_gone(path: Path) -> bool:
+    """Whether it is removed for certain. A disk that fails, or is not mounted, may come back with its sandboxes."""
     try:
-        return path.is_dir()
+        return not path.is_dir()
     except (OSError, ValueError):
         return False
 

@@ -273,12 +273,9 @@ class ImageStore:
     def settle(self, data_dir: Path, in_use: Collection[str]) -> list[Base]:
         """Note which images the service of this data folder uses, and collect those that no service uses."""
         leave_note(self.folder, data_dir, in_use)
-        try:
-            known = users(self.folder, data_dir)
-        except OSError:
-            return []  # who uses what is not known: all stays
+        known = users(self.folder, data_dir)
         if any(user.unreadable for user in known):
-            return []
+            return []  # who uses what is not known: all stays
         used = {image for user in known for image in user.images}
         young = {base.digest for base in self.built() if base.folder.stat().st_mtime > time.time() - _YOUNG_SECONDS}
         return self.collect(used | young)
@@ -302,6 +299,11 @@ class ImageStore:
                     f"{stand} on the image {base.digest[:12]}, running, stopped or in the trash, in "
                     f"DATA_DIR={user.data_dir}: a disk holds only what differs from it. Remove them first: "
                     "`cubicle ps` lists them, `cubicle rm --now` removes."
+                )
+            if user.unreadable:
+                raise ImageInUse(
+                    f"Sandboxes of DATA_DIR={user.data_dir} do not say which image they stand on: their records "
+                    f"cannot be read. `cubicle doctor` with that DATA_DIR says more; until then no image is removed."
                 )
             if user.serves and base.digest in user.noted:
                 raise ImageInUse(
