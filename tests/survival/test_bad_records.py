@@ -13,8 +13,16 @@ from tests.survival.conftest import serving
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial, pytest.mark.timeout(600)]
 
-FILES = ("chats/{digest}", "agents/{digest}", "egress/authority.pem", "link-secret", "serving")
-FOLDERS = ("chats", "agents", "egress")
+FILES = (
+    "chats/{digest}",
+    "agents/{digest}",
+    "egress/authority.pem",
+    "egress/allowances/{digest}",
+    "link-secret",
+    "serving",
+    "clock.json",
+)
+FOLDERS = ("chats", "agents", "egress", "trash")
 
 
 def _folder(path: Path) -> None:

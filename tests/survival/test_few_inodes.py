@@ -35,7 +35,7 @@ def free(data: Path) -> None:
 async def test_a_chat_has_one_home_whatever_inode_is_missing(tmp_path: Path, image: str) -> None:
     with cut_disk(tmp_path, "ext4", 1024**3, "-N", "600") as disk:
         usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
-        service = ServiceProcess(disk.data, **usual, SANDBOX_DISK_MB="60", SANDBOX_PIDS="128")
+        service = ServiceProcess(disk.data, **usual, SANDBOX_DISK_MB="60", SANDBOX_PIDS="128", MIN_FREE_MB="0")
         service.prefix = disk.enter
         kept: dict[str, str] = {}
         try:

@@ -143,7 +143,7 @@ class Records:
 
     def keep_note(self, name: str, note: Note) -> None:
         """Write down whose a sandbox was that goes to the trash."""
-        durable.make_folder(self._notes)
+        record.make_folder(self._notes)
         durable.write(self._notes / word(name), note.to_json())
 
     def note(self, name: str) -> Note | None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cubicle import durable
+from cubicle import durable, record
 from cubicle.log import chat_fields
-from cubicle.record import BadRecord, parsed, read_bytes
+from cubicle.record import BadRecord
 from cubicle.rules.chats import Chat
 from cubicle.sandbox.egress.meter import DAY, Allowance
 
@@ -113,7 +113,8 @@ class Allowances:
 
     def _prepare(self) -> None:
         """Make the folder, and remove the records of days that are over."""
-        durable.make_folder(self._folder)
+        record.make_folder(self._folder.parent)
+        record.make_folder(self._folder)
         for path in self._folder.iterdir():
             with suppress(OSError, ValueError):
                 if "." not in path.name and _load(path, self._now())[1] >= DAY:
@@ -136,9 +137,9 @@ class Allowances:
 
     def _write(self, digest: str, used: int, elapsed: float) -> None:
         now = self._now()
-        record: dict[str, object] = {"version": _VERSION, "bytes": used, "elapsed": round(elapsed, 3)}
-        record |= {"boot": now.boot, "uptime": round(now.uptime, 3), "time": round(now.wall, 3)}
-        durable.write(self._folder / digest, json.dumps(record).encode())
+        fields: dict[str, object] = {"version": _VERSION, "bytes": used, "elapsed": round(elapsed, 3)}
+        fields |= {"boot": now.boot, "uptime": round(now.uptime, 3), "time": round(now.wall, 3)}
+        record.write_bytes(self._folder / digest, json.dumps(fields).encode())
 
 
 def remove_record(folder: Path, digest: str) -> None:
@@ -153,7 +154,7 @@ def remove_record(folder: Path, digest: str) -> None:
 def _load(path: Path, now: Moment) -> tuple[int, float]:
     """Bytes used, and seconds of the day that have passed. Raises OSError, ValueError."""
     try:
-        fields: Any = parsed(read_bytes(path, _MAX_RECORD))
+        fields: Any = record.parsed(record.read_bytes(path, _MAX_RECORD))
         used, elapsed = fields["bytes"], float(fields["elapsed"])
         then = Moment(str(fields["boot"]), float(fields["uptime"]), float(fields["time"]))
     except (KeyError, TypeError, BadRecord):
