@@ -16,6 +16,7 @@ import pytest
 from cubicle import log
 from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Request, Target
+from cubicle.sandbox.attendants import Attendants
 from cubicle.sandbox.egress.audit import Event, Trail
 from cubicle.sandbox.machine import Machine
 from tests.service import fleet_of
@@ -143,7 +144,7 @@ async def test_what_outlives_a_request_names_the_chat_and_who_used_it_last(tmp_p
         trail.record(Event.CLOSED)
 
     async with fleet_of(tmp_path) as fleet:
-        fleet._attendants = [attendant]
+        fleet._attendants = Attendants([attendant])
         with log.bound(request="r1"):
             log.note_caller(chat, "ann@example.org")
             async with fleet.lease(chat):

@@ -424,7 +424,7 @@ async def test_a_tool_call_is_seen_in_the_chats_events(client: httpx.AsyncClient
                 if heard[-1]["type"] == "end":
                     break
     assert [event["description"] for event in heard if event["type"] == "call"] == ["Say it"]
-    assert heard[-1]["result"] == "seen\n"
+    assert "".join(event["text"] for event in heard if event["type"] == "output") + heard[-1]["result"] == "seen\n"
 
 
 async def test_a_foreign_page_can_change_nothing(client: httpx.AsyncClient) -> None:

@@ -138,7 +138,7 @@ class NoStart(MemoryDriver):
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_resources_of_a_sandbox_that_cannot_start_say_why(
+async def test_resources_of_a_stopped_sandbox_say_so_and_a_call_says_why_it_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modern: bool
 ) -> None:
     async with fleet_of(tmp_path, kind=NoStart) as fleet, service_of(fleet) as service:
@@ -149,13 +149,16 @@ async def test_resources_of_a_sandbox_that_cannot_start_say_why(
             response = await asked(service, method, params, modern=modern)
             assert response.status_code == 200
             error = messages(response)[-1]["error"]
-            assert error["code"] == -32050
-            assert "could not be started" in error["message"]
-            assert "The host's disk is full." in error["message"]
+            assert error["code"] == -32010
+            assert "is stopped; its files are kept" in error["message"]
         result = await service.call(**_tool(), chat="chat")
         assert result["isError"]
         assert "The host's disk is full." in text(result)
+        for method, params in (("resources/list", {}), ("resources/read", READ)):
+            error = messages(await asked(service, method, params, modern=modern))[-1]["error"]
+            assert "The host's disk is full." in error["message"]
         monkeypatch.setattr(NoStart, "refuses", False)
+        assert not (await service.call(**_tool(), chat="chat"))["isError"]
         listed = messages(await asked(service, "resources/list", {}, modern=modern))[-1]["result"]
         assert [resource["name"] for resource in listed["resources"]] == ["a.txt"]
 

@@ -116,8 +116,8 @@ DECISIONS: list[Row] = [
     ),
     (
         "mcp",
-        "Resources of a sandbox that cannot start are an error that says why",
-        ("mcp_api/faults::resources_of_a_sandbox_that_cannot_start_say_why",),
+        "Resources of a stopped sandbox are an error that says why it is down",
+        ("mcp_api/faults::resources_of_a_stopped_sandbox_say_so_and_a_call_says_why_it_does_not_start",),
     ),
     (
         "mcp",
