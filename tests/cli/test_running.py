@@ -262,7 +262,7 @@ async def test_all_sandboxes_can_be_stopped_and_removed_at_once(tmp_path: Path) 
     assert code == 0
     assert int(text.split()[1].rstrip(".")) == 3
     assert "running" not in (await asyncio.to_thread(said, tmp_path, "ps"))[1]
-    assert (await asyncio.to_thread(said, tmp_path, "rm", "--all"))[0] == 0
+    assert (await asyncio.to_thread(said, tmp_path, "rm", "--all", "--now"))[0] == 0
     assert (await asyncio.to_thread(said, tmp_path, "ps")) == (0, f"No sandboxes in DATA_DIR={tmp_path / 'data'}.\n")
 
 

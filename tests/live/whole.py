@@ -37,7 +37,7 @@ class Whole:
         self.seen: set[tuple[int, str]] = set()
         """Processes of sandboxes that were looked at: number and time of birth."""
         self._environment = {
-            **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")},
+            **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "IMAGE_DIR")},
             "PYTHONPATH": str(ROOT / "src"),
             "DATA_DIR": str(folder / "data"),
             "PORT": str(self.port),
