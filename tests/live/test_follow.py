@@ -153,6 +153,22 @@ async def test_the_view_follows_the_model_from_tab_to_tab(
     print("seconds until the view followed:", [round(seconds, 2) for seconds in viewer.took])
 
 
+async def test_tabs_are_pictured_however_soon_they_change_their_document(
+    model: Browser, viewer: Viewer, put: Callable[[str], Awaitable[str]]
+) -> None:
+    """While a page changes its document, the browser refuses to send pictures of it."""
+    red, green = await put("red"), await put("green")
+    first = model.contexts[0].pages[0]
+    await first.goto(red)
+    for turn in range(10):
+        page = await model.contexts[0].new_page()
+        await asyncio.sleep(turn % 5 * 0.02)
+        await page.goto(green)
+        await viewer.sees(await id_of(page), green)
+        await page.close()
+        await viewer.sees(await id_of(first), red)
+
+
 async def test_a_window_of_its_own_is_followed_and_the_other_one_when_it_is_used(
     model: Browser, viewer: Viewer, put: Callable[[str], Awaitable[str]]
 ) -> None:

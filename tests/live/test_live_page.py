@@ -183,7 +183,6 @@ async def test_a_page_that_the_network_door_refused_is_named_with_the_reason(
     await expect(page.get_by_text(reason)).to_have_count(0)
 
 
-@pytest.mark.long  # known fault, cause unknown: the picture of the second tab does not come
 async def test_the_page_follows_the_model_and_shows_each_tab_under_its_own_address(
     whole: Whole, person: BrowserContext
 ) -> None:

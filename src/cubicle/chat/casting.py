@@ -53,7 +53,7 @@ class Casting:
 
     def take(self, tab: Tab, params: dict[str, Any]) -> None:
         """A frame came. One of a tab that is not shown is not acknowledged, so no more of them come."""
-        if tab is not self.tab or not tab.casting:
+        if tab is not self.tab or not tab.pictured:
             return
         tab.tell("Page.screencastFrameAck", sessionId=params.get("sessionId"))
         metadata, data = params.get("metadata"), params.get("data")

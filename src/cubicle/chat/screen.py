@@ -118,6 +118,8 @@ class Screen:
             await asyncio.sleep(_TICK)
             ticks += 1
             self.driving.expire()
+            for tab in self.tabs.values():
+                tab.begin_again()
             with suppress(DevToolsError):
                 await self._look()
                 if ticks % _BEAT_EVERY == 0:
@@ -300,6 +302,7 @@ class Screen:
                 if isinstance(frame, dict) and not frame.get("parentId"):
                     self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
                     tab.crashed = False
+                    tab.begin_again()
                     moved = tab.land(frame)
                     self._tell_of_crash()
                     shown = self.active

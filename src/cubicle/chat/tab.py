@@ -43,6 +43,8 @@ class Tab:
         self._last_input: asyncio.Future[dict[str, Any]] | None = None
         self.casting = 0
         """Width of the frames that come; 0 while none do."""
+        self._pictures: dict[str, Any] = _WATCH
+        self._start: asyncio.Future[dict[str, Any]] | None = None
 
     def record(self) -> dict[str, str]:
         return {"id": self.id, "title": self.title, "url": self.url}
@@ -78,23 +80,38 @@ class Tab:
         """Have pictures of this width come; a first one comes at once."""
         self.tell("Page.stopScreencast")
         self.casting = width
-        self.tell("Page.startScreencast", format="jpeg", quality=_QUALITY, maxWidth=width, maxHeight=width)
+        self._begin({"format": "jpeg", "quality": _QUALITY, "maxWidth": width, "maxHeight": width})
 
     async def begin_watch(self) -> None:
         """Hear when it is drawn, by pictures that are never asked on; on return it is known whether it is now."""
         if not self.casting:
-            await self.call("Page.startScreencast", limit=_LOOK_LIMIT, **_WATCH)
-
-    def watch(self) -> None:
-        """The same, without waiting."""
-        if not self.casting:
-            self.tell("Page.startScreencast", **_WATCH)
+            await asyncio.wait([self._begin(_WATCH)], timeout=_LOOK_LIMIT)
 
     def hush(self) -> None:
         """No more pictures, only word of whether it is drawn."""
         self.casting = 0
         self.tell("Page.stopScreencast")
-        self.watch()
+        self._begin(_WATCH)
+
+    def _begin(self, pictures: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        self._pictures = pictures
+        self._start = self._devtools.ask("Page.startScreencast", self.session, **pictures)
+        return self._start
+
+    def begin_again(self) -> None:
+        """If the browser refused to begin, ask it again: it does so for a moment while a page changes its document."""
+        if self._start is not None and self._start.done() and not self._began:
+            self._begin(self._pictures)
+
+    @property
+    def _began(self) -> bool:
+        start = self._start
+        return start is not None and start.done() and not start.cancelled() and start.exception() is None
+
+    @property
+    def pictured(self) -> bool:
+        """Whether a frame that comes now is one of those that were asked for last."""
+        return self.casting > 0 and self._began
 
     # ---- state
 
