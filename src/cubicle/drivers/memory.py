@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,7 @@ class MemoryDriver:
         self._trash = folder / "memory-trash"
         self._root = os.geteuid() == 0
         self._uploads: dict[str, HostFolder] = {}
+        self._binding = threading.Lock()
 
     async def open(self) -> None:
         if not shutil.which("unshare"):
@@ -103,7 +105,8 @@ class MemoryDriver:
         if not place.exists():
             self._make(place)
         if owner is not None:
-            self._bind(place.name, owner)
+            with self._binding:
+                self._bind(place.name, owner)
         if self._pid(place) is not None:
             return False
         self._launch(place)
@@ -217,9 +220,11 @@ class MemoryDriver:
             (place / "owner").write_text(links[0].name)
         measured = replace(note, size=used_bytes(place, sys.maxsize))
         durable.write(place / "discarded.json", measured.to_json())
-        durable.move(place, self._trash / name)
-        for link in links:
-            link.unlink()
+        with self._binding:
+            durable.move(place, self._trash / name)
+            for link in links:
+                if link.is_symlink() and os.readlink(link) == name:
+                    link.unlink()
 
     async def discarded(self) -> list[Discarded]:
         return await asyncio.to_thread(lambda: [self._see_discarded(place) for place in self._trash.iterdir()])
@@ -238,8 +243,9 @@ class MemoryDriver:
     def _restore(self, name: str, owner: str) -> None:
         if not (self._trash / name).exists():
             raise NotRunning("There is no such sandbox in the trash.")
-        self._bind(name, owner)
-        durable.move(self._trash / name, self._folder / name)
+        with self._binding:
+            self._bind(name, owner)
+            durable.move(self._trash / name, self._folder / name)
         (self._folder / name / "discarded.json").unlink(missing_ok=True)
 
     async def find(self, owner: str, hint: str = "") -> str | None:
