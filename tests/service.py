@@ -165,6 +165,9 @@ async def serve(app: Any) -> AsyncIterator[str]:
                 await asyncio.sleep(0.005)
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             server.ending.set()
+        for connection in list(server.server_state.connections):  # those that did not end in time
+            connection.transport.abort()
+        await asyncio.sleep(0)
 
 
 async def instructions(caller: Caller) -> str:
