@@ -11,6 +11,7 @@ import pytest
 
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
+from cubicle.sandbox.driver import Seen
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from tests.emptying import empty
@@ -87,5 +88,29 @@ async def test_the_age_outlives_the_service(
             assert overview.chat == A
             age = overview.age_seconds
             assert (None if age is None else round(age / DAY)) == days
+    finally:
+        await empty(MemoryDriver(tmp_path))
+
+
+class Forgetful(MemoryDriver):
+    """Lists nothing, as an engine may right after a start."""
+
+    async def running(self) -> list[Seen]:
+        return []
+
+
+async def test_a_list_of_sandboxes_that_is_short_for_a_moment_forgets_no_chat(ledger: Ledger, tmp_path: Path) -> None:
+    try:
+        async with Fleet(MemoryDriver(tmp_path), ledger, pool_size=0) as fleet, fleet.lease(A) as machine:
+            await machine.output("echo kept > kept", timeout=60)
+        async with Fleet(Forgetful(tmp_path), ledger, pool_size=0) as fleet:
+            assert fleet.state(A) is None
+        async with Fleet(MemoryDriver(tmp_path), ledger, pool_size=0) as fleet:
+            overview = fleet.state(A)
+            assert overview is not None
+            assert overview.chat == A
+            assert overview.age_seconds is not None
+            async with fleet.lease(A) as machine:
+                assert (await machine.output("cat kept", timeout=60))[1] == b"kept\n"
     finally:
         await empty(MemoryDriver(tmp_path))

@@ -428,14 +428,13 @@ class Fleet:
         return self._berths.setdefault(chat.digest, found)
 
     async def _find(self) -> list[Seen]:
-        """Note what a service before left: the sandboxes of chats, and blank ones."""
+        """Note what a service before left: the sandboxes of chats, and blank ones. Records of chats that the driver does
+        not list stay: its list may be short for a moment, or the sandbox set aside."""
         records = await asyncio.to_thread(self._ledger.read)
         seen = await self._driver.running()
         for found in seen:
             if found.owner is not None:
                 self._berths[found.owner] = self._berth_of(found, records.get(found.owner))
-        for digest in records.keys() - self._berths.keys():
-            self._ledger.remove(digest)
         return seen
 
     async def _keep_pool(self, found: Sequence[Seen]) -> None:
