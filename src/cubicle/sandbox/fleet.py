@@ -428,10 +428,7 @@ class Fleet:
         return self._berths.setdefault(chat.digest, found)
 
     async def _find(self) -> list[Seen]:
-        """Note what a service before left: the sandboxes of chats, and blank ones.
-
-        Records of chats that the driver does not list stay: its list may be short for a moment.
-        """
+        """Note what a service before left. Records of chats that the driver does not list stay: it may list them later."""
         records = await asyncio.to_thread(self._ledger.read)
         seen = await self._driver.running()
         for found in seen:
