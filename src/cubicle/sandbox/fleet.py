@@ -428,7 +428,7 @@ class Fleet:
         return self._berths.setdefault(chat.digest, found)
 
     async def _find(self) -> list[Seen]:
-        """Note what a service before left. Records of chats that the driver does not list stay: it may list them later."""
+        """Note what a service before left. Records of chats that the driver does not list stay: it may do so later."""
         records = await asyncio.to_thread(self._ledger.read)
         seen = await self._driver.running()
         for found in seen:
