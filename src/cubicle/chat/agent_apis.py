@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cubicle.settings import BadSettings, Settings
 
+_PLAIN_PATH = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._:@-]*)+/?")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*:\s*([ -~]+)")
 
 
@@ -22,7 +23,16 @@ class Api:
     """The settings that hold its key, for whoever must mend a wrong one."""
 
     def allows(self, method: str, path: str) -> bool:
-        return any(method == allowed and pattern.fullmatch(path) for allowed, pattern in self.calls)
+        plain = is_plain_path(path)
+        return plain and any(method == allowed and pattern.fullmatch(path) for allowed, pattern in self.calls)
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path means the same to everybody who reads it.
+
+    No segment begins with a dot, and there is nothing to decode or to strip: no `%`, backslash, `;` or empty segment.
+    """
+    return _PLAIN_PATH.fullmatch(path) is not None
 
 
 def apis(settings: Settings) -> dict[str, Api]:
