@@ -17,13 +17,14 @@ from cubicle.chat.agent_apis import apis
 from cubicle.chat.agent_purses import Limits as Budget
 from cubicle.chat.agent_purses import Purses
 from cubicle.chat.agent_relay import Relay
+from cubicle.chat.agent_tokens import AgentTokens
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
 from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
 from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.prompt import Prompt
-from cubicle.chat.removal import budgets_folder, egress_folder
+from cubicle.chat.removal import agent_runs_folder, budgets_folder, egress_folder
 from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
@@ -104,14 +105,20 @@ def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | Non
     )
 
 
-def make_relay(settings: Settings, servers: McpServers, key: bytes) -> Relay:
+def make_agent_tokens(settings: Settings, secret: bytes) -> AgentTokens:
+    return AgentTokens(agent_runs_folder(settings.data_dir), signing_key(secret))
+
+
+def make_relay(settings: Settings, servers: McpServers, tokens: AgentTokens) -> Relay:
     purses = Purses(budgets_folder(settings.data_dir), Budget.of(settings))
-    return Relay(apis(settings), servers, purses, key)
+    return Relay(apis(settings), servers, purses, tokens)
 
 
-def make_sub_agents(settings: Settings, workplace: Workplace, servers: McpServers, key: bytes) -> SubAgents | None:
+def make_sub_agents(
+    settings: Settings, workplace: Workplace, servers: McpServers, tokens: AgentTokens
+) -> SubAgents | None:
     """The coding agents, if the service has a key for the API that they call."""
-    return SubAgents(workplace, settings, servers, key) if has_sub_agent(settings) else None
+    return SubAgents(workplace, settings, servers, tokens) if has_sub_agent(settings) else None
 
 
 def has_sub_agent(settings: Settings) -> bool:
@@ -168,7 +175,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     egress = make_egress(settings, driver, tokens)
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
-    relay = make_relay(settings, servers, signing_key(secret))
+    agent_tokens = make_agent_tokens(settings, secret)
+    relay = make_relay(settings, servers, agent_tokens)
     fleet = Fleet(
         driver,
         make_ledger(settings),
@@ -178,7 +186,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         trash_after=settings.trash_days * 86400,
         clock_file=settings.data_dir / "clock.json",
         furnish=outfitter.dress,
-        attendants=[egress.attend, relay.attend],
+        attendants=[egress.attend, agent_tokens.attend, relay.attend],
         space=space,
     )
 
@@ -189,15 +197,15 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     if settings.driver is DriverName.OCI:
         await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
     warden = make_warden(settings, driver)
-    async with web, egress, relay, fleet, screens:
+    async with web, egress, agent_tokens, relay, fleet, screens:
         await warden.check()
         await collect_images(settings, driver)
         activity = Activity()
         workplace = Workplace(fleet, outfitter, tokens)
-        agents = make_sub_agents(settings, workplace, servers, signing_key(secret))
+        agents = make_sub_agents(settings, workplace, servers, agent_tokens)
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
-        for keeper in (activity, prompt, egress, relay, uploads):
+        for keeper in (activity, prompt, egress, agent_tokens, relay, uploads):
             fleet.on_removed(keeper.forget)
         if tokens is not None:
             fleet.on_removed(tokens.forget)

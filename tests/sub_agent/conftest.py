@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from cubicle import settings as configuration
-from cubicle.app import make_relay, make_sub_agents
+from cubicle.app import make_agent_tokens, make_relay, make_sub_agents
 from cubicle.chat.mcp_servers import read_servers
 from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.workplace import Workplace
 from cubicle.drivers.choice import make_driver
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.rules.passes import signing_key
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
@@ -72,17 +71,17 @@ async def agents_service(
     """Like the service that `app.py` builds; a second one over the same folder finds what the first left."""
     settings = await asyncio.to_thread(settings_of, folder, url, **given)
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, ["http://127.0.0.1:8081"])
-    key = signing_key(b"secret of the test")
-    relay = make_relay(settings, servers, key)
+    agent_tokens = make_agent_tokens(settings, b"secret of the test")
+    relay = make_relay(settings, servers, agent_tokens)
     doors = [egress] if egress is not None else []
     async with AsyncExitStack() as stack:
-        for door in (relay, *doors):
+        for door in (agent_tokens, relay, *doors):
             await stack.enter_async_context(door)
-        attendants = [door.attend for door in (*doors, relay)]
+        attendants = [door.attend for door in (*doors, agent_tokens, relay)]
         fleet = await stack.enter_async_context(
             Fleet(make_driver(settings), Ledger(folder / "ledger"), pool_size=0, attendants=attendants)
         )
-        agents = make_sub_agents(settings, Workplace(fleet, None, tokens), servers, key)
+        agents = make_sub_agents(settings, Workplace(fleet, None, tokens), servers, agent_tokens)
         assert agents is not None
         options = Options(settings=settings.model_dump(), sub_agent=agents)
         service = await stack.enter_async_context(service_of(fleet, options))

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from cubicle.app import make_relay
+from cubicle.app import make_agent_tokens, make_relay
 from cubicle.chat.agent_purses import Limits, Purses, Spent
 from cubicle.chat.agent_relay import ADDRESS
 from cubicle.chat.mcp_servers import McpServer, McpServers
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.rules.chats import Chat
-from cubicle.rules.passes import Pass, issue
+from cubicle.rules.passes import Pass
 from cubicle.rules.spending import Usage
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect
@@ -31,8 +31,27 @@ from tests.sub_agent.fake_api import Break, FakeApi, Refuse, Say, Wait
 from tests.sub_agent.vault import SECRET, vault
 
 CHAT = Chat("relay")
-SIGNING = b"0" * 32
+SECRET_OF_SERVICE = b"0" * 32
 MESSAGES = f"{ADDRESS}/anthropic/v1/messages"
+
+INTERPRETED = [
+    *(f"/anthropic/v1/models/{name}" for name in (".", "..", "...", ".hidden", "%2e", "%2e%2e", ".%2E", "%252e%252e")),
+    *(f"/anthropic/v1/models/{name}" for name in ("..%2f..", "..%5c..", "..\\..", "..;", "..;x=1", ";", "a;b", "a%00")),
+    *("/anthropic/v1/models//", "//anthropic/v1/messages", "/anthropic//v1/messages", "/anthropic/./v1/messages"),
+    *("/anthropic/v1/messages/..", "/anthropic/v1/messages/../messages", "/anthropic/v1/x/../messages"),
+    *("/anthropic/../anthropic/v1/messages", "/../anthropic/v1/messages", "/anthropic\\v1\\messages"),
+    *("/anthropic/v1%2fmessages", "/anthropic/v1/messages%2f..", "/anthropic/v1/messages;x", "/anthropic;/v1/messages"),
+    *("/gemini/v1beta/models/..:generateContent", "/gemini/v1beta/models/..%2f:generateContent"),
+    *("/gemini/v1beta/models/%2e%2e:countTokens", "/openai/responses/../files", "/openai/models/.."),
+    *(
+        "/mcp/../anthropic/v1/messages",
+        "/mcp/vault/..",
+        "/mcp/vault/%2e%2e",
+        "/mcp/./vault",
+        "/mcp/vault;x",
+        "/mcp//vault",
+    ),
+]
 
 
 @dataclass
@@ -62,11 +81,12 @@ async def ground_of(folder: Path, servers: tuple[McpServer, ...] = (), **setting
         async with serve(api.app()) as url:
             given = {"data_dir": folder, "anthropic_base_url": url, "anthropic_api_key": KEY, **settings}
             read = Settings(_env_file=None, **given)  # type: ignore[call-arg]
-            relay = make_relay(read, McpServers(servers), SIGNING)
+            tokens = make_agent_tokens(read, SECRET_OF_SERVICE)
+            relay = make_relay(read, McpServers(servers), tokens)
             machine = await connect(driver, "relay")
-            async with relay, relay.attend(CHAT, machine):
+            async with tokens, relay, relay.attend(CHAT, machine), tokens.running(CHAT, "agent-0"):
                 names = tuple(server.name for server in servers)
-                given_pass = issue(SIGNING, CHAT, Pass("agent-0", int(time.time()) + 3600, names))
+                given_pass = tokens.issue(CHAT, Pass("agent-0", int(time.time()) + 3600, names))
                 yield Ground(machine, api, relay._purses, f"-H 'x-api-key: {given_pass}'")
             machine.close()
     finally:
@@ -160,6 +180,20 @@ async def test_garbage_is_refused_and_takes_nobody_along(ground: Ground) -> None
     long = f"head -c 70000000 /dev/zero | curl -sS -o /dev/null -w '%{{http_code}}' {ground.headers} --data-binary @- "
     assert await ground.shell(f"{long} -H 'Expect:' {MESSAGES} 2>&1 | tail -c 3") in ("400", "55)", "ipe", "eer")
     assert (await ground.ask()).endswith("\n200")
+
+
+async def test_no_path_that_must_be_interpreted_passes(tmp_path: Path) -> None:
+    """What a server behind the gateway could read as another path than the one that was looked up."""
+    server = McpServer("vault", "http://127.0.0.1:9/mcp")
+    async with ground_of(tmp_path, (server,), gemini_api_key="key", openai_api_key="key") as ground:
+        calls = "".join(
+            f"curl -sS --path-as-is -X {method} {ground.headers} '{ADDRESS}{path}'; echo; "
+            for method in ("GET", "POST")
+            for path in INTERPRETED
+        )
+        said = (await ground.shell(calls)).splitlines()
+    assert len(said) == 2 * len(INTERPRETED)
+    assert all("Agents may not make this call." in line for line in said), said
 
 
 async def test_posts_to_an_sse_server_go_only_where_an_open_stream_said(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The way out for coding agents: they call a loopback port of their sandbox, and the service adds the key.
 
-An agent holds a pass, not a key. The service answers only calls on its list, sends them only where the settings say,
-and counts what they cost. So neither the sandbox nor a caller's header ever decides where a credential goes.
+An agent holds a token, not a key (see `AgentTokens`). The service answers only calls on its list, sends them only where
+the settings say, and counts what they cost. So neither the sandbox nor a caller's header ever decides where a
+credential goes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
@@ -19,15 +19,16 @@ import anyio
 import h11
 import httpx
 
-from cubicle.chat.agent_apis import Api
+from cubicle.chat.agent_apis import Api, is_plain_path
 from cubicle.chat.agent_purses import OutOfBudget, Purses
 from cubicle.chat.agent_sse import BadEndpoint, Endpoint
+from cubicle.chat.agent_tokens import AgentTokens, TokenRefused
 from cubicle.chat.agent_wire import BadRequest, Wire
 from cubicle.chat.mcp_servers import McpServer, McpServers
 from cubicle.log import chat_fields
 from cubicle.rules.callers import Headers, RawHeaders
 from cubicle.rules.chats import Chat
-from cubicle.rules.passes import Pass, check
+from cubicle.rules.passes import Pass
 from cubicle.rules.spending import Meter
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.line import MachineError
@@ -63,11 +64,11 @@ Sent = list[tuple[str, str]]
 class Relay:
     """Attends every machine in use (see `Fleet`)."""
 
-    def __init__(self, apis: Mapping[str, Api], servers: McpServers, purses: Purses, signing_key: bytes) -> None:
+    def __init__(self, apis: Mapping[str, Api], servers: McpServers, purses: Purses, tokens: AgentTokens) -> None:
         self._apis = apis
         self._servers = servers
         self._purses = purses
-        self._key = signing_key
+        self._tokens = tokens
         self._posts: dict[tuple[Chat, str, str], str] = {}
         """Where the open event streams of MCP servers want posts, by chat, server and a name of ours."""
         self._web = httpx.AsyncClient(
@@ -126,13 +127,20 @@ class Relay:
         headers = Headers(request.headers)
         sent = _forwarded(request.headers, _SENT, _SENT_PREFIXES)
         path, _, query = request.target.decode("latin-1").partition("?")
-        shown = _shown_pass(headers, query)
-        given = check(self._key, chat, shown, time.time()) if shown else None
-        if given is None:
-            await wire.refuse(401, "authentication_error", "This address serves the agents of this sandbox only.")
+        try:
+            given = self._tokens.check(chat, _shown_token(headers, query))
+        except TokenRefused as error:
+            await wire.refuse(401, "authentication_error", str(error))
             return
-        _, first, *rest = path.split("/", 2) if path.startswith("/") else ("", "", "")
-        inner, method = "/" + "".join(rest), request.method.decode()
+        with self._tokens.using(chat, given) as scope:
+            await self._forward(chat, wire, given, (request.method.decode(), path, query), sent)
+        if scope.cancelled_caught:
+            wire.heard.clear()  # the token ended, and so must the connection
+
+    async def _forward(self, chat: Chat, wire: Wire, given: Pass, asked: tuple[str, str, str], sent: Sent) -> None:
+        method, path, query = asked
+        _, first, *rest = path.split("/", 2) if is_plain_path(path) else ("", "", "")
+        inner = "/" + "".join(rest)
         if first == "mcp":
             await self._forward_mcp(chat, wire, given, inner.strip("/"), method, sent)
         elif (api := self._apis.get(first)) is not None and api.allows(method, inner):
@@ -271,7 +279,7 @@ async def _watch(wire: Wire, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _shown_pass(headers: Headers, query: str) -> str:
+def _shown_token(headers: Headers, query: str) -> str:
     bearer = headers.get("authorization") or ""
     found = bearer[7:] if bearer[:7].lower() == "bearer " else ""
     asked = dict(parse_qsl(query)).get("key", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cubicle.chat import agent_purses
+from cubicle.chat import agent_purses, agent_tokens
 from cubicle.sandbox.egress import allowances
 
 
@@ -12,11 +12,16 @@ def budgets_folder(data_dir: Path) -> Path:
     return data_dir / "agents"
 
 
+def agent_runs_folder(data_dir: Path) -> Path:
+    return data_dir / "agent-runs"
+
+
 def egress_folder(data_dir: Path) -> Path:
     return data_dir / "egress"
 
 
 def remove_records(data_dir: Path, digest: str) -> None:
-    """Remove the budget and the egress allowance of a chat that was removed, while no service runs."""
+    """Remove the budget, the live runs and the egress allowance of a chat that was removed, while no service runs."""
     agent_purses.remove_record(budgets_folder(data_dir), digest)
+    agent_tokens.remove_record(agent_runs_folder(data_dir), digest)
     allowances.remove_record(egress_folder(data_dir) / allowances.FOLDER, digest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -66,14 +66,17 @@ class TerminalRoutes:
 
     async def socket(self, client: WebSocket) -> None:
         """Relay to ttyd; the open connection is a lease, so the sandbox stays up."""
-        async with refusing(client), self._fleet.lease(chat_of(client), create=False, wake=False) as machine:
+        chat = chat_of(client)
+        open_terminal = self._sub_agents.tokens.terminal(chat) if self._sub_agents is not None else nullcontext()
+        async with refusing(client), self._fleet.lease(chat, create=False, wake=False) as machine:
             backend = await WebSocketClient.open(
                 machine, terminal.PORT, "/ws", most=MOST_OUTPUT, subprotocols=[terminal.SUBPROTOCOL]
             )
             try:
                 offered = terminal.SUBPROTOCOL in client.scope.get("subprotocols", ())
                 await client.accept(terminal.SUBPROTOCOL if offered else None)
-                await Bridge(client, backend, machine, self._limits, terminal.is_output).run()
+                async with open_terminal:
+                    await Bridge(client, backend, machine, self._limits, terminal.is_output).run()
             finally:
                 backend.abort()
 

@@ -25,7 +25,7 @@ class Order:
     model: str
     max_turns: int
     carried: str = field(repr=False)
-    """The pass that the agent shows to the relay."""
+    """The token that the agent shows to the relay."""
     session: str
     """The id that a new session gets, where the agent lets others choose it."""
     resume: str | None = None

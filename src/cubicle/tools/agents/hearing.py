@@ -27,7 +27,8 @@ class Job:
     timeout: float
     max_turns: int = 0
     """0 when a service before this one started it."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    take_over_env: Mapping[str, str] = field(default_factory=dict)
+    """For the person who goes on with the session: with a token of its own."""
 
 
 class Hearing:
@@ -75,7 +76,7 @@ class Hearing:
         job = self.job
         if job.max_turns:
             argv = job.adapter.take_over(job.program, session)
-            await job.folder.note_session(job.machine, session, argv, job.env)
+            await job.folder.note_session(job.machine, session, argv, job.take_over_env)
             self._report(f"[agent session {session}]")
 
     async def _ending(self, exit: Exit) -> Ending:

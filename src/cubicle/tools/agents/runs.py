@@ -7,13 +7,15 @@ import logging
 import secrets
 import time
 import uuid
+from dataclasses import replace
 from typing import Self
 
+from cubicle.chat.agent_tokens import AgentTokens
 from cubicle.chat.mcp_servers import McpServer, McpServers
 from cubicle.chat.workplace import Workplace
 from cubicle.log import chat_fields
 from cubicle.rules.chats import Chat
-from cubicle.rules.passes import Pass, issue
+from cubicle.rules.passes import Pass
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.machine import HOME, Machine, MachineError
 from cubicle.settings import Settings
@@ -29,7 +31,8 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 4
 _AFTERWARDS = 24 * 3600
-"""A pass outlives its run by this many seconds, for the person who takes the session over."""
+"""A token has run out this long after its run must have ended, whatever is known of the run: a person who takes the
+session over later asks for a new one (`open`)."""
 _DIRECT = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 
 
@@ -40,10 +43,10 @@ class NotOurs(SandboxError):
 class SubAgents:
     """The agent behind the tool (see `SubAgent`). Once its block is left, runs are let go, not ended."""
 
-    def __init__(self, workplace: Workplace, settings: Settings, servers: McpServers, signing_key: bytes) -> None:
+    def __init__(self, workplace: Workplace, settings: Settings, servers: McpServers, tokens: AgentTokens) -> None:
         self._workplace = workplace
         self._servers = servers
-        self._key = signing_key
+        self.tokens = tokens
         self._adapter: Adapter = chosen(settings.sub_agent_cli)
         self._program = settings.sub_agent_cli
         self._timeout = settings.sub_agent_timeout
@@ -58,7 +61,7 @@ class SubAgents:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        self._stopping = True
+        self._stopping = self.tokens.closing = True
 
     async def run(self, call: Call, task: Task) -> Answer:
         chat = call.caller.chat
@@ -82,22 +85,30 @@ class SubAgents:
         folder, order = self._order(chat, Task("", resume_session_id=session), ())
         await folder.fill(machine, "", self._adapter.files(order))
         argv = self._adapter.take_over(self._program, session)
-        await folder.note_take_over(machine, argv, self._adapter.environment(order) | _DIRECT)
+        await folder.note_take_over(machine, argv, self._take_over_environment(chat, folder, order))
+        self.tokens.expect_terminal(chat)
         await folder.open_for_a_person(machine)
 
     def _order(self, chat: Chat, task: Task, servers: tuple[McpServer, ...]) -> tuple[RunFolder, Order]:
         folder = RunFolder(f"agent-{secrets.token_hex(6)}")
-        until = int(time.time() + self._timeout + _AFTERWARDS)
         return folder, Order(
             folder=folder.path,
             model=self._model(task.model),
             max_turns=task.max_turns or self._max_turns,
-            carried=issue(self._key, chat, Pass(folder.run, until, tuple(server.name for server in servers))),
+            carried=self._token(chat, folder, servers),
             session=str(uuid.uuid4()),
             resume=task.resume_session_id,
             servers=servers,
             aliases=self._aliases,
         )
+
+    def _token(self, chat: Chat, folder: RunFolder, servers: tuple[McpServer, ...], *, take_over: bool = False) -> str:
+        until = int(time.time() + self._timeout + _AFTERWARDS)
+        return self.tokens.issue(chat, Pass(folder.run, until, tuple(server.name for server in servers), take_over))
+
+    def _take_over_environment(self, chat: Chat, folder: RunFolder, order: Order) -> dict[str, str]:
+        token = self._token(chat, folder, order.servers, take_over=True)
+        return self._adapter.environment(replace(order, carried=token)) | _DIRECT
 
     def _model(self, alias: str | None) -> str:
         name = alias or self._default_model
@@ -108,10 +119,15 @@ class SubAgents:
         env = self._adapter.environment(order) | _DIRECT
         await folder.fill(machine, prompt, self._adapter.files(order))
         command = folder.command(self._adapter.command(self._program, order))
-        async with machine.run(command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run) as process:
+        chat = call.caller.chat
+        theirs = self._take_over_environment(chat, folder, order)
+        async with (
+            self.tokens.running(chat, folder.run),
+            machine.run(command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run) as process,
+        ):
             process.detach()
-            log.info("agent started", extra=chat_fields(call.caller.chat) | {"run": folder.run})
-            job = Job(machine, folder, self._adapter, self._program, self._timeout, order.max_turns, env)
+            log.info("agent started", extra=chat_fields(chat) | {"run": folder.run})
+            job = Job(machine, folder, self._adapter, self._program, self._timeout, order.max_turns, theirs)
             ending = await self._hear(call, Hearing(job, process))
         if call.heard():
             await folder.note_delivered(machine)
@@ -141,7 +157,7 @@ class SubAgents:
         """Follow a run that a service before this one started, if it still goes on."""
         job = Job(machine, folder, self._adapter, self._program, self._timeout)
         try:
-            async with machine.attach(folder.run) as process:
+            async with machine.attach(folder.run) as process, self.tokens.running(call.caller.chat, folder.run):
                 await self._hear(call, Hearing(job, process))
         except MachineError as error:
             if error.code != "not-found":
