@@ -25,7 +25,7 @@ def test_servers_are_found_by_name(tmp_path: Path) -> None:
     old = {"type": "sse", "url": "https://tools.example.org/sse"}
     local = {"command": "npx", "args": ["-y", "thing"]}
     servers = read_servers(file_of(tmp_path, {"mcpServers": {"web": web, "local": local, "old": old}}), OWN)
-    found, left_out = servers.chosen(["local", "web", "old"])
+    found, left_out = servers.chosen(["local", "web", "old"], "main")
     assert found == (
         McpServer("local", command=("npx", "-y", "thing")),
         McpServer("web", "https://tools.example.org/mcp", (("Authorization", "Bearer x"),)),
@@ -37,12 +37,37 @@ def test_servers_are_found_by_name(tmp_path: Path) -> None:
 def test_servers_that_cannot_be_used_are_left_out_and_named(tmp_path: Path) -> None:
     listed = {"web": {"url": "https://a.example/mcp"}, "old": {"type": "sse", "url": "https://a.example/sse"}}
     servers = read_servers(file_of(tmp_path, {"mcpServers": listed}), OWN)
-    found, left_out = servers.chosen(["other", "web", "old", "more"], sse=False)
+    found, left_out = servers.chosen(["other", "web", "old", "more"], "main", sse=False)
     assert [server.name for server in found] == ["web"]
     assert left_out == (
         "[MCP servers left out: unknown to this service: other, more (known: old, web); "
         "of the type sse, which the agent cannot use: old]"
     )
+
+
+def test_a_server_can_be_some_tenants_only(tmp_path: Path) -> None:
+    listed: dict[str, Any] = {"all": {"url": "https://a.example/mcp"}}
+    listed["own"] = {"url": "https://b.example/mcp", "tenants": ["acme", "main"]}
+    listed["nobody"] = {"command": "x", "tenants": []}
+    servers = read_servers(file_of(tmp_path, {"mcpServers": listed}), OWN)
+    for tenant in ("acme", "main"):
+        found, left_out = servers.chosen(["own", "all"], tenant)
+        assert [server.name for server in found] == ["own", "all"]
+        assert left_out == ""
+        assert servers.find("own", tenant) is not None
+    found, left_out = servers.chosen(["own", "all", "nobody", "nope"], "ACME")
+    assert [server.name for server in found] == ["all"]
+    assert left_out == (
+        "[MCP servers left out: unknown to this service: nope (known: all); not for the tenant ACME: own, nobody]"
+    )
+    assert servers.find("own", "ACME") is None
+
+
+@pytest.mark.parametrize("tenants", ["acme", None, {}, [1], ["a b"], [""], ["*"], [["acme"]]])
+def test_a_list_of_tenants_that_is_none_stops_the_start(tmp_path: Path, tenants: Any) -> None:
+    listed = {"own": {"url": "https://b.example/mcp", "tenants": tenants}}
+    with pytest.raises(BadSettings, match="`tenants` of own must be a list"):
+        read_servers(file_of(tmp_path, {"mcpServers": listed}), OWN)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +76,7 @@ def test_servers_that_cannot_be_used_are_left_out_and_named(tmp_path: Path) -> N
 )
 def test_the_service_is_never_offered_to_its_own_agents(tmp_path: Path, url: str) -> None:
     servers = read_servers(file_of(tmp_path, {"mcpServers": {"me": {"url": url}}}), OWN)
-    found, left_out = servers.chosen(["me"])
+    found, left_out = servers.chosen(["me"], "main")
     assert found == ()
     assert "unknown to this service: me (known: none)" in left_out
 

@@ -196,6 +196,14 @@ async def test_no_path_that_must_be_interpreted_passes(tmp_path: Path) -> None:
     assert all("Agents may not make this call." in line for line in said), said
 
 
+async def test_a_server_of_other_tenants_is_not_reached_even_with_a_token_that_names_it(tmp_path: Path) -> None:
+    """The registry may have changed since the token was made."""
+    server = McpServer("vault", "http://127.0.0.1:9/mcp", tenants=frozenset({"acme"}))
+    async with ground_of(tmp_path, (server,)) as ground:
+        said = await ground.shell(f"curl -sS {ground.headers} -d '{{}}' {ADDRESS}/mcp/vault")
+    assert "was not given an MCP server of this name" in said
+
+
 async def test_posts_to_an_sse_server_go_only_where_an_open_stream_said(tmp_path: Path) -> None:
     async with vault("sse") as url:
         server = McpServer("vault", url, (("Authorization", f"Bearer {SECRET}"),), sse=True)

@@ -150,7 +150,7 @@ class Relay:
 
     async def _forward_mcp(self, chat: Chat, wire: Wire, given: Pass, path: str, method: str, sent: Sent) -> None:
         name, _, post = path.partition("/")
-        server = self._servers.find(name) if name in given.servers else None
+        server = self._servers.find(name, chat.tenant) if name in given.servers else None
         if server is None or not server.url or (post and not server.sse):
             await wire.refuse(404, "not_found_error", "This agent was not given an MCP server of this name.")
         elif server.sse:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cubicle.rules.chats import DEFAULT_TENANT
+from cubicle.rules.keys import is_tenant
 from cubicle.settings import BadSettings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -27,6 +29,11 @@ class McpServer:
     sse: bool = False
     """Speaks the older transport: a stream of events and posts, each at an address of its own."""
     command: tuple[str, ...] = ()
+    tenants: frozenset[str] | None = None
+    """Whose callers may name it; None: everybody's."""
+
+    def serves(self, tenant: str) -> bool:
+        return self.tenants is None or tenant in self.tenants
 
 
 class McpServers:
@@ -35,21 +42,25 @@ class McpServers:
     def __init__(self, servers: Iterable[McpServer] = ()) -> None:
         self._servers = {server.name: server for server in servers}
 
-    def find(self, name: str) -> McpServer | None:
-        return self._servers.get(name)
+    def find(self, name: str, tenant: str) -> McpServer | None:
+        """The server of this name, if there is one for this tenant."""
+        server = self._servers.get(name)
+        return server if server is not None and server.serves(tenant) else None
 
-    def chosen(self, names: Iterable[str], *, sse: bool = True) -> tuple[tuple[McpServer, ...], str]:
+    def chosen(self, names: Iterable[str], tenant: str, *, sse: bool = True) -> tuple[tuple[McpServer, ...], str]:
         """The servers of these names, in this order, and a sentence about those that cannot be used, if any.
 
         `sse`: whether those of the older transport can be.
         """
         wanted = list(names)
-        known = [self._servers[name] for name in wanted if name in self._servers]
+        known = [server for name in wanted if (server := self.find(name, tenant)) is not None]
         usable = tuple(server for server in known if sse or not server.sse)
         parts = []
         if unknown := [name for name in wanted if name not in self._servers]:
-            there = ", ".join(sorted(self._servers)) or "none"
+            there = ", ".join(sorted(name for name in self._servers if self.find(name, tenant))) or "none"
             parts.append(f"unknown to this service: {', '.join(unknown)} (known: {there})")
+        if others := [name for name in wanted if name in self._servers and self.find(name, tenant) is None]:
+            parts.append(f"not for the tenant {tenant}: {', '.join(others)}")
         if old := [server.name for server in known if server not in usable]:
             parts.append(f"of the type sse, which the agent cannot use: {', '.join(old)}")
         return usable, f"[MCP servers left out: {'; '.join(parts)}]" if parts else ""
@@ -70,7 +81,7 @@ def read_servers(path: Path | None, own_addresses: Iterable[str] = ()) -> McpSer
     if not isinstance(listed, dict):
         raise BadSettings('MCP_SERVERS_FILE must be JSON of the form {"mcpServers": {"name": {"url": "…"}}}.')
     own = {_place(address) for address in own_addresses}
-    servers = [_server(name, fields) for name, fields in listed.items()]
+    servers = [replace(_server(name, fields), tenants=_tenants(name, fields)) for name, fields in listed.items()]
     # An agent that could call this service could start agents without end.
     return McpServers(server for server in servers if not server.url or _place(server.url) not in own)
 
@@ -100,6 +111,19 @@ def _local(name: str, fields: Mapping[str, Any]) -> McpServer:
     if not isinstance(arguments, list) or not all(isinstance(one, str) for one in arguments):
         raise BadSettings(f"MCP_SERVERS_FILE: `args` of {name} must be a list of texts.")
     return McpServer(name, command=(fields["command"], *arguments))
+
+
+def _tenants(name: str, fields: Mapping[str, Any]) -> frozenset[str] | None:
+    """A mistake stops the start: taken for nothing said, it would open the server to everybody."""
+    if "tenants" not in fields:
+        return None
+    listed = fields["tenants"]
+    if not isinstance(listed, list) or not all(isinstance(one, str) and is_tenant(one) for one in listed):
+        raise BadSettings(
+            f"MCP_SERVERS_FILE: `tenants` of {name} must be a list of names of API_KEYS_FILE; who shows MCP_API_KEY is "
+            f"{DEFAULT_TENANT}."
+        )
+    return frozenset(listed)
 
 
 def _headers(name: str, fields: Any) -> tuple[tuple[str, str], ...]:

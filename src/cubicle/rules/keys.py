@@ -60,6 +60,11 @@ class KeyRing:
         return found
 
 
+def is_tenant(name: str) -> bool:
+    """Whether a tenant can have this name, the operator's own included."""
+    return _TENANT.fullmatch(name) is not None
+
+
 def _check_key(where: str, key: str) -> None:
     """A key must fit into a header, and be too long to be guessed."""
     if len(key) < MIN_KEY or not key.isascii() or not key.isprintable() or " " in key:
@@ -92,7 +97,7 @@ def _read(text: str) -> dict[str, str]:
                 f"API_KEYS_FILE: no tenant may be named {tenant!r}, which is the operator's. "
                 f"The operator's key is MCP_API_KEY; give the tenant another name."
             )
-        if not isinstance(tenant, str) or not _TENANT.fullmatch(tenant):
+        if not isinstance(tenant, str) or not is_tenant(tenant):
             raise BadKeys(
                 "API_KEYS_FILE: a tenant is 1 to 64 characters of A-Z a-z 0-9 . _ -, and starts with a letter or digit."
             )

@@ -65,7 +65,7 @@ class SubAgents:
 
     async def run(self, call: Call, task: Task) -> Answer:
         chat = call.caller.chat
-        servers, left_out = self._servers.chosen(call.caller.mcp_servers, sse=self._adapter.speaks_sse)
+        servers, left_out = self._servers.chosen(call.caller.mcp_servers, chat.tenant, sse=self._adapter.speaks_sse)
         if task.resume_session_id and not SESSION.fullmatch(task.resume_session_id):
             return fail("`resume_session_id` is not a session id. Take it from the end of an earlier answer.")
         if sum(1 for owner, _ in self._hearings if owner == chat) >= _AT_ONCE:
