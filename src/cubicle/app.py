@@ -24,7 +24,7 @@ from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.outfit import Outfitter
 from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.prompt import Prompt
-from cubicle.chat.removal import agent_runs_folder, budgets_folder, egress_folder
+from cubicle.chat.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
 from cubicle.chat.screens import Screens
 from cubicle.chat.settings_service import SettingsService
 from cubicle.chat.uploads import Uploads
@@ -110,7 +110,12 @@ def make_agent_tokens(settings: Settings, secret: bytes) -> AgentTokens:
 
 
 def make_relay(settings: Settings, servers: McpServers, tokens: AgentTokens) -> Relay:
-    purses = Purses(budgets_folder(settings.data_dir), Budget.of(settings))
+    purses = Purses(
+        budgets_folder(settings.data_dir),
+        Budget.of(settings),
+        tenant_budgets_folder(settings.data_dir),
+        Budget.of_tenant(settings),
+    )
     return Relay(apis(settings), servers, purses, tokens)
 
 

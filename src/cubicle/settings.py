@@ -207,6 +207,18 @@ class Settings(BaseSettings):
     sub_agent_max_tokens: int = Field(
         0, ge=0, description="Tokens that the agents of one chat may use, read and written; 0: no limit."
     )
+    sub_agent_tenant_budget_usd: float = Field(
+        0, ge=0, description="Dollars that the agents of all chats of one tenant may spend on models; 0: no limit."
+    )
+    sub_agent_tenant_max_requests: int = Field(
+        0, ge=0, description="Calls of a model that the agents of all chats of one tenant may make; 0: no limit."
+    )
+    sub_agent_tenant_max_tokens: int = Field(
+        0, ge=0, description="Tokens that the agents of all chats of one tenant may use; 0: no limit."
+    )
+    sub_agent_tenant_days: float = Field(
+        30, ge=0, le=36500, description="Days after which a tenant's limits are counted anew; 0: never."
+    )
     mcp_servers_file: Path | None = Field(
         None, description="JSON file of the MCP servers (`mcpServers`) that X-MCP-Servers may name."
     )

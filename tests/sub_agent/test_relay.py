@@ -154,9 +154,17 @@ async def test_a_caller_that_goes_away_takes_its_call_along(ground: Ground) -> N
 
 
 @pytest.mark.parametrize(
-    "setting", [{"sub_agent_max_requests": 1}, {"sub_agent_max_tokens": 50}, {"sub_agent_budget_usd": 0.0001}]
+    "setting",
+    [
+        {"sub_agent_max_requests": 1},
+        {"sub_agent_max_tokens": 50},
+        {"sub_agent_budget_usd": 0.0001},
+        {"sub_agent_tenant_max_requests": 1},
+        {"sub_agent_tenant_max_tokens": 50},
+        {"sub_agent_tenant_budget_usd": 0.0001},
+    ],
 )
-async def test_each_limit_of_the_chat_holds(tmp_path: Path, setting: dict[str, Any]) -> None:
+async def test_each_limit_of_the_chat_and_of_its_tenant_holds(tmp_path: Path, setting: dict[str, Any]) -> None:
     async with ground_of(tmp_path, **setting) as ground:
         assert (await ground.ask()).endswith("\n200")
         refused = await ground.ask()
@@ -238,6 +246,7 @@ async def test_posts_to_an_sse_server_go_only_where_an_open_stream_said(tmp_path
 )
 async def test_a_budget_record_that_cannot_be_read_is_set_aside(tmp_path: Path, content: bytes) -> None:
     purses = Purses(tmp_path, Limits(requests=5))
+    purses.open()
     (tmp_path / CHAT.digest).write_bytes(content)
     assert await purses.spent(CHAT) == Spent()
     await purses.begin(CHAT)
@@ -249,17 +258,20 @@ async def test_a_budget_record_that_cannot_be_read_is_set_aside(tmp_path: Path, 
 
 async def test_a_removed_chat_leaves_no_budget_even_while_a_call_is_under_way(tmp_path: Path) -> None:
     purses = Purses(tmp_path, Limits(requests=1))
+    purses.open()
     await purses.begin(CHAT)
     await purses.save(CHAT)
     await purses.forget(CHAT)
     purses.count(CHAT, "claude-sonnet-5-5", Usage(input=5))
     await purses.save(CHAT)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["tenants"]
+    assert (await purses.spent_by(CHAT.tenant)).tokens == 5
     await purses.begin(CHAT)
 
 
 async def test_a_budget_outlives_a_jump_of_the_clock(tmp_path: Path) -> None:
     purses = Purses(tmp_path, Limits(requests=1))
+    purses.open()
     await purses.begin(CHAT)
     await purses.save(CHAT)
     os.utime(tmp_path / CHAT.digest, (0, 0))

@@ -16,13 +16,15 @@ pytestmark = [pytest.mark.oci, pytest.mark.serial, pytest.mark.timeout(600)]
 FILES = (
     "chats/{digest}",
     "agents/{digest}",
+    "agent-runs/{digest}",
+    "tenants/main",
     "egress/authority.pem",
     "egress/allowances/{digest}",
     "link-secret",
     "serving",
     "clock.json",
 )
-FOLDERS = ("chats", "agents", "egress", "trash")
+FOLDERS = ("chats", "agents", "agent-runs", "tenants", "egress", "trash")
 
 
 def _folder(path: Path) -> None:

@@ -12,6 +12,10 @@ def budgets_folder(data_dir: Path) -> Path:
     return data_dir / "agents"
 
 
+def tenant_budgets_folder(data_dir: Path) -> Path:
+    return data_dir / "tenants"
+
+
 def agent_runs_folder(data_dir: Path) -> Path:
     return data_dir / "agent-runs"
 
