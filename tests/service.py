@@ -17,6 +17,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from cubicle.chat.key_tries import KeyTries
 from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
 from cubicle.drivers.memory import MemoryDriver
@@ -205,7 +206,13 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
     registry = Registry.build(Workplace(fleet), settings, options.sub_agent)
     uploads = Uploads(fleet)
-    door = McpDoor(registry, uploads, options.instructions or instructions, settings, ring)
+    door = McpDoor(
+        registry,
+        uploads,
+        options.instructions or instructions,
+        settings,
+        KeyTries(ring, settings.wrong_keys_per_minute),
+    )
     app = Starlette(
         routes=[
             Route("/health", info.health),

@@ -18,6 +18,7 @@ from cubicle.chat.agent_purses import Limits as Budget
 from cubicle.chat.agent_purses import Purses
 from cubicle.chat.agent_relay import Relay
 from cubicle.chat.agent_tokens import AgentTokens
+from cubicle.chat.key_tries import KeyTries
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links, kept_secret
 from cubicle.chat.mcp_servers import McpServers, read_servers
@@ -160,6 +161,7 @@ def base_url(settings: Settings) -> str:
 async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
     ring = await asyncio.to_thread(key_ring, settings)
+    keys = KeyTries(ring, settings.wrong_keys_per_minute)
     secret = await asyncio.to_thread(kept_secret, settings.data_dir)
     links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
     web = httpx.AsyncClient()
@@ -215,7 +217,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         if tokens is not None:
             fleet.on_removed(tokens.forget)
         fleet.on_removed(forget_user)
-        door = McpDoor(registry, uploads, instructions, settings, ring)
+        door = McpDoor(registry, uploads, instructions, settings, keys)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         reception = Reception(fleet, outfitter)
         address, mode = base_url(settings), settings.single_user_mode
@@ -237,7 +239,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     OperatorRoutes(fleet, activity).routes(),
                     WallRoutes(warden, ring).routes(),
                     DiskRoutes(space, ring).routes(),
-                    Login(ring, links, pages.login_page).routes(),
+                    Login(keys, links, pages.login_page).routes(),
                     pages.routes(),
                 ),
                 middleware=[
@@ -246,7 +248,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     Middleware(OriginGuard, [address], settings.mcp_paths),
                     Middleware(
                         Access,
-                        ring,
+                        keys,
                         links,
                         settings.mcp_paths,
                         settings.known_hosts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import ipaddress
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -125,6 +126,18 @@ class Settings(BaseSettings):
         None,
         description="JSON file of key (at least 8 characters without blanks) to tenant, for several customers on one "
         "service. The names main, operator and cubicle are reserved.",
+    )
+    wrong_keys_per_minute: int = Field(
+        30,
+        ge=0,
+        le=1_000_000,
+        description="Wrong keys that one address (of IPv6: one /64) may show in a minute; 3 times as many in 10 "
+        "minutes, 6 times as many in an hour. Then it gets 429 until that time is over. 0: no limit.",
+    )
+    forwarded_allow_ips: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("127.0.0.1", "::1"),
+        description="Addresses and networks of the reverse proxies whose X-Forwarded-For and X-Forwarded-Proto count, "
+        "separated by commas; *: anybody's, so that a client can choose its address.",
     )
     mcp_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         ("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas."
@@ -261,11 +274,21 @@ class Settings(BaseSettings):
             raise ValueError("must be paths that start with /, separated by commas")
         return paths
 
-    @field_validator("allowed_hosts", "embedders", mode="before")
+    @field_validator("allowed_hosts", "embedders", "forwarded_allow_ips", mode="before")
     @classmethod
     def _hosts(cls, value: Any) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(p.strip() for p in parts if p.strip())
+
+    @field_validator("forwarded_allow_ips")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for part in value if value != ("*",) else ():
+            try:
+                ipaddress.ip_network(part)
+            except ValueError:
+                raise ValueError("must be addresses or networks (10.0.0.0/8), separated by commas, or *") from None
+        return value
 
     @field_validator(
         "api_keys_file",

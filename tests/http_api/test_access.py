@@ -34,6 +34,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         data_dir=tmp_path_factory.mktemp("access"),
         pool_size=0,
         mcp_api_key="a-good-key",
+        wrong_keys_per_minute=0,
     )
 
 

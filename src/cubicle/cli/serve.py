@@ -65,7 +65,14 @@ async def _serve(settings: Settings) -> None:
         require_root()
     with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
         async with running(settings) as app:
-            server = _Server(uvicorn.Config(app, root_path=settings.root_path, timeout_graceful_shutdown=5, **OPTIONS))
+            config = uvicorn.Config(
+                app,
+                root_path=settings.root_path,
+                forwarded_allow_ips=list(settings.forwarded_allow_ips),
+                timeout_graceful_shutdown=5,
+                **OPTIONS,
+            )
+            server = _Server(config)
             _settle_garbage()
             address = base_url(settings)
             log.info("serving", extra={"address": address, "driver": settings.driver.value})

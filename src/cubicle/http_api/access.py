@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from cubicle.chat.key_tries import KeyTries, TooManyTries
 from cubicle.chat.links import Links
 from cubicle.http_api.addresses import route_path, unsigned
 from cubicle.http_api.problems import response
@@ -20,7 +21,6 @@ from cubicle.rules import callers, hosts, problems
 from cubicle.rules.callers import Headers
 from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.rules.isolation import Isolation
-from cubicle.rules.keys import KeyRing
 from cubicle.rules.problems import Problem
 
 Scope = MutableMapping[str, Any]
@@ -75,7 +75,7 @@ class Access:
     def __init__(
         self,
         app: App,
-        ring: KeyRing,
+        keys: KeyTries,
         links: Links,
         passed: tuple[str, ...],
         allowed_hosts: tuple[str, ...],
@@ -83,7 +83,7 @@ class Access:
         isolation: Isolation = Isolation.LENIENT,
     ) -> None:
         self._app = app
-        self._ring = ring
+        self._keys = keys
         self._links = links
         self._passed = frozenset(passed)
         self._hosts = allowed_hosts
@@ -98,7 +98,11 @@ class Access:
         if not hosts.host_is_known(self._hosts, headers.get("Host")):
             await self._refuse(scope, receive, send, Problem(403, hosts.UNKNOWN_HOST))
             return
-        entry = self._entry(scope, headers)
+        try:
+            entry = self._entry(scope, headers)
+        except TooManyTries as error:
+            await self._refuse(scope, receive, send, problems.too_many_tries(error.seconds))
+            return
         if entry is None:
             await self._refuse(scope, receive, send, problems.UNAUTHORIZED)
             return
@@ -116,9 +120,20 @@ class Access:
         path = route_path(scope)
         if path == _HEALTH or any(path == prefix or path.startswith(prefix + "/") for prefix in _OPEN):
             return _Entry(DEFAULT_TENANT, open=True)
-        tenant = self._ring.tenant(headers.get("Authorization"))
+        refused: TooManyTries | None = None
+        try:
+            tenant = self._keys.tenant(headers.get("Authorization"), (scope.get("client") or ("",))[0])
+        except TooManyTries as error:
+            tenant, refused = None, error
         if tenant is not None:
             return _Entry(tenant)
+        entry = self._without_key(scope, path, headers)
+        if entry is None and refused is not None:
+            raise refused
+        return entry
+
+    def _without_key(self, scope: Scope, path: str, headers: Headers) -> _Entry | None:
+        """By a sign-in or a link; what else the request shows does not matter."""
         chat_id = _chat_id(path)
         known = self._by_cookie(chat_id, _cookies(headers))
         sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]

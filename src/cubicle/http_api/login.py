@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from cubicle.chat.key_tries import KeyTries, TooManyTries
 from cubicle.chat.links import Links
 from cubicle.http_api.access import LOGIN_COOKIE
-from cubicle.rules.keys import KeyRing
 
 _LONGEST_FORM = 8192
 SignInPage = Callable[..., Response]
@@ -20,8 +20,8 @@ SignInPage = Callable[..., Response]
 class Login:
     """Takes the form that the sign-in page posts."""
 
-    def __init__(self, ring: KeyRing, links: Links, page: SignInPage) -> None:
-        self._ring = ring
+    def __init__(self, keys: KeyTries, links: Links, page: SignInPage) -> None:
+        self._keys = keys
         self._links = links
         self._page = page
 
@@ -31,13 +31,18 @@ class Login:
     async def post(self, request: Request) -> Response:
         async with request.form(max_files=0, max_fields=4, max_part_size=_LONGEST_FORM) as form:
             key, target = str(form.get("key", "")).strip(), str(form.get("next", ""))
-        tenant = self._ring.opens(key) if self._ring else None
-        if self._ring and tenant is None:
+        try:
+            tenant = self._keys.opens(key, request.client and request.client.host) if self._keys else None
+        except TooManyTries as error:
+            answer = self._page(request, message=str(error), status=429)
+            answer.headers["Retry-After"] = str(error.seconds)
+            return answer
+        if self._keys and tenant is None:
             return self._page(request, message="That key opens nothing here.", status=401)
         root = str(request.scope.get("root_path", "")).rstrip("/")
-        answer = RedirectResponse(f".{_inside(target)}", status_code=303)  # relative: true behind any prefix
+        led_on = RedirectResponse(f".{_inside(target)}", status_code=303)  # relative: true behind any prefix
         if tenant is not None:
-            answer.set_cookie(
+            led_on.set_cookie(
                 LOGIN_COOKIE,
                 self._links.sign_in(tenant),
                 max_age=2 * 86400,
@@ -46,7 +51,7 @@ class Login:
                 samesite="lax",
                 secure=request.url.scheme == "https",
             )
-        return answer
+        return led_on
 
 
 def _inside(target: str) -> str:

@@ -11,6 +11,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.routing import Route
 
 from cubicle import __version__
+from cubicle.chat.key_tries import KeyTries
 from cubicle.chat.uploads import Uploads
 from cubicle.mcp_api.cancels import InFlight
 from cubicle.mcp_api.gate import MOST_BODY, Gate, Receive, Scope, Send
@@ -18,7 +19,6 @@ from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.server import Instructions, Protocol
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.mcp_api.turns import Turns
-from cubicle.rules.keys import KeyRing
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
 
@@ -27,13 +27,13 @@ class McpDoor:
     """Both protocol eras on one address. Answers only inside `running()`."""
 
     def __init__(
-        self, registry: Registry, uploads: Uploads, instructions: Instructions, settings: Settings, ring: KeyRing
+        self, registry: Registry, uploads: Uploads, instructions: Instructions, settings: Settings, keys: KeyTries
     ) -> None:
         self._registry = registry
         self._uploads = uploads
         self._instructions = instructions
         self._settings = settings
-        self._ring = ring
+        self._keys = keys
         self._listening = Listening(uploads.changes)
         self._gate: Gate | None = None
 
@@ -50,7 +50,7 @@ class McpDoor:
                 self._gate = Gate(
                     server,
                     manager.handle_request,
-                    self._ring,
+                    self._keys,
                     self._settings.single_user_mode,
                     self._settings.known_hosts,
                     McpSessions(),

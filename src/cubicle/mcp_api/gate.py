@@ -1,6 +1,7 @@
 """The gate before the SDK: what this service decides differently about a request, before the protocol sees it.
 
-Order of refusals: host, 401 key, 400 chat id, then for POST 415 Accept, 415 Content-Type, 413 size, 400 not a message.
+Order of refusals: host, 429 too many wrong keys, 401 key, 400 chat id, then for POST 415 Accept, 415 Content-Type,
+413 size, 400 not a message.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
+from cubicle.chat.key_tries import KeyTries, TooManyTries
 from cubicle.log import note_caller
 from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import Unforeseen, answer
@@ -28,7 +30,6 @@ from cubicle.rules.callers import Caller, Headers, identify
 from cubicle.rules.chats import BadChatId
 from cubicle.rules.hosts import UNKNOWN_HOST, UNKNOWN_ORIGIN, host_is_known, origin_is_known
 from cubicle.rules.isolation import ChatIdMissing, Isolation
-from cubicle.rules.keys import KeyRing
 from cubicle.rules.messages import BadMessage, Message
 from cubicle.rules.problems import Problem
 from cubicle.rules.request_limits import JsonStructure, TooComplex
@@ -57,7 +58,7 @@ class Gate:
     server: Server[Any]
     modern: App
     """The SDK's own handling of the era without handshake."""
-    ring: KeyRing
+    keys: KeyTries
     mode: Isolation
     allowed_hosts: tuple[str, ...]
     sessions: McpSessions
@@ -75,7 +76,7 @@ class Gate:
             await send(message)
 
         try:
-            caller = self._caller(headers)
+            caller = self._caller(scope, headers)
             note_caller(caller.chat, caller.email)
             await self._answer(scope, headers, caller, receive, tell)
         except Refused as refusal:
@@ -89,12 +90,15 @@ class Gate:
             if not started:
                 await send_refusal(tell, problems.SERVER_ERROR)
 
-    def _caller(self, headers: Headers) -> Caller:
+    def _caller(self, scope: Scope, headers: Headers) -> Caller:
         if not host_is_known(self.allowed_hosts, headers.get("Host")):
             raise Refused(Problem(403, UNKNOWN_HOST))
         if not origin_is_known(self.allowed_hosts, headers.get("Origin")):
             raise Refused(Problem(403, UNKNOWN_ORIGIN))
-        tenant = self.ring.tenant(headers.get("Authorization"))
+        try:
+            tenant = self.keys.tenant(headers.get("Authorization"), (scope.get("client") or ("",))[0])
+        except TooManyTries as error:
+            raise Refused(problems.too_many_tries(error.seconds)) from None
         if tenant is None:
             raise Refused(problems.UNAUTHORIZED)
         try:

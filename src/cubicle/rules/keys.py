@@ -45,8 +45,8 @@ class KeyRing:
         """The tenant that this Authorization header opens; None when it opens nothing."""
         if not self._tenants:
             return DEFAULT_TENANT
-        match = _BEARER.fullmatch(authorization.strip()) if authorization else None
-        return self.opens(match.group(1)) if match else None
+        key = bearer_key(authorization)
+        return None if key is None else self.opens(key)
 
     def keys_of(self, tenant: str) -> list[str]:
         return sorted(key.decode() for key, owner in self._tenants.items() if owner == tenant)
@@ -58,6 +58,12 @@ class KeyRing:
             if hmac.compare_digest(sent, known):
                 found = tenant
         return found
+
+
+def bearer_key(authorization: str | None) -> str | None:
+    """The key in an Authorization header, if it holds one."""
+    match = _BEARER.fullmatch(authorization.strip()) if authorization else None
+    return match.group(1) if match else None
 
 
 def is_tenant(name: str) -> bool:

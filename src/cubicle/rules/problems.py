@@ -51,6 +51,11 @@ SERVER_ERROR = Problem(
 )
 
 
+def too_many_tries(seconds: int) -> Problem:
+    detail = f"Too many wrong keys came from this address, or this one too often. Try again in {seconds} seconds."
+    return Problem(429, detail, {"Retry-After": str(seconds)})
+
+
 def bad_request(detail: str) -> Problem:
     return Problem(400, detail)
 

@@ -14,6 +14,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from cubicle.chat.key_tries import KeyTries
 from cubicle.chat.library import Library
 from cubicle.chat.links import Links
 from cubicle.chat.prompt import Prompt
@@ -75,7 +76,7 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
         ],
         middleware=[
             Middleware(OriginGuard, [links.base_url]),
-            Middleware(Access, ring, links, (), (), lambda request: response(UNAUTHORIZED), mode),
+            Middleware(Access, KeyTries(ring, 0), links, (), (), lambda request: response(UNAUTHORIZED), mode),
         ],
         exception_handlers=HANDLERS,  # type: ignore[arg-type]
     )
