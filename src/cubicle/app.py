@@ -79,6 +79,8 @@ from cubicle.web_ui.policy import BadEmbedder
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
+_END_SECONDS = 60.0
+"""A run that was told to end at its time limit has ended after this."""
 
 
 def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) -> Warden:
@@ -107,7 +109,8 @@ def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | Non
 
 
 def make_agent_tokens(settings: Settings, secret: bytes) -> AgentTokens:
-    return AgentTokens(agent_runs_folder(settings.data_dir), signing_key(secret))
+    longest = settings.sub_agent_timeout + _END_SECONDS
+    return AgentTokens(agent_runs_folder(settings.data_dir), signing_key(secret), max_seconds=longest)
 
 
 def make_relay(settings: Settings, servers: McpServers, tokens: AgentTokens) -> Relay:

@@ -15,13 +15,13 @@ from websockets.asyncio.client import connect
 
 from cubicle.app import make_agent_tokens, make_relay, make_sub_agents
 from cubicle.chat.agent_relay import ADDRESS
-from cubicle.chat.agent_tokens import AgentTokens
+from cubicle.chat.agent_tokens import AgentTokens, TokenRefused
 from cubicle.chat.mcp_servers import McpServers
 from cubicle.chat.workplace import Workplace
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.rules.chats import DEFAULT_TENANT, Chat
-from cubicle.rules.passes import RUN_ENDED, TAKE_OVER_ENDED
+from cubicle.rules.passes import RUN_ENDED, TAKE_OVER_ENDED, Pass
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import Settings
@@ -317,3 +317,14 @@ async def test_a_record_that_cannot_be_read_is_set_aside(folder: Path, api: Fake
         assert refused(await site.ask())
     (aside,) = (folder / "agent-runs").glob(f"{CHAT.digest}.bad-*")
     assert aside.read_bytes() == content
+
+
+async def test_a_guest_that_never_says_that_a_run_ended_does_not_keep_its_token(tmp_path: Path) -> None:
+    async with AgentTokens(tmp_path / "runs", b"key", max_seconds=0.2) as tokens, tokens.running(CHAT, "agent-0"):
+        text_of_token = tokens.issue(CHAT, Pass("agent-0", 2**40))
+        given = tokens.check(CHAT, text_of_token)
+        with tokens.using(CHAT, given) as scope:
+            await asyncio.sleep(60)
+        assert scope.cancelled_caught
+        with pytest.raises(TokenRefused, match="ended with the run"):
+            tokens.check(CHAT, text_of_token)

@@ -66,9 +66,11 @@ class _State:
 class AgentTokens:
     """Issues tokens and checks them. One that ends takes the calls along that are under way with it."""
 
-    def __init__(self, folder: Path, signing_key: bytes, *, grace: float = GRACE_SECONDS) -> None:
+    def __init__(self, folder: Path, signing_key: bytes, *, max_seconds: float, grace: float = GRACE_SECONDS) -> None:
+        """`max_seconds`: the longest run, by this host's clock: a guest that lies does not keep a token alive."""
         self._folder = folder
         self._key = signing_key
+        self._max_seconds = max_seconds
         self._grace = grace
         self._states: dict[str, _State] = {}
         self._writing = asyncio.Lock()
@@ -175,13 +177,14 @@ class AgentTokens:
 
     def _begin(self, chat: Chat, run: str, owner: object) -> None:
         self._state(chat).owners[run] = owner
+        asyncio.get_running_loop().call_later(self._max_seconds, self._suspend, chat, run, owner)
 
     def _suspend(self, chat: Chat, run: str, owner: object) -> None:
         """Nobody follows the run now; it stays on disk, for whoever can look."""
-        state = self._state(chat)
-        if state.owners.get(run) is owner:
+        state = self._states.get(chat.digest)
+        if state is not None and state.owners.get(run) is owner:
             del state.owners[run]
-        self._changed(state)
+            self._changed(state)
 
     async def _end(self, chat: Chat, run: str) -> None:
         state = self._state(chat)
