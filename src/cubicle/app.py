@@ -50,6 +50,7 @@ from cubicle.http_api.problems import HANDLERS
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.reception import Reception
 from cubicle.http_api.requests import RequestLog
+from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
@@ -74,7 +75,7 @@ from cubicle.tools.agents.runs import SubAgents
 from cubicle.tools.agents.table import chosen
 from cubicle.tools.registry import Registry
 from cubicle.web_ui.pages import Pages
-from cubicle.web_ui.policy import BadEmbedder
+from cubicle.web_ui.policy import BadEmbedder, frame_ancestors
 
 log = logging.getLogger(__name__)
 
@@ -246,6 +247,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     pages.routes(),
                 ),
                 middleware=[
+                    Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
                     Middleware(RequestLog),
                     Middleware(BodyLimit, settings.mcp_paths),
                     Middleware(OriginGuard, [address], settings.mcp_paths),

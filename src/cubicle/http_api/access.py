@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from cubicle.chat.key_tries import KeyTries, TooManyTries
 from cubicle.chat.links import Links
 from cubicle.http_api.addresses import route_path, unsigned
+from cubicle.http_api.credential import Credential, note_credential
 from cubicle.http_api.problems import response
 from cubicle.log import note
 from cubicle.rules import callers, hosts, problems
@@ -63,13 +64,14 @@ class _Entry:
     signed_in: bool = False
     open: bool = False
     """Nobody was asked who it is."""
+    credential: Credential = Credential.COOKIE
 
 
 class Access:
     """ASGI middleware for every route but MCP's own.
 
     Leaves in `scope["state"]` the tenant and the isolation mode; `signed_in`, the tenant whose key a person showed;
-    `link` and `opened`, the key of a link and the one chat that it opens.
+    `link` and `opened`, the key of a link and the one chat that it opens; the credential (cubicle.http_api.credential).
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Access:
         state = scope.setdefault("state", {})
         state.update(tenant=entry.tenant, isolation=self._isolation, link=entry.link, opened=entry.chat)
         state["signed_in"] = entry.tenant if entry.signed_in else None
+        note_credential(state, entry.credential)
         if not entry.open:
             # Whoever has just a link names no user: it opens a chat to anybody who holds it.
             state["user"] = callers.email(headers) if entry.chat is None else None
@@ -119,14 +122,14 @@ class Access:
     def _entry(self, scope: Scope, headers: Headers) -> _Entry | None:
         path = route_path(scope)
         if path == _HEALTH or any(path == prefix or path.startswith(prefix + "/") for prefix in _OPEN):
-            return _Entry(DEFAULT_TENANT, open=True)
+            return _Entry(DEFAULT_TENANT, open=True, credential=Credential.PUBLIC)
         refused: TooManyTries | None = None
         try:
             tenant = self._keys.tenant(headers.get("Authorization"), (scope.get("client") or ("",))[0])
         except TooManyTries as error:
             tenant, refused = None, error
         if tenant is not None:
-            return _Entry(tenant)
+            return _Entry(tenant, credential=Credential.BEARER if self._keys else Credential.NONE_NEEDED)
         entry = self._without_key(scope, path, headers)
         if entry is None and refused is not None:
             raise refused
@@ -139,7 +142,7 @@ class Access:
         sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]
         if sent and chat_id is not None and (chat := self._links.opened(chat_id, sent)):
             other = known is not None and known.tenant != chat.tenant
-            return _Entry(chat.tenant, chat, sent, anew=not other, stays=other)
+            return _Entry(chat.tenant, chat, sent, anew=not other, stays=other, credential=Credential.LINK)
         return known
 
     def _by_cookie(self, chat_id: str | None, cookies: dict[str, str]) -> _Entry | None:
