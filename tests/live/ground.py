@@ -24,6 +24,7 @@ from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api import problems
 from cubicle.http_api.bridge import Limits
 from cubicle.http_api.browser import BrowserRoutes
+from cubicle.http_api.credential import Credential, note_credential
 from cubicle.http_api.live import LiveRoutes
 from cubicle.http_api.origins import OriginGuard
 from cubicle.http_api.server import OPTIONS
@@ -46,7 +47,9 @@ class Tenant:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("state", {})["tenant"] = "main"
+        state = scope.setdefault("state", {})
+        state["tenant"] = "main"
+        note_credential(state, Credential.NONE_NEEDED)
         await self._app(scope, receive, send)
 
 

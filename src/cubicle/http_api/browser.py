@@ -15,9 +15,12 @@ from cubicle.chat import browser
 from cubicle.http_api.addresses import without_key
 from cubicle.http_api.bridge import Bridge, Limits, refusing
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.credential import is_from_a_link
+from cubicle.http_api.problems import Refusal
 from cubicle.http_api.reception import Reception
 from cubicle.rules import devtools
 from cubicle.rules.chats import Chat
+from cubicle.rules.problems import Problem
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.machine import Machine, MachineError
@@ -25,6 +28,11 @@ from cubicle.sandbox.machine import Machine, MachineError
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _QUESTIONS = ("", "/list", "/version", "/protocol", "/new")
 _ASKED_OFTEN = frozenset({"/json", "/json/list", "/json/version", "/json/protocol"})
+
+
+_NOT_BY_A_LINK = Problem(
+    405, "This changes what the browser has open. Send PUT, or the key in the Authorization header.", {"Allow": "PUT"}
+)
 
 
 class BrowserRoutes:
@@ -77,6 +85,8 @@ class BrowserRoutes:
     async def json(self, question: str, request: Request) -> Response:
         """DevTools' own answers. The query of /json/new goes along as it came: it is the address to open."""
         page = request.path_params.get("page", "none")
+        if question not in _ASKED_OFTEN and request.method != "PUT" and is_from_a_link(request):
+            raise Refusal(_NOT_BY_A_LINK)
         if not _ID.fullmatch(page):
             return Response("No such target", 404, media_type="text/plain")
         target = question.replace("{page:token}", page)
