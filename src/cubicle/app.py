@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, nullcontext
 import httpx
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
 
 from cubicle.chat.activity import Activity
 from cubicle.chat.agent_apis import apis
@@ -48,6 +47,7 @@ from cubicle.http_api.operator import OperatorRoutes
 from cubicle.http_api.origins import OriginGuard
 from cubicle.http_api.problems import HANDLERS
 from cubicle.http_api.prompt import PromptRoutes
+from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.reception import Reception
 from cubicle.http_api.requests import RequestLog
 from cubicle.http_api.security_headers import SecurityHeaders
@@ -235,6 +235,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     UploadRoutes(uploads, settings.max_upload_mb).routes(),
                     ArchiveRoutes(fleet, pages.asleep_page).routes(),
                     FileRoutes(fleet, links, pages.asleep_page).routes(),
+                    RawRoutes(fleet, links).routes(),
                     BrowserRoutes(fleet, settings.public_base_url, reception=reception).routes(),
                     LiveRoutes(fleet, screens).routes(),
                     TerminalRoutes(fleet, sub_agents=agents, reception=reception).routes(),
@@ -305,16 +306,14 @@ async def collect_images(settings: Settings, driver: Driver) -> None:
 
 
 def make_pages(settings: Settings, links: Links, fleet: Fleet, locked: bool) -> Pages:
-    def raw_base(request: Request) -> str:
-        return f"raw/{links.capability(chat_of(request), request.state.link)}/"
-
     try:
         return Pages(
             embedders=settings.embedders,
-            raw_base=raw_base,
+            raw_base=RawRoutes(fleet, links).pictures,
             is_there=FileRoutes(fleet, links).has,
             condition=lambda request: fleet.condition(chat_of(request)),
             locked=locked,
+            run_scripts=settings.pages_run_scripts,
         )
     except BadEmbedder as error:
         raise BadSettings(f"EMBEDDERS: {error}") from None

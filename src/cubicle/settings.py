@@ -150,6 +150,11 @@ class Settings(BaseSettings):
     embedders: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Origins that may show the pages in a frame, separated by commas; empty: the service's own."
     )
+    pages_run_scripts: bool = Field(
+        False,
+        description="Run the scripts of HTML files that a model made as soon as the file is opened; otherwise they run "
+        "when the person clicks Run this page. For set-ups in which all files are trusted.",
+    )
     single_user_mode: Isolation = Field(
         Isolation.LENIENT,
         description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.",

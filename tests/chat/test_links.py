@@ -3,9 +3,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cubicle.chat.links import Links, kept_secret
+from cubicle.chat.links import FRAME_SECONDS, Links, kept_secret
 from cubicle.rules.chats import Chat
 from cubicle.rules.keys import KeyRing
+from cubicle.rules.links import Grant, Reach
 from cubicle.sandbox.lost_found import LostFound
 
 CHAT = Chat("a:b@c")
@@ -66,7 +67,8 @@ def test_a_tenants_links_and_sign_ins_last_as_long_as_its_keys(ring, opens):
     chat = Chat("room", "acme")
     before, after = links_with({"k1": "main", "k2": "acme"}), links_with(ring)
     assert after.opened("room", before.key(chat)) == (chat if opens else None)
-    assert after.opened_capability(before.capability(chat)) == (chat if opens else None)
+    grant = Grant(chat, Reach.PAGE)
+    assert after.opened_capability(before.capability(grant), "x") == (grant if opens else None)
     assert after.signed_in(before.sign_in("acme")) == ("acme" if opens else None)
 
 
@@ -76,7 +78,16 @@ def test_what_a_link_leads_to_lasts_no_longer_than_the_link():
     end = int(key.split(".")[0])
     late = links_with({"k": "main"}, end - 5)
     assert late.file(CHAT, "x", key).endswith(f"?key={key}")
-    capability = late.capability(CHAT, key)
-    assert late.opened_capability(capability) == CHAT
-    assert links_with({"k": "main"}, end).opened_capability(capability) is None
-    assert links_with({"k": "main"}, end).opened_capability(late.capability(CHAT)) == CHAT
+    for reach in Reach:
+        grant = Grant(CHAT, reach)
+        capability = late.capability(grant, key)
+        assert late.opened_capability(capability, "x") == grant
+        assert links_with({"k": "main"}, end).opened_capability(capability, "x") is None
+        assert links_with({"k": "main"}, end).opened_capability(late.capability(grant), "x") == grant
+
+
+def test_the_capability_of_a_page_lasts_hours_and_that_of_the_viewers_pictures_a_day():
+    made, later = links_with({"k": "main"}), links_with({"k": "main"}, NOW + FRAME_SECONDS)
+    for reach in Reach:
+        opened = later.opened_capability(made.capability(Grant(CHAT, reach)), "x")
+        assert (opened is not None) is (reach is Reach.PICTURES)

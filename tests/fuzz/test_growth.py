@@ -172,7 +172,10 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "callers": everybody,
     "chat id": lambda data: Chat(text(data)),
     "link": lambda data: links.opened(lambda _: b"x" * 32, "chat", text(data), 0),
-    "capability": lambda data: links.opened_capability(lambda _: b"x" * 32, text(data), 0),
+    "capability": lambda data: links.opened_capability(lambda _: b"x" * 32, text(data), "a/b", 0),
+    "capability's path": lambda data: links.opened_capability(
+        lambda _: b"x" * 32, "9999999999.bWFpbg.Yw.h9999.AAAAAAAAAAAAAAAAAAAAAA", text(data), 0
+    ),
     "session id": lambda data: sessions.is_wellformed(text(data)),
     "accept": lambda data: accepts.accepts_mcp([text(data)]),
     "accept preference": lambda data: accepts.asks_for([text(data)], "text/plain", instead_of="application/json"),

@@ -347,10 +347,8 @@ async def test_with_one_chat_for_all_a_preview_shows_that_chats_files(
 ) -> None:
     async with other_service(tmp_path, single_user_mode="true") as url:
         await client.post(f"{url}/api/uploads/any/x.html", content=b"<p>seen")
-        page = (await client.get(f"{url}/preview/any/uploads/x.html")).text
-        raw = re.search(r"raw/[^/\"&]+/", page)
-        assert raw is not None
-        assert (await client.get(f"{url}/{raw[0]}uploads/x.html")).text == "<p>seen"
+        granted = (await client.post(f"{url}/api/chats/any/raw/uploads/x.html")).json()
+        assert (await client.get(f"{url}/{granted['url']}")).text == "<p>seen"
 
 
 async def test_nothing_is_left_of_a_chat_that_was_removed(tmp_path: Path) -> None:

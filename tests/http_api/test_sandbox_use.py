@@ -75,10 +75,8 @@ class Site:
     async def up(self) -> None:
         answer = await self.client.post(f"/api/uploads/{CHAT}/note.txt", content=b"note")
         assert answer.status_code == 201
-        page = await self.client.get(f"/preview/{CHAT}/uploads/note.txt")
-        found = re.search(r"raw/([^/&]+)/", page.text)
-        assert found
-        self.capability = found[1]
+        granted = await self.client.post(f"/api/chats/{CHAT}/raw/uploads/note.txt")
+        self.capability = granted.json()["url"].split("/")[1]
 
     async def down(self) -> None:
         assert (await self.client.post(f"/api/sandboxes/{CHAT}/stop")).status_code == 200

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,13 +41,49 @@ def test_a_later_expiry_written_into_a_key_does_not_hold():
 
 
 def test_a_capability_holds_its_chat_and_is_no_key():
-    text = links.capability(SECRET, CHAT, NOW + 60)
-    assert links.opened_capability(of_all, text, NOW) == CHAT
-    assert links.opened_capability(of_all, text, NOW + 61) is None
+    grant = links.Grant(CHAT, links.Reach.PAGE)
+    text = links.capability(SECRET, grant, NOW + 60)
+    assert links.opened_capability(of_all, text, "a/b", NOW) == grant
+    assert links.opened_capability(of_all, text, "a/b", NOW + 61) is None
     assert links.opened(of_all, "room-1", text, NOW) is None
-    expires, tenant, _, mac = text.split(".")
+    expires, tenant, _, _, mac = text.split(".")
     assert links.opened(of_all, "room-1", f"{expires}.{tenant}.{mac}", NOW) is None
     assert "/" not in text
+
+
+FOLDERS = ["", "outputs", "outputs/site", "outputs/site/a b;,", "workspace/\udcff", "uploads/" + "x" * 3000]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("reach", links.Reach)
+def test_a_capability_opens_what_lies_below_its_folder_and_nothing_else(folder, reach):
+    grant = links.Grant(CHAT, reach, folder)
+    text = links.capability(SECRET, grant, NOW + 60)
+    below = f"{folder}/" if folder else ""
+    for path in (f"{below}x", f"{below}x/y/z"):
+        assert links.opened_capability(of_all, text, path, NOW) == grant
+    if not folder:
+        return
+    for path in (
+        folder,
+        f"{folder}2/x",
+        f"{folder}%2fx",
+        f"x/{folder}/x",
+        f"{folder.upper()}/x",
+        "x",
+        "outputs/sit/e/x" if "/" in folder else "output/s/x",
+    ):
+        assert links.opened_capability(of_all, text, path, NOW) is None
+
+
+def test_neither_the_reach_nor_the_depth_of_a_capability_can_be_changed():
+    text = links.capability(SECRET, links.Grant(CHAT, links.Reach.PAGE, "outputs/site"), NOW + 60)
+    expires, tenant, chat, kind, mac = text.split(".")
+    assert kind == "h2"
+    for other in ("s2", "p2", "h1", "h0", "h3", "h02", "h", "h-1", "h99999", "h\u0662", ""):
+        changed = ".".join((expires, tenant, chat, other, mac))
+        found = links.opened_capability(of_all, changed, "outputs/site/x/y", NOW)
+        assert found is None or (other, found.folder) == ("h02", "outputs/site")
 
 
 def test_links_made_on_one_day_are_alike_and_live_at_least_the_days_promised():
@@ -58,7 +95,7 @@ def test_links_made_on_one_day_are_alike_and_live_at_least_the_days_promised():
 @given(st.text(max_size=300))
 def test_no_text_opens_anything_by_chance_and_none_breaks_the_check(text):
     assert links.opened(of_all, "room-1", text, NOW) is None
-    assert links.opened_capability(of_all, text, NOW) is None
+    assert links.opened_capability(of_all, text, "a/b", NOW) is None
 
 
 @given(st.integers(0, 2), st.integers(0, 200), st.characters())

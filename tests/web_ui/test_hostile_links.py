@@ -6,9 +6,10 @@ import json
 from html import escape
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, expect
 
 from tests.live.whole import LISTEN, told
+from tests.web_ui.hostile import grant, run
 from tests.web_ui.visitor import House, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -23,12 +24,10 @@ for (let i = 0; i < 3; i++) parent.postMessage("cubicle-viewer-loaded", "*");
 BOX = '<rect width="200" height="80" fill="red"/>'
 
 
-async def thief(house: House, page: Page, chat: str) -> str:
+async def thief(house: House, chat: str) -> str:
     """The address at which the chat's own page would take the place of the viewer."""
     await house.put(chat, f"{OUTPUTS}/thief.html", THIEF.encode())
-    await page.goto(f"{house.url}/preview/{chat}/")
-    raw = json.loads(await page.locator("body").get_attribute("data-page") or "{}")["raw"]
-    return f"/{raw}thief.html"
+    return await grant(house, chat, "thief.html")
 
 
 def notebook(html: str) -> str:
@@ -53,7 +52,7 @@ async def test_no_link_of_a_file_takes_the_viewer_away(
 ) -> None:
     async with visit(browser, f"{house.url}/login") as seen:
         await seen.page.add_init_script(LISTEN)
-        address = await thief(house, seen.page, "thief")
+        address = await thief(house, "thief")
         await house.put("thief", f"{OUTPUTS}/{name}", content.replace("THIEF", address).encode())
         await seen.page.goto(f"{house.url}/preview/thief/{name}")
         link = seen.page.frame_locator("iframe.file-frame").locator(target).first
@@ -72,7 +71,7 @@ async def test_no_link_of_a_file_takes_the_viewer_away(
 
 async def test_what_leads_away_without_a_link_is_not_in_the_page(house: House, browser: Browser) -> None:
     async with visit(browser, f"{house.url}/login") as seen:
-        address = escape(await thief(house, seen.page, "odd-ways"))
+        address = escape(await thief(house, "odd-ways"))
         ways = f"""# Ways
 
 <base href="{address}"><meta http-equiv="refresh" content="0;url={address}"><iframe src="{address}"></iframe>
@@ -94,7 +93,7 @@ async def test_a_page_that_took_the_viewers_place_gets_no_channel_and_is_put_out
     house: House, browser: Browser
 ) -> None:
     async with visit(browser, f"{house.url}/login") as seen:
-        address = await thief(house, seen.page, "guest")
+        address = await thief(house, "guest")
         await house.put("guest", f"{OUTPUTS}/report.md", b"# Report\n")
         await seen.page.goto(f"{house.url}/preview/guest/report.md")
         heading = seen.page.frame_locator("iframe.file-frame").get_by_role("heading", name="Report")
@@ -143,11 +142,12 @@ async def test_a_script_of_a_chat_runs_in_a_page_of_its_own_and_in_none_of_ours(
     page = b"<link rel=stylesheet href=style.css><p>page</p><script src=own.js></script>"
     await house.put("code", f"{OUTPUTS}/page.html", page)
     async with visit(browser, f"{house.url}/preview/code/page.html") as seen:
+        await run(seen.page)
         frame = seen.page.frame_locator("iframe.file-frame")
         await expect(frame.locator("body")).to_contain_text("it ran")
         await expect(frame.locator("p")).to_have_css("color", "rgb(1, 2, 3)")
-        raw = json.loads(await seen.page.locator("body").get_attribute("data-page") or "{}")["raw"]
-        for address in ("/files/code/own.js", f"/{raw}own.js"):
+        raw = (await grant(house, "code", "page.html")).removesuffix("page.html")
+        for address in ("/files/code/own.js", f"{raw}own.js"):
             for kind in ("", "module"):
                 assert await seen.page.evaluate(RUN, [address, kind]) == "refused"
         assert await seen.page.title() != "owned"

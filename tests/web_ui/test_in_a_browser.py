@@ -136,6 +136,8 @@ async def test_a_page_that_the_model_made_runs_in_an_origin_of_its_own(house: Ho
     await house.put("spy", f"{OUTPUTS}/style.css", b"p { color: rgb(1, 2, 3) }")
     async with visit(browser, f"{house.url}/preview/spy/index.html") as seen:
         line = seen.page.frame_locator("iframe.file-frame").locator("#p")
+        await expect(line).to_have_text("before")
+        await seen.page.get_by_role("button", name="Run this page").click()
         await expect(line).to_contain_text("origin")
         tries = json.loads(await line.inner_text())
         assert tries == {"origin": "null", "cookie": "SecurityError", "top": "SecurityError", "api": "closed"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -12,6 +13,7 @@ from tests.web_ui.visitor import House, accessible, visit
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 OUTPUTS = "/mnt/user-data/outputs"
+READS = re.compile(r"/files/|/api/chats/[^/]+/raw/")
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -42,7 +44,7 @@ async def test_an_open_file_recovers_by_itself(house: House, browser: Browser, n
         if away == "offline":
             await page.context.set_offline(True)
         else:
-            await page.route("**/files/**", lambda route: route.fulfill(status=503, body="starting"))
+            await page.route(READS, lambda route: route.fulfill(status=503, body="starting"))
         await row.click()
         await expect(page.get_by_role("heading", name="The file cannot be read now")).to_be_visible()
         await expect(page.get_by_role("button", name="Try again")).to_be_visible()
@@ -50,6 +52,6 @@ async def test_an_open_file_recovers_by_itself(house: House, browser: Browser, n
         if away == "offline":
             await page.context.set_offline(False)
         else:
-            await page.unroute("**/files/**")
+            await page.unroute(READS)
         await {"words.txt": _text, "page.html": _page, "dot.png": _picture}[name](page)
         await expect(page.get_by_role("heading", name="The file cannot be read now")).to_have_count(0)

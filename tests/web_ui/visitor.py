@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from unittest.mock import patch
 
 import httpx
@@ -102,7 +102,7 @@ class Visit:
 
 
 @asynccontextmanager
-async def house(folder: Path, *, key: str = "") -> AsyncIterator[House]:
+async def house(folder: Path, *, key: str = "", **more: Any) -> AsyncIterator[House]:
     """The service, on a port of its own. Each chat has its own terminal and browser ports, as on the other drivers."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -110,7 +110,7 @@ async def house(folder: Path, *, key: str = "") -> AsyncIterator[House]:
     ):
         port = listener.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
-        chosen = settings.load(driver="memory", data_dir=folder, port=port, pool_size=0, mcp_api_key=key)
+        chosen = settings.load(driver="memory", data_dir=folder, port=port, pool_size=0, mcp_api_key=key, **more)
         async with AsyncExitStack() as end:
             end.push_async_callback(empty, ground.memory_driver(folder))
             app = await end.enter_async_context(running(chosen))

@@ -29,6 +29,7 @@ const page: PageData = {
   raw: "raw/cap/",
   sandbox: "running",
   embed: false,
+  run: false,
   next: "",
   message: "",
   locked: true,
@@ -40,7 +41,7 @@ describe("addresses", () => {
     expect(at.file("x y/ü?.txt")).toBe("https://h.example/pre/fix/files/a%3Ab%40c/x%20y/%C3%BC%3F.txt");
     expect(at.listing("sub")).toBe("https://h.example/pre/fix/files/a%3Ab%40c/sub/");
     expect(at.socket(at.terminal("ws"))).toBe("wss://h.example/pre/fix/terminal/a%3Ab%40c/ws");
-    expect(at.raw("a.html")).toBe("https://h.example/pre/fix/raw/cap/a.html");
+    expect(at.pictures("a.png")).toBe("https://h.example/pre/fix/raw/cap/a.png");
   });
   test("keep the bytes of a name that are no UTF-8", () => {
     const at = new Addresses(page, "https://h.example/preview/c/");
@@ -71,7 +72,7 @@ describe("addresses", () => {
       "../",
     ]) {
       expect(isPlain(path)).toBe(false);
-      for (const address of ["file", "listing", "download", "preview", "upload", "raw"] as const)
+      for (const address of ["file", "listing", "download", "preview", "upload", "pictures"] as const)
         expect(() => at[address](path)).toThrow();
     }
     for (const path of ["", "a", "a/b/", "...", "..a/b..", "..%2fx", "..\\x", " /x"])
@@ -86,7 +87,10 @@ describe("addresses", () => {
   test("carry the signature of a signed link, but never to untrusted bytes", () => {
     const at = new Addresses(page, "https://h.example/preview/c/?key=k1");
     expect(at.download("f")).toBe("https://h.example/files/a%3Ab%40c/f?download=1&wake=1&key=k1");
-    expect(at.raw("a.html")).not.toContain("k1");
+    expect(at.pictures("a.png")).not.toContain("k1");
+    expect(at.grant("b/a.html", { scripts: true, all: false })).toBe(
+      "https://h.example/api/chats/a%3Ab%40c/raw/b/a.html?scripts=1&all=0&key=k1",
+    );
   });
   test("a person sees them without the signature, save in a frame, which needs it to load again", () => {
     const signed = "https://h.example/preview/c/a%20b.md?embed=1&key=k1#part";
@@ -104,6 +108,7 @@ describe("kinds", () => {
     ["a.tar.gz", "archive"],
     ["a.ipynb", "notebook"],
     ["flow.mmd", "diagram"],
+    ["a.SVG", "svg"],
     ["a.unknown", null],
     ["noending", null],
   ])("%s is %s", (name, kind) => {
@@ -122,8 +127,8 @@ describe("kinds", () => {
     expect(looksLikeText(whole.subarray(0, 16 * 1024 + 1))).toBe(true);
   });
   test("an SVG has a source, a PNG has none", () => {
-    expect(hasSource("image", "a.svg")).toBe(true);
-    expect(hasSource("image", "a.png")).toBe(false);
+    expect(hasSource("svg")).toBe(true);
+    expect(hasSource("image")).toBe(false);
   });
 });
 

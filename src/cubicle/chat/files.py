@@ -43,6 +43,8 @@ class Place:
     root: str
     path: str
     stat: Stat
+    folders: tuple[str, ...] = tuple(ROOTS.values())
+    """It lies below one of these when it is opened, too, whatever links lead there."""
 
     @property
     def full(self) -> str:
@@ -84,6 +86,37 @@ async def find(machine: Machine, path: str) -> Place:
             continue
         if stat.kind in ("file", "directory"):
             return Place(root, rest, stat)
+    raise NoSuchFile
+
+
+async def find_below(machine: Machine, folder: str, path: str) -> Place:
+    """What the path leads to, if that lies below the folder and nothing on the way there is hidden.
+
+    Both begin with the name of a root. A link out of the folder leads to nothing.
+    """
+    root, _, rest = path.partition("/")
+    own, _, below = folder.partition("/")
+    beyond = path.removeprefix(f"{folder}/")
+    if root not in ROOTS or own != root or beyond == path or any(part.startswith(".") for part in beyond.split("/")):
+        raise NoSuchFile
+    folders = (f"{ROOTS[root]}/{below}" if below else ROOTS[root],)
+    try:
+        stat = await machine.stat(f"{ROOTS[root]}/{rest}", roots=folders)
+    except MachineError as error:
+        if error.code not in _ABSENT:
+            raise
+        raise NoSuchFile from None
+    return Place(root, rest, stat, folders)
+
+
+async def true_path(machine: Machine, path: str) -> str:
+    """The path of a file that begins with its root and goes through no link: its folder is the one that it lies in."""
+    place = await find(machine, path)
+    if place.stat.kind != "file":
+        raise NoSuchFile
+    for root, folder in ROOTS.items():
+        if place.stat.path.startswith(folder + "/"):
+            return f"{root}{place.stat.path.removeprefix(folder)}"
     raise NoSuchFile
 
 
@@ -132,7 +165,7 @@ async def opened(
                 place.full,
                 offset=part.start,
                 length=part.length if part.partial else None,
-                roots=tuple(ROOTS.values()),
+                roots=place.folders,
                 straight=part.length >= WORTH,
             )
             try:

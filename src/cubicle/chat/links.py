@@ -14,10 +14,13 @@ from cubicle.record import BadRecord
 from cubicle.rules import links as rules
 from cubicle.rules.chats import Chat
 from cubicle.rules.keys import KeyRing
+from cubicle.rules.links import Grant, Reach
 from cubicle.rules.paths import encoded
 from cubicle.sandbox.lost_found import LostFound
 
 SECRET_FILE = "link-secret"  # noqa: S105 - the name of a file
+FRAME_SECONDS = 4 * 3600
+"""How long the capability of a page in a frame lasts: who looks at it longer opens it again."""
 
 
 def kept_secret(data_dir: Path) -> bytes:
@@ -69,13 +72,18 @@ class Links:
         """The chat of this id that the key opens, or None."""
         return rules.opened(self._opening, chat_id, key, self._clock())
 
-    def capability(self, chat: Chat, link: str = "") -> str:
-        """The path segment under /raw/ that stands for this chat's files for a day or two, no longer than the link."""
-        expires = rules.expiry(self._clock(), 1)
-        return rules.capability(self._signing(chat.tenant), chat, min(expires, rules.end_of(link)) if link else expires)
+    def capability(self, grant: Grant, link: str = "") -> str:
+        """The path segment under /raw/ for this: one for pictures lasts as long as a page, others a few hours.
 
-    def opened_capability(self, text: str) -> Chat | None:
-        return rules.opened_capability(self._opening, text, self._clock())
+        None lasts longer than the link that the asker came with.
+        """
+        now = self._clock()
+        expires = rules.expiry(now, 1) if grant.reach is Reach.PICTURES else int(now) + FRAME_SECONDS
+        expires = min(expires, rules.end_of(link)) if link else expires
+        return rules.capability(self._signing(grant.chat.tenant), grant, expires)
+
+    def opened_capability(self, text: str, path: str) -> Grant | None:
+        return rules.opened_capability(self._opening, text, path, self._clock())
 
     def sign_in(self, tenant: str) -> str:
         """What the cookie of a person who showed the tenant's key holds, for a day or two."""

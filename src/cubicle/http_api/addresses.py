@@ -74,6 +74,11 @@ def _own(connection: HTTPConnection) -> bytes:
     return raw[len(prefix) :] if prefix and raw.startswith(prefix) else raw
 
 
+def way_to_root(connection: HTTPConnection) -> str:
+    """The relative way from this address to the root of the service, true behind any prefix of a proxy."""
+    return "../" * (_own(connection).count(b"/") - 1) or "./"
+
+
 def without_key(query: str) -> str:
     """A query less the signature of a signed link."""
     return "&".join(part for part in query.split("&") if part.partition("=")[0] != "key")

@@ -1,4 +1,4 @@
-"""GET /files/<chat>/<path> and GET /raw/<capability>/<path>."""
+"""GET /files/<chat>/<path>; and how a file is answered, for the other routes that read one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from starlette.routing import Route
 
 from cubicle.chat import files
 from cubicle.chat.links import Links
-from cubicle.http_api.addresses import file_path, seen_base
+from cubicle.http_api.addresses import file_path
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.held import Held
 from cubicle.http_api.outlet import FileAnswer
 from cubicle.http_api.problems import Refusal, refuse
 from cubicle.http_api.waking import AsleepPage, Reading
-from cubicle.rules import problems, ranges, serving
+from cubicle.rules import ranges, serving
 from cubicle.rules.chats import Chat
 from cubicle.rules.paths import readable
 from cubicle.rules.problems import Problem
@@ -27,7 +27,7 @@ from cubicle.sandbox.fleet import Fleet, NoSandbox
 from cubicle.sandbox.machine import FileReader, Machine
 
 _NO_FILE = "There is no such file in this chat."
-_NO_CODE = "Files of a chat are not run as scripts or styles of the service's own pages."
+NO_CODE = "Files of a chat are not run as scripts or styles of the service's own pages."
 
 Headers = Callable[[str], dict[str, str]]
 """From a file's name to the headers that make it safe where it is shown."""
@@ -48,13 +48,12 @@ class FileRoutes:
         return [
             Route("/files/{chat}", self.get, methods=["GET"]),
             Route("/files/{chat}/{path:anything}", self.get, methods=["GET"]),
-            Route("/raw/{capability}/{path:anything}", self.raw, methods=["GET"]),
         ]
 
     async def get(self, request: Request) -> Response:
         """The file; a JSON listing if the path is a folder."""
         if serving.is_for_own_page(request.headers):
-            raise refuse(403, _NO_CODE)
+            raise refuse(403, NO_CODE)
         chat = chat_of(request)
         path = file_path(request)
         if not path and not self._fleet.has(chat):
@@ -66,21 +65,7 @@ class FileRoutes:
         def headers(name: str) -> dict[str, str]:
             return serving.file_headers(name, download=download)
 
-        return Held(lambda: self._answer(request, chat, path, headers, folders=True))
-
-    async def raw(self, request: Request) -> Response:
-        """The file for the frame that shows untrusted pages: known by the address alone, no cookie is read."""
-        chat = self._links.opened_capability(request.path_params["capability"])
-        if chat is None:
-            raise Refusal(problems.UNAUTHORIZED)
-        if serving.is_for_own_page(request.headers, framed=True):
-            raise refuse(403, _NO_CODE)
-        bases = {self._links.base_url, seen_base(request)} - {""}
-        base = " ".join(sorted(f"{b}/raw/{request.path_params['capability']}/" for b in bases))
-        path = file_path(request)
-        return Held(
-            lambda: self._answer(request, chat, path, lambda name: serving.raw_headers(name, base), folders=False)
-        )
+        return Held(lambda: self._answer(request, chat, path, headers))
 
     async def has(self, request: Request) -> bool:
         """Whether there is what the address names behind its chat. A sandbox that sleeps may have it."""
@@ -95,46 +80,14 @@ class FileRoutes:
         return True
 
     @asynccontextmanager
-    async def _answer(
-        self, request: Request, chat: Chat, path: str, headers: Headers, *, folders: bool
-    ) -> AsyncIterator[Response]:
-        try:
-            async with self._reading.machine(request, chat) as machine:
-                place = await files.find(machine, path) if path else None
-                if place is None or place.stat.kind == "directory":
-                    if not folders:
-                        raise files.NoSuchFile
-                    yield await self._folder(request, chat, machine, path)
-                    return
-                async with self._file(request, machine, place, headers) as response:
-                    yield response
-        except (files.NoSuchFile, NoSandbox):
-            raise refuse(404, _NO_FILE) from None
-        except files.Changing:
-            raise refuse(503, "The file changes all the time. Try again.") from None
-
-    @asynccontextmanager
-    async def _file(
-        self, request: Request, machine: Machine, place: files.Place, headers: Headers
-    ) -> AsyncIterator[Response]:
-        seen: list[ranges.Version] = []
-
-        def choose(version: ranges.Version) -> ranges.Part:
-            seen.append(version)
-            return ranges.wanted(request.headers, version, ranged=request.method == "GET")
-
-        base = headers(place.path.rpartition("/")[2])
-        try:
-            async with files.opened(machine, place, choose) as (reader, part):
-                yield _sent(request, reader, part, base | _version_headers(seen[-1]))
-        except ranges.NotModified:
-            yield Response(status_code=304, headers=_version_headers(seen[-1]) | _without_type(base))
-        except ranges.Changed:
-            detail = "The file is of another version than the request names. Read it again without that condition."
-            raise Refusal(Problem(412, detail, _version_headers(seen[-1]))) from None
-        except ranges.Unsatisfiable:
-            problem = Problem(416, "The range lies outside the file.", {"Content-Range": f"bytes */{seen[-1].size}"})
-            raise Refusal(problem) from None
+    async def _answer(self, request: Request, chat: Chat, path: str, headers: Headers) -> AsyncIterator[Response]:
+        async with absent_is_404(), self._reading.machine(request, chat) as machine:
+            place = await files.find(machine, path) if path else None
+            if place is None or place.stat.kind == "directory":
+                yield await self._folder(request, chat, machine, path)
+                return
+            async with file_answer(request, machine, place, headers) as response:
+                yield response
 
     async def _folder(self, request: Request, chat: Chat, machine: Machine, path: str) -> Response:
         hidden = request.query_params.get("hidden", "") not in ("", "0", "false")
@@ -153,6 +106,42 @@ class FileRoutes:
             "root": listed.root,
             "url": self._links.file(chat, listed.shown + slash, link),
         }
+
+
+@asynccontextmanager
+async def absent_is_404() -> AsyncIterator[None]:
+    """Around all that looks for a file of a chat and reads it."""
+    try:
+        yield
+    except (files.NoSuchFile, NoSandbox):
+        raise refuse(404, _NO_FILE) from None
+    except files.Changing:
+        raise refuse(503, "The file changes all the time. Try again.") from None
+
+
+@asynccontextmanager
+async def file_answer(
+    request: Request, machine: Machine, place: files.Place, headers: Headers
+) -> AsyncIterator[Response]:
+    """The file, or the part of it that the request wants."""
+    seen: list[ranges.Version] = []
+
+    def choose(version: ranges.Version) -> ranges.Part:
+        seen.append(version)
+        return ranges.wanted(request.headers, version, ranged=request.method == "GET")
+
+    base = headers(place.path.rpartition("/")[2])
+    try:
+        async with files.opened(machine, place, choose) as (reader, part):
+            yield _sent(request, reader, part, base | _version_headers(seen[-1]))
+    except ranges.NotModified:
+        yield Response(status_code=304, headers=_version_headers(seen[-1]) | _without_type(base))
+    except ranges.Changed:
+        detail = "The file is of another version than the request names. Read it again without that condition."
+        raise Refusal(Problem(412, detail, _version_headers(seen[-1]))) from None
+    except ranges.Unsatisfiable:
+        problem = Problem(416, "The range lies outside the file.", {"Content-Range": f"bytes */{seen[-1].size}"})
+        raise Refusal(problem) from None
 
 
 def _listing(path: str, entries: list[dict[str, Any]], *, complete: bool) -> dict[str, Any]:

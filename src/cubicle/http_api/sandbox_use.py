@@ -42,6 +42,7 @@ ROUTES: dict[str, Use] = {
     "GET /files/{chat}/{path}": Use.LOOKS,
     "GET /files/{chat}/archive": Use.LOOKS,
     "GET /raw/{capability}/{path}": Use.LOOKS,
+    "POST /api/chats/{chat}/raw/{path}": Use.LOOKS,
     "GET /browser/{chat}/status": Use.LOOKS,
     "POST /browser/{chat}/start": Use.WAKES,
     **{
@@ -99,6 +100,7 @@ READ_ROUTES = frozenset(
         "GET /files/{chat}/{path}",
         "GET /files/{chat}/archive",
         "GET /raw/{capability}/{path}",
+        "POST /api/chats/{chat}/raw/{path}",
     }
 )
 """The reads of files: a sandbox that is stopped is 409, and `wake=1` in the query wakes it."""

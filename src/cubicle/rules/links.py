@@ -2,8 +2,8 @@
 
 A key is `<expiry>.<tenant>.<mac>`: seconds since 1970, the tenant, and an HMAC-SHA256 over both and the
 chat id. It names the tenant because a clicked link carries no API key that could. A capability is the same
-with the chat inside, for addresses under /raw/, which must not depend on cookies or queries. Neither passes
-for the other.
+with the chat inside, for addresses under /raw/, which must not depend on cookies or queries; it says what may
+be done with the files, and covers the folder that they must lie in. Neither passes for the other.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 from cubicle.rules.chats import BadChatId, Chat
+from cubicle.rules.paths import encoded
 
 DAY = 86_400
 _LONGEST = 1024
 _NO_CHAT = "-"
+_KIND = re.compile(r"([phs])(\d{1,4})", re.ASCII)
 Secrets = Callable[[str], bytes | None]
 """From a tenant to the secret that signs for it; None for one that there is not."""
 _MAC_BYTES = 16  # 128 bits cannot be guessed, and six links stand in every prompt
@@ -52,18 +57,57 @@ def opened(secrets: Secrets, chat_id: str, key: str, now: float) -> Chat | None:
     return _checked(secrets, "key", chat_id, _decode(parts[1]), parts[0], parts[2], now)
 
 
-def capability(secret: bytes, chat: Chat, expires: int) -> str:
-    """The one path segment that stands for this chat's files under /raw/."""
-    return f"{expires}.{_encode(chat.tenant)}.{_encode(chat.id)}.{_mac(secret, 'raw', chat, expires)}"
+class Reach(StrEnum):
+    """What a capability lets a browser do with the files that it opens."""
+
+    PICTURES = "p"
+    """Show pictures, in the service's own viewers."""
+    PAGE = "h"
+    """Show a page without its scripts."""
+    SCRIPTS = "s"
+    """Show a page and run its scripts."""
 
 
-def opened_capability(secrets: Secrets, text: str, now: float) -> Chat | None:
-    """The chat whose files the capability opens now, or None."""
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a capability opens: the files of a chat below a folder; an empty folder is all of them."""
+
+    chat: Chat
+    reach: Reach
+    folder: str = ""
+
+
+def capability(secret: bytes, grant: Grant, expires: int) -> str:
+    """The one path segment under /raw/ before the paths of the files that it opens, each with the folder."""
+    depth = len(grant.folder.split("/")) if grant.folder else 0
+    chat, use = grant.chat, _use(grant.reach, grant.folder)
+    return (
+        f"{expires}.{_encode(chat.tenant)}.{_encode(chat.id)}.{grant.reach}{depth}.{_mac(secret, use, chat, expires)}"
+    )
+
+
+def opened_capability(secrets: Secrets, text: str, path: str, now: float) -> Grant | None:
+    """What the capability grants now for the file of this path, which was checked; None when it does not open it.
+
+    The folder is not in the capability but the beginning of the path: under any other folder the signature is wrong.
+    """
     parts = text.split(".") if len(text) <= _LONGEST else []
-    if len(parts) != 4:
+    kind = _KIND.fullmatch(parts[3]) if len(parts) == 5 else None
+    if kind is None:
         return None
-    chat_id = _decode(parts[2])
-    return None if chat_id is None else _checked(secrets, "raw", chat_id, _decode(parts[1]), parts[0], parts[3], now)
+    reach, depth = Reach(kind[1]), int(kind[2])
+    names = path.split("/")
+    if len(names) <= depth:
+        return None
+    folder, chat_id = "/".join(names[:depth]), _decode(parts[2])
+    if chat_id is None:
+        return None
+    chat = _checked(secrets, _use(reach, folder), chat_id, _decode(parts[1]), parts[0], parts[4], now)
+    return None if chat is None else Grant(chat, reach, folder)
+
+
+def _use(reach: Reach, folder: str) -> str:
+    return f"raw\0{reach}\0{folder}"
 
 
 def sign_in(secret: bytes, tenant: str, expires: int) -> str:
@@ -97,7 +141,7 @@ def _checked(
 
 def _mac(secret: bytes, use: str, chat: Chat, expires: int) -> str:
     text = "\0".join((use, chat.tenant, chat.id, str(expires)))
-    return _base64(hmac.new(secret, text.encode(), hashlib.sha256).digest()[:_MAC_BYTES])
+    return _base64(hmac.new(secret, encoded(text), hashlib.sha256).digest()[:_MAC_BYTES])
 
 
 def _base64(data: bytes) -> str:

@@ -21,8 +21,8 @@ from cubicle.web_ui.assets import STATIC, AssetFiles, Assets
 from cubicle.web_ui.policy import page_policy, viewer_policy
 
 RawBase = Callable[[Request], str]
-"""From a request for a chat's page: the way from the root of the service to that chat's untrusted bytes, such as
-`raw/<capability>/`; empty when there is none. Raises BadChatId."""
+"""From a request for a chat's page: the way from the root of the service to that chat's pictures for the viewers, such
+as `raw/<capability>/`; empty when there is none. Raises BadChatId."""
 IsThere = Callable[[Request], Awaitable[bool]]
 """Whether the chat has the file or folder that a preview's address names."""
 Condition = Callable[[Request], str]
@@ -123,7 +123,11 @@ def _own(request: Request) -> bytes:
 
 
 class Pages:
-    """All pages of the service. `embedders` are the origins that may frame them; `locked`: they ask for a key."""
+    """All pages of the service.
+
+    `embedders` are the origins that may frame them; `locked`: they ask for a key; `run_scripts`: HTML files of a model
+    run their scripts without a click.
+    """
 
     def __init__(
         self,
@@ -133,6 +137,7 @@ class Pages:
         is_there: IsThere = _always,
         condition: Condition = _running,
         locked: bool = True,
+        run_scripts: bool = False,
         static: Path = STATIC,
     ) -> None:
         self._assets = Assets(static)
@@ -140,6 +145,7 @@ class Pages:
         self._is_there = is_there
         self._condition = condition
         self._locked = locked
+        self._run_scripts = run_scripts
         self._page_policy = page_policy(embedders)
         self._viewer_policy = viewer_policy(embedders)
 
@@ -232,6 +238,7 @@ class Pages:
             "raw": raw,
             "sandbox": sandbox,
             "embed": request.query_params.get("embed") == "1",
+            "run": self._run_scripts,
         }
         return self._page(request, page, f"{title} · {chat.id}", facts)
 
@@ -250,7 +257,8 @@ class Pages:
         static = f"{root}static/"
         entry = self._assets.entry(page)
         blank: dict[str, str | bool] = {
-            "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False, "next": "", "message": "", "locked": True,
+            "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False, "run": False,
+            "next": "", "message": "", "locked": True,
         }  # fmt: skip
         data = {**blank, **(facts or {}), "root": root, "assets": static}
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]

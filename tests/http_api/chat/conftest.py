@@ -25,6 +25,7 @@ from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.origins import OriginGuard
 from cubicle.http_api.problems import HANDLERS, response
 from cubicle.http_api.prompt import PromptRoutes
+from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.rules.chats import Chat
@@ -73,6 +74,7 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
             *UploadRoutes(uploads, options.get("limit_mb", 8)).routes(),
             *ArchiveRoutes(fleet).routes(),
             *FileRoutes(fleet, links).routes(),
+            *RawRoutes(fleet, links).routes(),
         ],
         middleware=[
             Middleware(OriginGuard, [links.base_url]),

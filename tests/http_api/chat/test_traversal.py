@@ -3,6 +3,7 @@
 import pytest
 
 from cubicle.rules.chats import Chat
+from cubicle.rules.links import Grant, Reach
 
 WAYS = [
     b"../../../../etc/passwd",
@@ -82,10 +83,15 @@ async def test_and_nothing_of_it_was_written(home):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("door", [b"/files/walk/", b"/files/walk/uploads/", b"/files/walk/workspace/", b"raw"])
+@pytest.mark.parametrize(
+    "door", [b"/files/walk/", b"/files/walk/uploads/", b"/files/walk/workspace/", b"raw", b"raw uploads"]
+)
 async def test_files_lead_nowhere(home, door, way):
-    prefix = b"/raw/%s/" % home.links.capability(Chat("walk")).encode() if door == b"raw" else door
-    status, answer = await home.raw(ask(b"GET", prefix + way))
+    if door.startswith(b"raw"):
+        folder = door.decode().partition(" ")[2]
+        capability = home.links.capability(Grant(Chat("walk"), Reach.SCRIPTS, folder)).encode()
+        door = b"/raw/%s/%s" % (capability, f"{folder}/".encode() if folder else b"")
+    status, answer = await home.raw(ask(b"GET", door + way))
     assert status in (400, 404), answer
     assert b"root:" not in answer
     assert b"application/problem+json" in answer or b"Invalid HTTP request" in answer

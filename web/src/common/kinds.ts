@@ -6,6 +6,7 @@ export type Kind =
   | "diagram"
   | "html"
   | "image"
+  | "svg"
   | "pdf"
   | "table"
   | "sheet"
@@ -21,7 +22,8 @@ const BY_ENDING: [Kind, string][] = [
   ["markdown", "md markdown mdown mkd"],
   ["diagram", "mmd mermaid"],
   ["html", "html htm xhtml"],
-  ["image", "png jpg jpeg gif webp avif bmp ico svg apng"],
+  ["image", "png jpg jpeg gif webp avif bmp ico apng"],
+  ["svg", "svg"],
   ["pdf", "pdf"],
   ["table", "csv tsv"],
   ["sheet", "xlsx xlsm xls xlsb ods fods numbers"],
@@ -78,6 +80,6 @@ export const SHOWN_BY_BROWSER: ReadonlySet<Kind> = new Set(["image", "audio", "v
 /** Those whose first part alone makes sense. */
 export const SHOWN_IN_PART: ReadonlySet<Kind> = new Set(["text", "markdown", "table", "hex"]);
 /** Those that are written as text, and so have a source to look at. */
-export function hasSource(kind: Kind, name: string): boolean {
-  return ["markdown", "diagram", "html", "table", "notebook"].includes(kind) || ending(name) === "svg";
+export function hasSource(kind: Kind): boolean {
+  return ["markdown", "diagram", "html", "svg", "table", "notebook"].includes(kind);
 }

@@ -8,11 +8,13 @@ export interface PageData {
   chat: string;
   /** File that is open, relative to the chat's files; empty on the other pages. */
   path: string;
-  /** Way from the root to the chat's untrusted bytes (`raw/<capability>/`); empty when the service has none. */
+  /** Way from the root to the chat's pictures, for the viewers (`raw/<capability>/`); empty when the service has none. */
   raw: string;
   /** The chat's computer when the page was made: running, starting, stopped, failed or none. */
   sandbox: string;
   embed: boolean;
+  /** Whether the scripts of a model's HTML files run without a click. */
+  run: boolean;
   /** Where to go after signing in. */
   next: string;
   /** Message of the server to the person, such as why signing in failed. */
@@ -122,7 +124,12 @@ export class Addresses {
   preview(path: string): string {
     return this.#at(`preview/${this.#chat}/${encodePath(path)}`);
   }
-  raw(path: string): string | null {
+  /** Asks for a capability, by which a frame without cookies reads this page and its folder, or all of the chat. */
+  grant(path: string, wants: { scripts: boolean; all: boolean }): string {
+    const query = `?scripts=${wants.scripts ? 1 : 0}&all=${wants.all ? 1 : 0}`;
+    return this.#at(`api/chats/${this.#chat}/raw/${encodePath(path)}${query}`);
+  }
+  pictures(path: string): string | null {
     return this.#raw ? new URL(this.#raw + encodePath(path), this.root).href : null;
   }
   events(): string {

@@ -9,6 +9,7 @@ import type { FromViewerFrame, Show, ToViewer } from "./messages";
 const VIEWERS: Partial<Record<Kind, () => Promise<Viewer>>> = {
   text: async () => (await import("./text")).showText,
   markdown: async () => (await import("./markdown")).showMarkdown,
+  svg: async () => (await import("./picture")).showSvg,
   diagram: async () => (await import("./markdown")).showDiagram,
   table: async () => (await import("./table")).showTable,
   sheet: async () => (await import("./sheet")).showSheet,
@@ -59,6 +60,8 @@ class Frame {
     if (message.type === "theme") {
       this.#dark = message.dark;
       document.documentElement.dataset.theme = message.dark ? "dark" : "light";
+    } else if (message.type === "ping") {
+      this.#say({ type: "pong" });
     } else if (message.type === "asset") {
       this.#wanted.get(message.id)?.(message.bytes);
       this.#wanted.delete(message.id);

@@ -15,10 +15,12 @@ export interface Show {
 export type ToViewer =
   | Show
   | { type: "theme"; dark: boolean }
+  | { type: "ping" }
   | { type: "asset"; id: number; bytes: ArrayBuffer | null };
 
 export type FromViewerFrame =
   | { type: "ready" }
+  | { type: "pong" }
   | { type: "shown" }
   | { type: "failed"; message: string }
   | { type: "link"; href: string }

@@ -106,6 +106,7 @@ function FilesPanel({ space }: { space: Workspace }) {
           <FileView
             addresses={space.addresses}
             assets={space.assets}
+            run={space.page.run}
             path={path}
             opened={opened}
             awake={space.awake}
@@ -330,6 +331,7 @@ export function Embedded({ page }: { page: PageData }) {
     <FileView
       addresses={addresses}
       assets={assets}
+      run={page.run}
       path={path.value}
       awake={awake}
       embed={true}

@@ -6,6 +6,13 @@ import { ASSET_NAME, type FromViewerFrame, type Show, type ToViewer } from "../v
 
 const FRAME_LIMIT_MS = 10_000;
 const LONGEST_FRAME_LIMIT_MS = 60_000;
+const PING_MS = 1_000;
+/** Pings in a row without an answer after which the frame is given up: a large sheet is busy for a while, no picture is. */
+const MAX_MISSED_PICTURE = 8;
+const MAX_MISSED = 90;
+
+export const TOO_LONG = "This picture took too long to draw, so it was given up.";
+const TOO_LONG_FILE = "This file took too long to show, so it was given up.";
 
 export function ViewerFrame(props: {
   assets: string;
@@ -22,6 +29,7 @@ export function ViewerFrame(props: {
   const served = useRef<HTMLIFrameElement | null>(null);
   const turn = useSignal(0);
   const silent = useRef(0);
+  const missed = useRef(0);
 
   // Before the next task: a frame that is quick to load, in a page that is slow to paint, would not be heard.
   useLayoutEffect(() => {
@@ -42,6 +50,7 @@ export function ViewerFrame(props: {
       say({ type: "asset", id, bytes }, bytes ? [bytes] : []);
     };
     const take = (message: FromViewerFrame) => {
+      missed.current = 0;
       switch (message.type) {
         case "ready":
           undo.push(effect(() => say({ type: "theme", dark: dark.value })));
@@ -88,6 +97,21 @@ export function ViewerFrame(props: {
   useEffect(() => {
     const bytes = props.show.bytes.slice(0);
     port.current?.postMessage({ ...props.show, bytes } satisfies Show, [bytes]);
+  }, [props.show]);
+
+  // A file can keep its frame busy for ever. The frame has a process of its own, and this page goes on. Counted by turns
+  // of this timer, not by the clock: a computer that slept, or a tab that nobody saw, has missed nothing.
+  useEffect(() => {
+    missed.current = 0;
+    const most = props.show.kind === "svg" ? MAX_MISSED_PICTURE : MAX_MISSED;
+    const timer = setInterval(() => {
+      if (!port.current || document.visibilityState !== "visible") return;
+      missed.current += 1;
+      if (missed.current > most)
+        latest.current.onFailed(props.show.kind === "svg" ? TOO_LONG : TOO_LONG_FILE);
+      else port.current.postMessage({ type: "ping" } satisfies ToViewer);
+    }, PING_MS);
+    return () => clearInterval(timer);
   }, [props.show]);
 
   // A frame whose own page could not be had never says so.

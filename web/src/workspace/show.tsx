@@ -1,9 +1,8 @@
 /** One open file: its tools, and the viewer that suits it. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
-import { Backoff } from "../common/backoff";
+import { useEffect } from "preact/hooks";
 import { bytes, shownName } from "../common/format";
-import { HttpError, isAway, request } from "../common/http";
+import { HttpError, request } from "../common/http";
 import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../common/kinds";
 import type { Addresses } from "../common/page";
 import { targetOf } from "../common/sandbox";
@@ -12,13 +11,17 @@ import { Empty, IconButton } from "../ui/parts";
 import { offerLink, toast } from "../ui/toast";
 import type { Show } from "../viewer/messages";
 import { type Awake, DownFile } from "./awake";
+import { Away, useAway } from "./away";
 import { ViewerFrame } from "./frame";
+import { HtmlPage } from "./html";
 import { load } from "./load";
 import type { Opened } from "./opened";
 
 export interface FileProps {
   addresses: Addresses;
   assets: string;
+  /** Whether the scripts of HTML files run without a click. */
+  run: boolean;
   path: string;
   /** Opens another file of the chat. */
   onOpen: (path: string) => void;
@@ -50,47 +53,6 @@ function Unshown(props: { why: string; download: string | null }) {
   );
 }
 
-/** The service is away: what was asked of it is asked again by itself, and when the person says so. */
-function Away(props: { why: string; failures: number; onRetry: () => void }) {
-  const pauses = useRef(new Backoff(1_000, 15_000));
-  const retry = useRef(props.onRetry);
-  retry.current = props.onRetry;
-  useEffect(() => {
-    const again = () => retry.current();
-    const timer = setTimeout(again, pauses.current.next());
-    addEventListener("online", again);
-    return () => {
-      clearTimeout(timer);
-      removeEventListener("online", again);
-    };
-  }, [props.failures]);
-  return (
-    <Empty icon="file" title="The file cannot be read now">
-      <p role="status">{props.why} It is tried again by itself.</p>
-      <button type="button" onClick={props.onRetry}>
-        Try again
-      </button>
-    </Empty>
-  );
-}
-
-/** Whether the service is away, and how often it was found so. */
-function useAway() {
-  const away = useSignal({ why: "", failures: 0 });
-  return {
-    away: away.value,
-    /** True if the failure is one that passes. */
-    failed: (error: unknown): boolean => {
-      if (!isAway(error)) return false;
-      away.value = { why: (error as Error).message, failures: away.value.failures + 1 };
-      return true;
-    },
-    back: () => {
-      if (away.value.why) away.value = { why: "", failures: 0 };
-    },
-  };
-}
-
 function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => void }) {
   const { addresses, path, asText } = props;
   const show = useSignal<Show | null>(null);
@@ -109,7 +71,7 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
         if (stop.signal.aborted) return;
         back();
         props.onSize(file.size);
-        show.value = { type: "show", name, base: addresses.raw(path), ...file };
+        show.value = { type: "show", name, base: addresses.pictures(path), ...file };
       },
       (error: unknown) => {
         if (stop.signal.aborted || failed(error)) return;
@@ -192,50 +154,10 @@ function Media(props: { kind: Kind; name: string; source: string; download: stri
   );
 }
 
-/** A page that the model made, in a frame of an opaque origin. Nobody learns that a frame could not be loaded. */
-function HtmlPage(props: { name: string; file: string; source: string }) {
-  const there = useSignal(false);
-  const attempt = useSignal(0);
-  const { away, failed, back } = useAway();
-  useEffect(() => {
-    const stop = new AbortController();
-    const show = () => {
-      back();
-      there.value = true;
-    };
-    request(props.file, { method: "HEAD", signal: stop.signal }).then(show, (error: unknown) => {
-      if (!stop.signal.aborted && !failed(error)) show(); // the frame says what the service says
-    });
-    return () => stop.abort();
-  }, [props.file, attempt.value]);
-  if (away.why)
-    return (
-      <Away
-        {...away}
-        onRetry={() => {
-          attempt.value += 1;
-        }}
-      />
-    );
-  if (!there.value) return null;
-  return (
-    <iframe
-      class="file-frame page"
-      title={`The page ${props.name}`}
-      sandbox="allow-scripts"
-      src={props.source}
-    />
-  );
-}
-
 function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSize: (size: number) => void }) {
   const { addresses, path, kind, asText } = props;
   const name = shownName(path.slice(path.lastIndexOf("/") + 1));
-  if (!asText && kind === "html") {
-    // Its own styles and pictures need the capability address to load.
-    const source = addresses.raw(path) ?? addresses.file(path);
-    return <HtmlPage name={name} file={addresses.file(path)} source={source} />;
-  }
+  if (!asText && kind === "html") return <HtmlPage {...props} name={name} />;
   if (!asText && kind && SHOWN_BY_BROWSER.has(kind))
     return (
       <Media source={addresses.file(path)} download={addresses.download(path)} kind={kind} name={name} />
@@ -279,7 +201,7 @@ export function FileView(
   const kind = kindOfName(name);
   // Without a look at what it is, the first word on the computer has to do.
   const asleep = opened === undefined ? props.awake.down : opened?.kind === "asleep";
-  const source = kind !== null && hasSource(kind, name);
+  const source = kind !== null && hasSource(kind);
   useEffect(() => {
     asText.value = false;
     size.value = null;

@@ -1,1 +1,0 @@
-import{F as e,j as t,p as n,t as r}from"./start-BF0J-Y2j.js";import{t as i}from"./lazy-Co4pu69o.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));
