@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from cubicle.sandbox.lost_found import LostFound
-from tests.survival.cut_disk import FORMATS, cut_disk
+from tests.survival.cut_disk import FORMATS, GIB, cut_disk
 from tests.survival.process import ACCEPT, ServiceProcess
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
@@ -129,7 +129,8 @@ async def one_round(service: ServiceProcess, kept: Kept, number: int, delay: flo
 async def cuts(
     tmp_path: Path, image: str, request: pytest.FixtureRequest
 ) -> AsyncIterator[tuple[ServiceProcess, object]]:
-    with cut_disk(tmp_path, request.param) as disk:
+    size = (8 if LONG else 2) * GIB  # what is removed stays in the trash
+    with cut_disk(tmp_path, request.param, size) as disk:
         usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
         service = ServiceProcess(disk.data, **usual, SANDBOX_DISK_MB="100", SANDBOX_PIDS="128")
         try:
@@ -148,6 +149,7 @@ async def test_nothing_acknowledged_is_lost(cuts, request: pytest.FixtureRequest
     await service.start()
     for number, delay in enumerate((MANY if LONG else DELAYS)[kind]):
         await verify(service, disk.seen, kept, used)
+        print(f"{kind}: round {number + 1}, {len(kept.files)} chats kept")
         used = await one_round(service, kept, number, delay)
         writing = asyncio.create_task(write_on(service, used[-1], kept))
         await asyncio.sleep(0.2)
