@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import CAPABILITIES, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
+from cubicle.drivers.oci.config import (
+    CAPABILITIES,
+    RLIMITS,
+    Facts,
+    Folders,
+    Wanted,
+    bundle_config,
+    guest_args,
+    guest_mounts,
+)
 from cubicle.sandbox.driver import Limits
 
 FOLDERS = Folders(Path("/r"), Path("/u"), Path("/o"), Path("/s"), Path("/g.pyz"))
@@ -98,14 +107,18 @@ def test_the_guest_is_told_its_socket_and_its_commands_environment():
     assert told["socket"].startswith("/run/cubicle/")
 
 
-def test_open_files_stay_under_the_hosts_hard_limit():
-    (limit,) = [r for r in config(facts=Facts("x86_64", nofile=1000))["process"]["rlimits"] if "NOFILE" in r["type"]]
-    assert limit == {"type": "RLIMIT_NOFILE", "hard": 1000, "soft": 1000}
+def test_the_limits_of_a_process_are_in_the_bundle_of_gvisor_alone():
+    """The other runtimes are started with them, and hand them on."""
+    assert config()["process"]["rlimits"] == []
+    found = config(facts=Facts("x86_64", gvisor=True, rlimits={"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 1000}))
+    assert found["process"]["rlimits"] == [
+        {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
+        {"type": "RLIMIT_NOFILE", "hard": 1000, "soft": 1000},
+    ]
 
 
 def test_no_core_dump_reaches_the_hosts_handler():
-    (limit,) = [r for r in config()["process"]["rlimits"] if r["type"] == "RLIMIT_CORE"]
-    assert limit["hard"] == limit["soft"] == 0
+    assert RLIMITS["RLIMIT_CORE"] == 0
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -13,6 +13,9 @@ from pathlib import Path
 from cubicle.drivers.oci import cleaning, disk, host, loops, runtimes
 from cubicle.drivers.oci.assembly import Bases
 from cubicle.drivers.oci.disk import DiskMode
+from cubicle.drivers.oci.id_ranges import IdRanges
+from cubicle.drivers.oci.identity import Identities
+from cubicle.drivers.oci.namespaces import Maker
 from cubicle.sandbox.driver import NoSpace, SandboxError
 from cubicle.sandbox.free_space import FreeSpace
 
@@ -131,6 +134,26 @@ def disk_limit(subject: Subject) -> Check:
             )
 
 
+def own_ids(subject: Subject) -> Check:
+    """A trial of what gives each sandbox a range of user ids of its own."""
+    if os.geteuid() != 0:
+        return _needs_root("own user ids")
+    folder = _existing(subject.data_dir)
+    identities = Identities(IdRanges(subject.run_dir / "ids"), Maker(), subject.first_id)
+    try:
+        base = subject.bases.resolve(subject.image)
+        complaint = identities.complaint(base.rootfs, disk.probe(folder), folder)
+    except SandboxError:
+        return Check("own user ids", Verdict.WEAK, "could not be tried without an image and space", "see below")
+    finally:
+        identities.maker.close()
+    if not complaint:
+        return Check("own user ids", Verdict.GOOD, "each sandbox has a range of its own")
+    found = f"all sandboxes share one range ({complaint}): what the kernel counts by user is shared between them"
+    mend = "boot Linux 5.19 or newer, with DATA_DIR and IMAGE_DIR on ext4, XFS or btrfs; or OCI_RUNTIME=runsc"
+    return Check("own user ids", Verdict.WEAK, found, mend)
+
+
 def loop_devices(subject: Subject) -> Check:
     if loops.CONTROL.exists():
         used = len(list(Path("/sys/block").glob("loop*/loop/backing_file")))
@@ -183,6 +206,7 @@ CHECKS: tuple[Callable[[Subject], Check | Awaitable[Check]], ...] = (
     runtime,
     disk_limit,
     loop_devices,
+    own_ids,
     image,
     disk_space,
     repaired_disks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,18 @@ WRITABLE = {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/r
 """Folders that commands may only read, and where the guest writes them."""
 
 
+RLIMITS = {
+    # A core dump would be piped to whatever the host's core_pattern names.
+    "RLIMIT_CORE": 0,
+    "RLIMIT_NOFILE": 65_536,
+    "RLIMIT_SIGPENDING": 4096,
+    "RLIMIT_MSGQUEUE": 819_200,
+    "RLIMIT_MEMLOCK": 8 * 1024**2,
+}
+"""The limits of a process. Of the last three, a sandbox as a whole has no more either: the kernel counts them by user,
+and remembers in a user namespace what its maker had. Pending signals are timers of POSIX, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a bundle has to know about the host."""
@@ -60,8 +72,8 @@ class Facts:
     machine: str
     gvisor: bool = False
     """Whether the runtime plays the sandbox's kernel, in processes and threads of its own beside the sandbox's."""
-    nofile: int = 20_000
-    """The hard limit of open files: without CAP_SYS_RESOURCE a process cannot raise its own."""
+    rlimits: Mapping[str, int] = field(default_factory=lambda: dict(RLIMITS))
+    """What one process may have at the most; none of the host's own limits is passed."""
     swap_accounting: bool = True
 
 
@@ -91,6 +103,8 @@ class Wanted:
     limits: Limits
     args: tuple[str, ...]
     mounts: tuple[dict[str, Any], ...] = ()
+    user_namespace: Path | None = None
+    """One to enter; without it the runtime makes one."""
 
 
 def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -134,6 +148,7 @@ def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
 def bundle_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     """The whole `config.json`."""
     ids = [{"containerID": 0, "hostID": wanted.first_id, "size": IDS}]
+    user = {"type": "user", **({"path": str(wanted.user_namespace)} if wanted.user_namespace else {})}
     return {
         "ociVersion": "1.0.2",
         "hostname": "cubicle",
@@ -141,7 +156,7 @@ def bundle_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "process": _process(wanted, facts),
         "mounts": [*_SYSTEM_MOUNTS, *wanted.mounts],
         "linux": {
-            "namespaces": [{"type": t} for t in ("user", "pid", "mount", "ipc", "uts", "network", "cgroup")],
+            "namespaces": [user, *({"type": t} for t in ("pid", "mount", "ipc", "uts", "network", "cgroup"))],
             "uidMappings": ids,
             "gidMappings": ids,
             "cgroupsPath": wanted.cgroup,
@@ -170,11 +185,11 @@ def _process(wanted: Wanted, facts: Facts) -> dict[str, Any]:
             "inheritable": [],
             "ambient": [],
         },
-        "rlimits": [
-            # A core dump would be piped to whatever the host's core_pattern names.
-            {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
-            {"type": "RLIMIT_NOFILE", "hard": facts.nofile, "soft": min(facts.nofile, 65_536)},
-        ],
+        # Other runtimes are started with them: root of the host may not raise a limit in a namespace that it did not
+        # make, unless it has CAP_SYS_RESOURCE, which root of a container has not.
+        "rlimits": [{"type": kind, "hard": most, "soft": most} for kind, most in facts.rlimits.items()]
+        if facts.gvisor
+        else [],
         "noNewPrivileges": True,
         "oomScoreAdj": 0,
     }

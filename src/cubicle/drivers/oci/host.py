@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import platform
-import resource
 import secrets
 import shutil
 import sys
@@ -17,13 +16,13 @@ from pathlib import Path
 
 from cubicle import record
 from cubicle.drivers.oci import mounts
-from cubicle.drivers.oci.config import Facts, Wanted, bundle_config, read_only
-from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
+from cubicle.drivers.oci.config import RLIMITS, Facts, Wanted, bundle_config, read_only
+from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, at_most, find
 from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Limits, Unusable
 
 CGROUPS = Path("/sys/fs/cgroup")
-OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o710}
+OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o711}
 """Of the runtimes and the guests, beside those of the sandboxes; with their modes."""
 INSTALL = "apt-get install runc"
 _MOST_TRIALS = 100
@@ -35,24 +34,31 @@ class Place:
     """Where the driver works on this host."""
 
     stage: Path
-    """Mount points and the runtime's state, of this boot only. The sandboxes' root user may pass through it."""
+    """Mount points and the runtime's state, of this boot only. The sandboxes' root users may pass through it."""
     cgroup: str
     first_id: int
+    """The first id that files have on disk."""
 
     def make(self) -> None:
         self.stage.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         self.stage.mkdir(mode=0o710, exist_ok=True)
-        os.chown(self.stage, 0, self.first_id)
         for name, mode in OWN_FOLDERS.items():
-            (self.stage / name).mkdir(mode=mode, exist_ok=True)
-            os.chown(self.stage / name, 0, self.first_id)
+            (self.stage / name).mkdir(exist_ok=True)
+            (self.stage / name).chmod(mode)
+        for name in set(os.listdir(self.stage)) - set(OWN_FOLDERS):
+            # Of a sandbox that an older version started: it relied on the folder above.
+            with contextlib.suppress(OSError):
+                if (self.stage / name).lstat().st_mode & 0o007:
+                    os.chown(self.stage / name, 0, self.first_id)
+                    (self.stage / name).chmod(0o710)
+        self.stage.chmod(0o711)
 
 
 def facts() -> Facts:
     """What a bundle has to know about this host."""
     return Facts(
         machine=platform.machine(),
-        nofile=min(1_048_576, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        rlimits={kind: at_most(kind, most) for kind, most in RLIMITS.items()},
         swap_accounting=cgroup_version() == 2 or (CGROUPS / "memory/memory.memsw.limit_in_bytes").exists(),
     )
 
