@@ -47,6 +47,11 @@ _NUMBERS = {
     "setresuid": (117, 147),
     "setgroups": (116, 159),
     "capset": (126, 91),
+    "timer_create": (222, 107),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "io_setup": (206, 0),
+    "memfd_secret": (447, 447),
 }
 
 PRELUDE = f"""
@@ -68,6 +73,10 @@ def writing(path, text="1"):
     def work():
         with open(path, "r+b", buffering=0) as file: file.write(text.encode())
     return attempt(work)
+def hidden(path):
+    try: found = os.listdir(path) if os.path.isdir(path) else open(path, "rb", buffering=0).read(64)
+    except OSError as error: return word(error.errno)
+    return "SHOWN" if found else "NOTHING"
 buffer = ctypes.create_string_buffer(4096)
 """
 

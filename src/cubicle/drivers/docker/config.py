@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import AGENTS, CAPABILITIES, GUEST, GVISOR_TASKS, MASKED, PATH, READ_ONLY, WRITABLE
+from cubicle.drivers.oci.config import (
+    AGENTS,
+    CAPABILITIES,
+    GUEST,
+    GVISOR_TASKS,
+    PATH,
+    READ_ONLY,
+    WRITABLE,
+)
+from cubicle.drivers.oci.hidden import USUAL
 from cubicle.sandbox.driver import Limits
 
 SOCKET = "/run/cubicle/host/guest.sock"
@@ -143,7 +152,7 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "CapAdd": [name.removeprefix("CAP_") for name in CAPABILITIES],
         "Privileged": False,
         "SecurityOpt": ["no-new-privileges", *_seccomp(facts)],
-        "MaskedPaths": list(MASKED),
+        "MaskedPaths": list(USUAL),
         "ReadonlyPaths": list(READ_ONLY),
         "PidsLimit": limits.pids * (GVISOR_TASKS if facts.gvisor else 1),
         "Memory": limits.memory_bytes,

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from cubicle import record
 from cubicle.drivers.oci import mounts, repair, sockets
-from cubicle.drivers.oci.config import Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
+from cubicle.drivers.oci.config import TCP_BYTES, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.guests import GuestFile
 from cubicle.drivers.oci.host import CGROUPS, Place
@@ -131,9 +131,16 @@ class Assembly:
         if process is None:
             raise StartFailed(f"The sandbox ended as it started: {self.last_words(home)}.")
         self.identities.settle(self._stage(home))
+        self._limit_tcp(home)
         run = Run(process, runtime, self.guest.digest, first_id)
         home.save_run(run)
         return run
+
+    def _limit_tcp(self, home: Home) -> None:
+        """Under cgroups of version 1 the limit of memory does not count the buffers of TCP, and runtimes set no other."""
+        group = CGROUPS / "memory" / self.place.cgroup.lstrip("/") / home.name
+        with contextlib.suppress(FileNotFoundError):
+            (group / "memory.kmem.tcp.limit_in_bytes").write_text(str(TCP_BYTES))
 
     def is_like_new(self, home: Home, meta: Meta, run: Run, runtime: str) -> bool:
         """Whether a new sandbox would be the same as this one that runs, by image, guest, limits and walls."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from cubicle import record
 from cubicle.drivers.oci import mounts
 from cubicle.drivers.oci.config import RLIMITS, Facts, Wanted, bundle_config, read_only
+from cubicle.drivers.oci.hidden import SHOWN_SYS, hidden, open_to_all
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, at_most, find
 from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Limits, Unusable
@@ -59,6 +60,8 @@ def facts() -> Facts:
     return Facts(
         machine=platform.machine(),
         rlimits={kind: at_most(kind, most) for kind, most in RLIMITS.items()},
+        hidden=open_to_all(hidden()),
+        shown=tuple(path for path in SHOWN_SYS if os.path.isdir(path)),
         swap_accounting=cgroup_version() == 2 or (CGROUPS / "memory/memory.memsw.limit_in_bytes").exists(),
     )
 
