@@ -90,6 +90,7 @@ async def test_every_check_leaves_the_host_as_it_was(monkeypatch, subject, tmp_p
     assert found["OCI runtime"].verdict is Verdict.GOOD
     assert found["overlay file system"].verdict is Verdict.GOOD
     assert found["disk limit"].verdict is not Verdict.MISSING
+    assert found["own user ids"].verdict is not Verdict.MISSING
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
     assert not (RUN_DIR / "doctor-of-this-test").exists()
     assert remains.cgroups("cubicle/doctor-of-this-test") == []
@@ -156,7 +157,16 @@ def test_an_engine_is_looked_into(monkeypatch):
     some_base(ImageStore(load().image_dir))
     code, output = ask(monkeypatch, DRIVER="docker", PORT="0", SANDBOX_IMAGE="slim")
     assert code == 0
-    for check in ("engine", "runtime", "guests", "image", "user namespace", "cgroups", "disk limit"):
+    for check in (
+        "engine",
+        "runtime",
+        "guests",
+        "image",
+        "user namespace",
+        "shared resources",
+        "cgroups",
+        "disk limit",
+    ):
         assert check in output
 
 

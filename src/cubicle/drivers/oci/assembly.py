@@ -137,7 +137,7 @@ class Assembly:
         return run
 
     def _limit_tcp(self, home: Home) -> None:
-        """Under cgroups of version 1 the limit of memory does not count the buffers of TCP, and runtimes set no other."""
+        """Under cgroups of version 1 the memory limit does not count buffers of TCP, and runtimes set no other."""
         group = CGROUPS / "memory" / self.place.cgroup.lstrip("/") / home.name
         with contextlib.suppress(FileNotFoundError):
             (group / "memory.kmem.tcp.limit_in_bytes").write_text(str(TCP_BYTES))

@@ -85,9 +85,10 @@ ALLOWED = _names("""
 
     landlock_add_rule landlock_create_ruleset landlock_restrict_self
 
-    mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd semctl semget
-    semop semtimedop shmat shmctl shmdt
+    msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt
 """)
+
+QUEUES = _names("mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink")
 
 REFUSED = _names("""
     acct add_key bpf chroot clock_adjtime clock_settime delete_module fanotify_init fanotify_mark finit_module fsconfig
@@ -98,11 +99,12 @@ REFUSED = _names("""
 """)
 
 
-def profile(machine: str) -> dict[str, Any]:
-    """The `linux.seccomp` object for a machine (as `uname -m` names it)."""
+def profile(machine: str, *, queues: bool = True) -> dict[str, Any]:
+    """The `linux.seccomp` object for a machine (as `uname -m` names it). Without `queues` there are no message queues of
+    POSIX: the kernel counts them by user, and in an engine all sandboxes are one."""
     allow = "SCMP_ACT_ALLOW"
     rules: list[dict[str, Any]] = [
-        {"names": sorted(ALLOWED), "action": allow},
+        {"names": sorted(ALLOWED | (QUEUES if queues else frozenset())), "action": allow},
         {"names": sorted(REFUSED), "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM},
         # clone3 hides its flags behind a pointer, where a filter cannot look: libc falls back to clone on ENOSYS, which
         # is said here because engines before Docker 23 do not know `defaultErrnoRet`.
