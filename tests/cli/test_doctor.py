@@ -14,7 +14,8 @@ from cubicle.drivers.oci import checks, host
 from cubicle.drivers.oci.checks import Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
-from cubicle.sandbox import proof
+from cubicle.sandbox import proof, walls
+from cubicle.sandbox.exhaustion import RESOURCES
 from cubicle.sandbox.serving import only_service_of
 from cubicle.settings import load
 from tests import remains
@@ -134,6 +135,9 @@ def test_a_proof_tries_every_wall_and_is_kept_for_the_service(monkeypatch, tmp_p
     kept = proof.kept(proof.file_of(load()))
     assert kept is not None
     assert {"mounts", "guest", "processes", "memory", "disk"} <= {finding.wall for finding in kept.report.findings}
+    shared = [finding for finding in kept.report.findings if finding.wall == "shared resources"]
+    assert len(shared) == len(RESOURCES)
+    assert [finding for finding in shared if finding.verdict is not walls.Verdict.HOLDS] == []
     proof.file_of(load()).unlink()
 
 

@@ -1,7 +1,7 @@
 """One sandbox takes all it can of what the kernel shares out, while a neighbour and the host still need some.
 
-Each row of the table is a program that takes one more of something and keeps it. A hog runs it until the kernel refuses;
-then a neighbour, and this process's host, take the few that ordinary programs need.
+Each row of the table is a program that takes one more of something and keeps it. A hog runs it until the kernel
+refuses; then a neighbour, and this process's host, take the few that ordinary programs need.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from cubicle.drivers.oci import id_ranges, mounts
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.id_ranges import first_id, is_own
 from cubicle.drivers.oci.images import SUBUID_START
-from cubicle.drivers.oci.namespaces import Maker
+from cubicle.drivers.oci.namespaces import Maker, Wanted, for_files, for_sandbox
 from tests.drivers.oci.conftest import SMALL, eventually, first_process, machine_of, said
 
 pytestmark = pytest.mark.oci
@@ -141,21 +141,21 @@ async def test_uploads_of_the_host_belong_to_root_of_the_sandbox(driver):
 def test_a_maker_of_namespaces_that_was_killed_is_replaced():
     maker = Maker()
     try:
-        os.close(maker.for_files(SUBUID_START, first_id(1)))
+        closed(maker.make(for_files(SUBUID_START, first_id(1))))
         assert maker._process is not None
         os.kill(maker._process.pid, signal.SIGKILL)
         maker._process.wait()
-        os.close(maker.for_sandbox(first_id(1), first_id(1)))
+        closed(maker.make(for_sandbox(first_id(1), first_id(1)), for_files(SUBUID_START, first_id(1))))
         with pytest.raises(OSError, match=r"."):
-            maker._make([(0, 2**32 - 1, 65536)], 0, {}, {})
-        os.close(maker.for_files(SUBUID_START, first_id(1)))  # one refusal is not the end of it
+            maker.make(for_files(SUBUID_START, first_id(1)), Wanted(((0, 2**32 - 1, 65536),)))
+        closed(maker.make(for_files(SUBUID_START, first_id(1))))  # one refusal is not the end of it
     finally:
         maker.close()
 
 
 def test_a_maker_ends_with_its_service():
     maker = Maker()
-    os.close(maker.for_files(SUBUID_START, first_id(1)))
+    closed(maker.make(for_files(SUBUID_START, first_id(1))))
     process = maker._process
     assert process is not None
     assert maker._channel is not None
@@ -174,6 +174,11 @@ async def test_the_start_after_a_cut_off_one_works(driver, monkeypatch):
     await driver.start("one", None)
     async with machine_of(driver, "one") as machine:
         assert (await machine.output("echo here"))[1] == b"here\n"
+
+
+def closed(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _unsupported(*args: Path) -> None:

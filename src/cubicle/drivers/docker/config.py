@@ -187,8 +187,8 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
 
 
 def _ulimits(facts: Facts) -> list[dict[str, Any]]:
-    """No engine may raise what it has itself, which is taken to be what this process has. Of open files Docker hands its
-    own limit on; Podman asks for more than its own unless told."""
+    """No engine may raise what it has itself, which is taken to be what this process has. Of open files Docker hands
+    its own limit on; Podman asks for more than its own unless told."""
     told = {kind.removeprefix("RLIMIT_").lower(): at_most(kind, most) for kind, most in RLIMITS.items()}
     if facts.podman:
         told["nproc"] = at_most("RLIMIT_NPROC", 32_768)

@@ -91,11 +91,12 @@ class Assembly:
         meta = repair.known_meta(home, self.today)
         disk = self.disk(home, meta)
         who = self.identities.claim(home.path, self._stage(home), disk.target)
-        disk.attach(self.space.measure().above_floor)
         base = self._base_of(meta)
         rootfs = self._stage(home) / "rootfs"
         rootfs.mkdir(exist_ok=True)
-        self.identities.mount_root(who, base.rootfs, disk.target, rootfs)
+        with self.identities.namespaces(who) as made:
+            disk.attach(self.space.measure().above_floor)
+            self.identities.mount_root(who, made.result(), base.rootfs, disk.target, rootfs)
         if not self.hands_over:
             _fill_tmp(rootfs, who.first_id)
         self._write_bundle(home, who, base)

@@ -1,6 +1,6 @@
 """What of /proc and /sys a sandbox sees: what programs need, by name. Everything else is hidden.
 
-Both are of the host: `/sys/block` and `/proc/diskstats` show the disks of all sandboxes, and each kernel adds new files.
+Both are of the host: `/sys/block` and `/proc/diskstats` show the disks of all sandboxes, and kernels add new files.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-SHOWN_PROC = frozenset(
-    """
+_SHOWN_PROC = """
     cgroups cpuinfo devices filesystems loadavg meminfo misc mounts net self stat sys sysrq-trigger sysvipc thread-self
     tty uptime version vmstat
-    """.split()
-)
+"""
+SHOWN_PROC = frozenset(_SHOWN_PROC.split())
 """What programs read, and what is the sandbox's own. `sys` and `sysrq-trigger` are read-only."""
 
 SHOWN_SYS = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage")

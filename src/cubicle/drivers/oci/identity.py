@@ -8,7 +8,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from cubicle.drivers.oci import mounts
 from cubicle.drivers.oci.config import IDS
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.id_ranges import FIRST_RANGE, IdRanges, first_id, is_own
-from cubicle.drivers.oci.namespaces import Maker
+from cubicle.drivers.oci.namespaces import Maker, for_files, for_sandbox
 
 log = logging.getLogger(__name__)
 
@@ -65,19 +66,25 @@ class Identities:
         _make_stage(stage, first)
         return replace(self.known(stage, disk, first), payer=claimed)
 
-    def mount_root(self, who: Identity, base: Path, disk: Path, target: Path) -> None:
+    def namespaces(self, who: Identity) -> AbstractContextManager[Future[list[int]]]:
+        """Have the namespaces of a sandbox made, while its disk is mounted."""
+        shown = for_files(self.stored, who.first_id)
+        own = for_sandbox(who.first_id, who.payer)
+        return self.maker.making(
+            *([own] if who.namespace is not None else []), *([shown] if is_own(who.first_id) else [])
+        )
+
+    def mount_root(self, who: Identity, made: list[int], base: Path, disk: Path, target: Path) -> None:
         """Mount the root of a sandbox: the image, and over it what it has written. The disk is mounted already."""
         if who.namespace is not None:
-            with _held(self.maker.for_sandbox(who.first_id, who.payer)) as namespace:
-                mounts.attach_namespace(namespace, who.namespace)
+            mounts.attach_namespace(made[0], who.namespace)
         if not is_own(who.first_id):
             mounts.overlay(base, disk / "upper", disk / "work", target)
             return
         image = who.files.with_name(_IMAGE)
-        with _held(self.maker.for_files(self.stored, who.first_id)) as shown:
-            for source, place in ((disk, who.files), (base, image)):
-                place.mkdir(exist_ok=True)
-                mounts.attach_idmapped(source, place, shown)
+        for source, place in ((disk, who.files), (base, image)):
+            place.mkdir(exist_ok=True)
+            mounts.attach_idmapped(source, place, made[-1])
         mounts.overlay(image, who.files / "upper", who.files / "work", target)
         mounts.unmount(image)  # the overlay has its own
 
@@ -101,12 +108,12 @@ class Identities:
         """Why a sandbox cannot have ids of its own here; empty if it can."""
         shown = first_id(1)
         try:
-            with _held(self.maker.for_files(self.stored, shown)) as namespace, _scratch(folder) as scratch:
+            with self.maker.making(for_files(self.stored, shown)) as made, _scratch(folder) as scratch:
                 disk = Disk(scratch, scratch / "disk", _TRIAL_BYTES, self.stored)
                 disk.make(mode, scratch)
                 disk.attach()
                 try:
-                    return _try_overlay(base, disk.target, scratch, namespace, shown)
+                    return _try_overlay(base, disk.target, scratch, made.result()[0], shown)
                 finally:
                     for name in ("rootfs", _IMAGE, _FILES):
                         mounts.unmount(scratch / name)
@@ -139,14 +146,6 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def _held(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _make_stage(stage: Path, first: int) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import array
 import ctypes
+import errno
 import json
 import os
 import resource
+import signal
 import socket
 import struct
 from contextlib import suppress
@@ -27,22 +29,40 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel clears children away: nobody waits for their end
     channel = socket.socket(fileno=os.dup(0))
     while packet := channel.recv(MAX_PACKET):
         try:
-            namespace = make(json.loads(packet))
+            made = make_all(json.loads(packet))
         except OSError as error:
             channel.send(json.dumps({"errno": error.errno or 0, "error": str(error)}).encode())
             continue
         try:
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [namespace]))
-            channel.sendmsg([b"{}"], [rights])
+            channel.sendmsg([b"{}"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", made))])
         finally:
+            for namespace in made:
+                os.close(namespace)
+
+
+def make_all(wanted: list[dict[str, Any]]) -> list[int]:
+    """Descriptors of new user namespaces, made at the same time. Raises OSError, and then there are none."""
+    children = [(_begin(one), one) for one in wanted]
+    made: list[int] = []
+    failed: OSError | None = None
+    for child, one in children:
+        try:
+            made.append(_finish(child, one))
+        except OSError as error:
+            failed = error
+    if failed is not None:
+        for namespace in made:
             os.close(namespace)
+        raise failed
+    return made
 
 
-def make(wanted: dict[str, Any]) -> int:
-    """A descriptor of a new user namespace. Raises OSError."""
+def _begin(wanted: dict[str, Any]) -> tuple[int, int, int]:
+    """A process that enters a new namespace: its number, where it reports, and what it waits for to be closed."""
     ready, said = os.pipe()
     hold, release = os.pipe()
     pid = os.fork()
@@ -52,11 +72,16 @@ def make(wanted: dict[str, Any]) -> int:
         _enter(wanted, said, hold)
     os.close(said)
     os.close(hold)
+    return pid, ready, release
+
+
+def _finish(child: tuple[int, int, int], wanted: dict[str, Any]) -> int:
+    pid, ready, release = child
     try:
         with open(ready, "rb") as answer:
             code = answer.read(4)
-            if len(code) != 4 or (number := struct.unpack("=i", code)[0]):
-                number = number if len(code) == 4 else 0
+            number = struct.unpack("=i", code)[0] if len(code) == 4 else errno.ECHILD
+            if number:
                 raise OSError(number, f"no user namespace could be made: {os.strerror(number)}")
             text = "".join(f"{inside} {outside} {count}\n" for inside, outside, count in wanted["map"])
             for name in ("uid_map", "gid_map"):
@@ -64,8 +89,8 @@ def make(wanted: dict[str, Any]) -> int:
                     file.write(text)
             return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
+        os.write(release, b"x")  # the next child has inherited this end: closing it would say nothing
         os.close(release)
-        os.waitpid(pid, 0)
 
 
 def _enter(wanted: dict[str, Any], said: int, hold: int) -> None:

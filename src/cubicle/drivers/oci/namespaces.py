@@ -11,12 +11,14 @@ import array
 import contextlib
 import errno
 import json
+import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cubicle.drivers.oci import namespace_maker
@@ -35,7 +37,30 @@ _SYSCTLS = {
 _SECONDS = 20.0
 _ENDED = (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT)
 
-IdMap = Sequence[tuple[int, int, int]]
+_MAX_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One user namespace."""
+
+    map: tuple[tuple[int, int, int], ...]
+    """First id inside, first id of the host, number of ids."""
+    owner: int = 0
+    """The host's user who makes it, and is charged for what is taken in it."""
+    sysctls: Mapping[str, int] = field(default_factory=dict)
+    rlimits: Mapping[str, int] = field(default_factory=dict)
+
+
+def for_sandbox(first_id: int, owner: int) -> Wanted:
+    """The one that a sandbox runs in: its ids begin at `first_id` of the host, `owner` is charged for it."""
+    return Wanted(((0, first_id, IDS),), owner, _SYSCTLS, RLIMITS)
+
+
+def for_files(stored: int, shown: int) -> Wanted:
+    """One that no process enters: a mount with it shows the ids from `stored` on as those from `shown` on. Root of the
+    host stays itself, for what the driver and overlayfs write."""
+    return Wanted(((0, 0, 1), (stored, shown, IDS)))
 
 
 @dataclass(slots=True)
@@ -43,24 +68,13 @@ class Maker:
     """The program that makes namespaces, while it is needed. Blocking; runs in threads."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "namespaces"))
     _process: subprocess.Popen[bytes] | None = None
     _channel: socket.socket | None = None
 
-    def for_sandbox(self, first_id: int, owner: int) -> int:
-        """The namespace that a sandbox runs in: its ids begin at `first_id` of the host, `owner` is charged for it."""
-        return self._make([(0, first_id, IDS)], owner, _SYSCTLS, RLIMITS)
-
-    def for_files(self, stored: int, shown: int) -> int:
-        """One that no process enters: a mount with it shows the ids from `stored` on as those from `shown` on. Root
-        of the host stays itself, for what the driver and overlayfs write."""
-        return self._make([(0, 0, 1), (stored, shown, IDS)], 0, {}, {})
-
-    def close(self) -> None:
-        with self._lock:
-            self._end()
-
-    def _make(self, ids: IdMap, owner: int, sysctls: Mapping[str, int], rlimits: Mapping[str, int]) -> int:
-        asked = json.dumps({"map": ids, "owner": owner, "sysctls": sysctls, "rlimits": rlimits}).encode()
+    def make(self, *wanted: Wanted) -> list[int]:
+        """Descriptors of such namespaces. Raises OSError."""
+        asked = json.dumps([asdict(one) for one in wanted]).encode()
         with self._lock:
             try:
                 return self._ask(asked)
@@ -70,17 +84,33 @@ class Maker:
             self._end()  # it was killed: another one
             return self._ask(asked)
 
-    def _ask(self, asked: bytes) -> int:
+    @contextlib.contextmanager
+    def making(self, *wanted: Wanted) -> Iterator[Future[list[int]]]:
+        """The same while something else is done; the descriptors are closed when the block ends."""
+        made = self._threads.submit(self.make, *wanted)
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(OSError):
+                for descriptor in made.result():
+                    os.close(descriptor)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        with self._lock:
+            self._end()
+
+    def _ask(self, asked: bytes) -> list[int]:
         channel = self._channel or self._begin()
         channel.send(asked, socket.MSG_NOSIGNAL)
-        space = socket.CMSG_SPACE(array.array("i", [0]).itemsize)
+        space = socket.CMSG_SPACE(array.array("i").itemsize * _MAX_AT_ONCE)
         answer, rights, _, _ = channel.recvmsg(namespace_maker.MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
         descriptors = array.array("i")
         for level, kind, content in rights:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors.frombytes(content)
         if descriptors:
-            return descriptors[0]
+            return list(descriptors)
         if not answer:
             raise ConnectionResetError(errno.ECONNRESET, "the maker of user namespaces has ended")
         told = json.loads(answer)

@@ -25,8 +25,8 @@ PROTOCOLS = {
     _INET6: (0, 6, 17, 58),
     _NETLINK: (0,),  # NETLINK_ROUTE: what interfaces there are
 }
-"""Sockets by family. Not AF_VSOCK, which reaches the hypervisor past every network namespace; not the ways into less used
-parts of the kernel: MPTCP, SCTP, SMC and UDP-Lite, and those of netlink for firewalls, audit, sockets' states or devices."""
+"""Sockets by family. Not AF_VSOCK, which reaches the hypervisor past every network namespace; not the less used parts
+of the kernel: MPTCP, SCTP, SMC, UDP-Lite, and netlink for firewalls, audit, states of sockets or devices."""
 _CLOSED_PROTOCOLS = {
     _INET: (33, 132, 136, 256, 262),  # DCCP, SCTP, UDP-Lite, SMC, MPTCP
     _INET6: (33, 132, 136, 256, 262),
@@ -100,8 +100,8 @@ REFUSED = _names("""
 
 
 def profile(machine: str, *, queues: bool = True) -> dict[str, Any]:
-    """The `linux.seccomp` object for a machine (as `uname -m` names it). Without `queues` there are no message queues of
-    POSIX: the kernel counts them by user, and in an engine all sandboxes are one."""
+    """The `linux.seccomp` object for a machine (as `uname -m` names it). Without `queues` there are no message queues
+    of POSIX: the kernel counts them by user, and in an engine all sandboxes are one."""
     allow = "SCMP_ACT_ALLOW"
     rules: list[dict[str, Any]] = [
         {"names": sorted(ALLOWED | (QUEUES if queues else frozenset())), "action": allow},
