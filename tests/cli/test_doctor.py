@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 from pathlib import Path
@@ -109,6 +110,13 @@ def test_a_missing_controller_is_missing(monkeypatch, subject):
     check = checks.cgroups(subject)
     assert check.verdict is Verdict.MISSING
     assert "pids" in check.found
+
+
+def test_one_sandbox_that_could_have_all_open_files_is_told(subject):
+    many = dataclasses.replace(subject, pids=2**50)
+    assert checks.open_files(many).verdict is Verdict.WEAK
+    assert "fs.file-max" in checks.open_files(many).mend
+    assert checks.open_files(dataclasses.replace(subject, pids=1)).verdict is Verdict.GOOD
 
 
 def test_a_switched_off_user_namespace_names_the_setting(monkeypatch, subject):

@@ -153,6 +153,17 @@ def test_a_maker_of_namespaces_that_was_killed_is_replaced():
         maker.close()
 
 
+def test_a_maker_that_was_closed_works_again():
+    maker = Maker()
+    for _ in range(2):
+        with maker.making(for_files(SUBUID_START, first_id(1))) as made:
+            (descriptor,) = made.result()
+            os.fstat(descriptor)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+        maker.close()
+
+
 def test_a_maker_ends_with_its_service():
     maker = Maker()
     closed(maker.make(for_files(SUBUID_START, first_id(1))))

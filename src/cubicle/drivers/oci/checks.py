@@ -16,10 +16,12 @@ from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.id_ranges import IdRanges
 from cubicle.drivers.oci.identity import Identities
 from cubicle.drivers.oci.namespaces import Maker
-from cubicle.sandbox.driver import NoSpace, SandboxError
+from cubicle.sandbox.driver import Limits, NoSpace, SandboxError
 from cubicle.sandbox.free_space import FreeSpace
 
 _MAX_SHOWN = 3
+_SANDBOXES = 16
+"""For how many of them at their limit the host should have open files."""
 
 
 class Verdict(StrEnum):
@@ -53,6 +55,7 @@ class Subject:
     run_dir: Path
     pool_disk_bytes: int
     min_free_bytes: int = 0
+    pids: int = Limits().pids
 
 
 def root(subject: Subject) -> Check:
@@ -154,6 +157,16 @@ def own_ids(subject: Subject) -> Check:
     return Check("own user ids", Verdict.WEAK, found, mend)
 
 
+def open_files(subject: Subject) -> Check:
+    """Of open files the kernel keeps one count for the whole host, and no limit for a group of processes."""
+    most = int(Path("/proc/sys/fs/file-max").read_text())
+    one = subject.pids * host.facts().rlimits["RLIMIT_NOFILE"]
+    if one < most:
+        return Check("open files", Verdict.GOOD, f"one sandbox can have {one:,} of the host's {most:,}")
+    found = f"one sandbox with {subject.pids} processes could have all {most:,} of the host, within its memory"
+    return Check("open files", Verdict.WEAK, found, f"sysctl -w fs.file-max={one * _SANDBOXES}")
+
+
 def loop_devices(subject: Subject) -> Check:
     if loops.CONTROL.exists():
         used = len(list(Path("/sys/block").glob("loop*/loop/backing_file")))
@@ -207,6 +220,7 @@ CHECKS: tuple[Callable[[Subject], Check | Awaitable[Check]], ...] = (
     disk_limit,
     loop_devices,
     own_ids,
+    open_files,
     image,
     disk_space,
     repaired_disks,

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cubicle.drivers.oci import mounts
+from cubicle.drivers.oci import ext4, mounts
 from cubicle.drivers.oci.config import IDS
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.id_ranges import FIRST_RANGE, IdRanges, first_id, is_own
@@ -118,9 +119,11 @@ class Identities:
                     for name in ("rootfs", _IMAGE, _FILES):
                         mounts.unmount(scratch / name)
                     disk.detach()
+        except (subprocess.SubprocessError, ext4.Damaged):
+            return ""  # no disk could be made, which says nothing about ids
         except OSError as error:
             if error.errno in _FULL:
-                return ""  # that says nothing about ids, and no sandbox starts until there is space
+                return ""  # neither does this, and no sandbox starts until there is space
             return error.strerror or str(error)
 
 

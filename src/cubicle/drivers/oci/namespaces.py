@@ -68,7 +68,7 @@ class Maker:
     """The program that makes namespaces, while it is needed. Blocking; runs in threads."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "namespaces"))
+    _threads: ThreadPoolExecutor | None = None
     _process: subprocess.Popen[bytes] | None = None
     _channel: socket.socket | None = None
 
@@ -87,7 +87,9 @@ class Maker:
     @contextlib.contextmanager
     def making(self, *wanted: Wanted) -> Iterator[Future[list[int]]]:
         """The same while something else is done; the descriptors are closed when the block ends."""
-        made = self._threads.submit(self.make, *wanted)
+        with self._lock:
+            self._threads = self._threads or ThreadPoolExecutor(4, "namespaces")
+            made = self._threads.submit(self.make, *wanted)
         try:
             yield made
         finally:
@@ -96,8 +98,11 @@ class Maker:
                     os.close(descriptor)
 
     def close(self) -> None:
-        self._threads.shutdown()
+        """End the program; the next request starts another."""
+        if (threads := self._threads) is not None:
+            threads.shutdown()
         with self._lock:
+            self._threads = None
             self._end()
 
     def _ask(self, asked: bytes) -> list[int]:
