@@ -183,7 +183,7 @@ async def answers_to(machine: Machine, sources: list[str]) -> list[str]:
 
 
 def _judged(attempt: Attempt, heard: str, strength: Strength) -> Finding:
-    if attempt.holds(heard, strength is Strength.GVISOR):
+    if attempt.holds(heard, strength in (Strength.GVISOR, Strength.MACHINE)):
         return Finding(attempt.wall, attempt.name, Verdict.HOLDS)
     return Finding(attempt.wall, attempt.name, Verdict.MISSING, heard)
 

@@ -10,6 +10,7 @@ READ_ONLY = frozenset({"EROFS", "EACCES", "EPERM", "ENOENT"})
 GONE = frozenset({"ENOENT", "EACCES", "EPERM", "ENXIO", "ENODEV"})
 NOTHING = frozenset({"NOTHING"})
 DONE = frozenset({"DONE"})
+SHOWN = frozenset({"SHOWN"})
 
 
 def _call(wall: str, name: str, call: str, expects: frozenset[str] = REFUSED, contained: bool = False) -> Attempt:
@@ -153,17 +154,11 @@ _FILES = (
     ("kernel files", "binfmt_misc", "writing('/proc/sys/fs/binfmt_misc/register', ':x:')", READ_ONLY),
     ("kernel files", "sysrq", "writing('/proc/sysrq-trigger', 'h')", READ_ONLY | {"EIO"}),
     ("kernel files", "kernel memory", "hidden('/proc/kcore')", GONE | NOTHING),
-    ("host files", "the disks of all sandboxes", "hidden('/sys/block')", GONE | NOTHING),
-    ("host files", "disks by another name", "hidden('/sys/devices/virtual/block')", GONE | NOTHING),
-    ("host files", "their file systems", "hidden('/sys/fs/ext4') + ' ' + hidden('/proc/fs')", GONE | NOTHING),
-    ("host files", "use of the disks", "hidden('/proc/diskstats') + ' ' + hidden('/proc/partitions')", GONE | NOTHING),
-    (
-        "host files",
-        "the kernel's own settings",
-        "hidden('/sys/module') + ' ' + hidden('/proc/cmdline')",
-        GONE | NOTHING,
-        frozenset({"SHOWN"}),
-    ),
+    ("host files", "the disks of all sandboxes", "hidden('/sys/block', '/sys/class/block')", GONE | NOTHING, SHOWN),
+    ("host files", "disks by another name", "hidden('/sys/devices/virtual/block')", GONE | NOTHING, SHOWN),
+    ("host files", "their file systems", "hidden('/sys/fs/ext4', '/sys/fs/xfs', '/proc/fs')", GONE | NOTHING, SHOWN),
+    ("host files", "use of the disks", "hidden('/proc/diskstats', '/proc/partitions')", GONE | NOTHING, SHOWN),
+    ("host files", "the kernel's own settings", "hidden('/sys/module', '/proc/cmdline')", GONE | NOTHING, SHOWN),
     ("kernel files", "uevent helper", "writing('/sys/kernel/uevent_helper', '/tmp/x')", READ_ONLY),
     ("kernel files", "firmware", "attempt(lambda: None if os.listdir('/sys/firmware') else 'ENOENT')", GONE),
     ("kernel files", "a page cache knob", "writing('/proc/sys/vm/drop_caches')", READ_ONLY),

@@ -160,7 +160,7 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "CapDrop": ["ALL"],
         "CapAdd": [name.removeprefix("CAP_") for name in CAPABILITIES],
         "Privileged": False,
-        "SecurityOpt": ["no-new-privileges", *_seccomp(facts)],
+        "SecurityOpt": ["no-new-privileges", *_seccomp(facts), *_masked(facts)],
         "MaskedPaths": list(facts.hidden),
         "ReadonlyPaths": list(READ_ONLY),
         "PidsLimit": limits.pids * (GVISOR_TASKS if facts.gvisor else 1),
@@ -202,6 +202,11 @@ def _seccomp(facts: Facts) -> list[str]:
     if facts.podman:
         return [f"seccomp={facts.seccomp_file}"] if facts.seccomp_file else []
     return [f"seccomp={json.dumps(seccomp.profile(facts.machine, queues=False))}"]
+
+
+def _masked(facts: Facts) -> list[str]:
+    """Podman does not heed `MaskedPaths`, and takes the same as an option."""
+    return [f"mask={':'.join(path for path in facts.hidden if ':' not in path)}"] if facts.podman else []
 
 
 def _mounts(wanted: Wanted) -> list[dict[str, Any]]:

@@ -131,6 +131,7 @@ class Maker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={},
+                cwd="/",
                 start_new_session=True,
             )
         ours.settimeout(_SECONDS)
