@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import signal
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci import id_ranges, mounts
+from cubicle.drivers.oci import id_ranges, mounts, runtimes
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.id_ranges import first_id, is_own
 from cubicle.drivers.oci.images import SUBUID_START
 from cubicle.drivers.oci.namespaces import Maker, Wanted, for_files, for_sandbox
+from cubicle.sandbox.driver import Limits
+from tests.conftest import absent
 from tests.drivers.oci.conftest import SMALL, eventually, first_process, machine_of, said
 
 pytestmark = pytest.mark.oci
@@ -103,6 +106,22 @@ async def test_without_mounts_that_show_other_ids_sandboxes_run_on_the_shared_ra
             assert await said(driver, name, READ) == READS
             assert await host_id(driver, name) == SUBUID_START
         assert sorted(claims(driver).values()) == ["one", "two"]  # these are charged for what each of them takes
+
+
+async def test_gvisor_runs_with_ids_of_its_own_and_without(make_driver, monkeypatch, tmp_path):
+    if not await asyncio.to_thread(runtimes.find, "runsc", tmp_path):
+        absent("needs runsc: scripts/packages test")
+    async with make_driver(runtime="runsc", limits=Limits()) as driver:
+        await driver.start("one", None)
+        await said(driver, "one", WRITE)
+        assert await said(driver, "one", READ) == READS
+        assert is_own(await host_id(driver, "one"))
+        await driver.stop("one")
+        monkeypatch.setattr(mounts, "attach_idmapped", _unsupported)
+        driver._assembly = await asyncio.to_thread(driver._assemble)
+        await driver.start("one", None)
+        assert await said(driver, "one", READ) == READS
+        assert await host_id(driver, "one") == SUBUID_START
 
 
 async def test_what_a_killed_service_claimed_is_given_back(make_driver):

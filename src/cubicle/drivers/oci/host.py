@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import platform
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle import record
-from cubicle.drivers.oci import mounts
+from cubicle.drivers.oci import mounts, namespaces
 from cubicle.drivers.oci.config import RLIMITS, Facts, Wanted, bundle_config, read_only
 from cubicle.drivers.oci.hidden import SHOWN_SYS, hidden, open_to_all
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, at_most, find
@@ -152,7 +153,7 @@ async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
 
 async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> str:
     """Why a runtime does not work here, in its own words; empty if it does."""
-    key = f"{runtime.path} · {runtime.version} · {platform.release()}"
+    key = f"{runtime.path} · {runtime.version} · {platform.release()} · {await asyncio.to_thread(_what_is_tried)}"
     seen = await asyncio.to_thread(_remembered, memory)
     if key in seen:
         return ""
@@ -171,15 +172,26 @@ async def trial(runtime: Runtime, place: Place) -> None:
     name = f"trial-{secrets.token_hex(6)}"
     bundle = place.stage / name
     try:
-        await asyncio.to_thread(_make_trial, bundle, place)
+        await asyncio.to_thread(_make_trial, bundle, place, joins=runtime.hands_over)
         await runtime.try_out(name, bundle)
     finally:
         with contextlib.suppress(RuntimeFailed):
             await runtime.delete(name)
-        await asyncio.to_thread(shutil.rmtree, bundle, ignore_errors=True)
+        await asyncio.to_thread(_remove_trial, bundle)
 
 
-def _make_trial(bundle: Path, place: Place) -> None:
+def _remove_trial(bundle: Path) -> None:
+    mounts.unmount(bundle / "user")
+    shutil.rmtree(bundle, ignore_errors=True)
+
+
+def _what_is_tried() -> str:
+    """A digest of how a sandbox is described: another description is tried anew."""
+    described = bundle_config(Wanted(Path("/"), "/", 0, _TRIAL_LIMITS, ()), facts())
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _make_trial(bundle: Path, place: Place, *, joins: bool) -> None:
     root = bundle / "rootfs"
     root.mkdir(parents=True)
     (root / "usr").mkdir()
@@ -189,7 +201,16 @@ def _make_trial(bundle: Path, place: Place) -> None:
         os.chown(path, place.first_id, place.first_id)
     mount = read_only(Path("/usr"), "/usr")
     cgroup = f"{place.cgroup}/{bundle.name}"
-    wanted = Wanted(root, cgroup, place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,))
+    namespace = None
+    if joins:
+        namespace = bundle / "user"
+        maker = namespaces.Maker()
+        try:
+            with maker.making(namespaces.for_sandbox(place.first_id, place.first_id)) as made:
+                mounts.attach_namespace(made.result()[0], namespace)
+        finally:
+            maker.close()
+    wanted = Wanted(root, cgroup, place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,), namespace)
     (bundle / "config.json").write_text(json.dumps(bundle_config(wanted, facts())))
 
 

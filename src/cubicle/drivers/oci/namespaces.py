@@ -74,6 +74,8 @@ class Maker:
 
     def make(self, *wanted: Wanted) -> list[int]:
         """Descriptors of such namespaces. Raises OSError."""
+        if not wanted:
+            return []
         asked = json.dumps([asdict(one) for one in wanted]).encode()
         with self._lock:
             try:
