@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 from pathlib import Path
@@ -14,7 +15,8 @@ from cubicle.drivers.oci import checks, host
 from cubicle.drivers.oci.checks import Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
-from cubicle.sandbox import proof
+from cubicle.sandbox import proof, walls
+from cubicle.sandbox.exhaustion import RESOURCES
 from cubicle.sandbox.serving import only_service_of
 from cubicle.settings import load
 from tests import remains
@@ -90,6 +92,7 @@ async def test_every_check_leaves_the_host_as_it_was(monkeypatch, subject, tmp_p
     assert found["OCI runtime"].verdict is Verdict.GOOD
     assert found["overlay file system"].verdict is Verdict.GOOD
     assert found["disk limit"].verdict is not Verdict.MISSING
+    assert found["own user ids"].verdict is not Verdict.MISSING
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
     assert not (RUN_DIR / "doctor-of-this-test").exists()
     assert remains.cgroups("cubicle/doctor-of-this-test") == []
@@ -107,6 +110,13 @@ def test_a_missing_controller_is_missing(monkeypatch, subject):
     check = checks.cgroups(subject)
     assert check.verdict is Verdict.MISSING
     assert "pids" in check.found
+
+
+def test_one_sandbox_that_could_have_all_open_files_is_told(subject):
+    many = dataclasses.replace(subject, pids=2**50)
+    assert checks.open_files(many).verdict is Verdict.WEAK
+    assert "fs.file-max" in checks.open_files(many).mend
+    assert checks.open_files(dataclasses.replace(subject, pids=1)).verdict is Verdict.GOOD
 
 
 def test_a_switched_off_user_namespace_names_the_setting(monkeypatch, subject):
@@ -133,6 +143,9 @@ def test_a_proof_tries_every_wall_and_is_kept_for_the_service(monkeypatch, tmp_p
     kept = proof.kept(proof.file_of(load()))
     assert kept is not None
     assert {"mounts", "guest", "processes", "memory", "disk"} <= {finding.wall for finding in kept.report.findings}
+    shared = [finding for finding in kept.report.findings if finding.wall == "shared resources"]
+    assert len(shared) == len(RESOURCES)
+    assert [finding for finding in shared if finding.verdict is not walls.Verdict.HOLDS] == []
     proof.file_of(load()).unlink()
 
 
@@ -156,7 +169,16 @@ def test_an_engine_is_looked_into(monkeypatch):
     some_base(ImageStore(load().image_dir))
     code, output = ask(monkeypatch, DRIVER="docker", PORT="0", SANDBOX_IMAGE="slim")
     assert code == 0
-    for check in ("engine", "runtime", "guests", "image", "user namespace", "cgroups", "disk limit"):
+    for check in (
+        "engine",
+        "runtime",
+        "guests",
+        "image",
+        "user namespace",
+        "shared resources",
+        "cgroups",
+        "disk limit",
+    ):
         assert check in output
 
 

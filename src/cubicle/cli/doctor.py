@@ -185,6 +185,7 @@ def _subject(settings: Settings) -> Subject:
         run_dir=RUN_DIR,
         pool_disk_bytes=settings.sandbox_disk_mb * 1024**2,
         min_free_bytes=settings.min_free_mb * 1024**2,
+        pids=settings.sandbox_pids,
     )
 
 

@@ -47,6 +47,11 @@ _NUMBERS = {
     "setresuid": (117, 147),
     "setgroups": (116, 159),
     "capset": (126, 91),
+    "timer_create": (222, 107),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "io_setup": (206, 0),
+    "memfd_secret": (447, 447),
 }
 
 PRELUDE = f"""
@@ -68,6 +73,13 @@ def writing(path, text="1"):
     def work():
         with open(path, "r+b", buffering=0) as file: file.write(text.encode())
     return attempt(work)
+def hidden(*paths):
+    answer = "NOTHING"
+    for path in paths:
+        try: found = os.listdir(path) if os.path.isdir(path) else open(path, "rb", buffering=0).read(64)
+        except OSError as error: answer, found = word(error.errno), b""
+        if found: return "SHOWN"
+    return answer
 buffer = ctypes.create_string_buffer(4096)
 """
 
@@ -82,7 +94,7 @@ class Attempt:
     """An expression of Python, after the prelude; its value is printed. It may have statements before it, by lines."""
     expects: frozenset[str]
     contained: frozenset[str] = frozenset()
-    """Answers that are as good in gVisor, where the kernel that says yes is the sandbox's own."""
+    """Answers that are as good in gVisor and in a virtual machine: the kernel that says yes is the sandbox's own."""
 
     @property
     def source(self) -> str:
@@ -90,9 +102,9 @@ class Attempt:
         *before, last = self.program.strip().splitlines()
         return "\n".join([*before, f"print({last}, flush=True)"])
 
-    def holds(self, output: str, gvisor: bool) -> bool:
+    def holds(self, output: str, own_kernel: bool) -> bool:
         said = output.split()
-        return bool(said) and (said[-1] in self.expects or (gvisor and said[-1] in self.contained))
+        return bool(said) and (said[-1] in self.expects or (own_kernel and said[-1] in self.contained))
 
 
 _BATCH = """

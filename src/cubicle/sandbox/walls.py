@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from cubicle.sandbox.attempts import PRELUDE, Attempt, batch
 from cubicle.sandbox.driver import Driver, Limits, SandboxError
+from cubicle.sandbox.exhaustion import RESOURCES, exhausted
 from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect, new_name
 from cubicle.sandbox.ways_out import ATTEMPTS
@@ -108,8 +109,8 @@ _ELSEWHERE = [
 
 async def prove(driver: Driver, limits: Limits, *, kernel: str, here: bool = True, exhaust: bool = True) -> Report:
     """Start sandboxes, try every wall from inside, and remove them. `kernel` is the release of the kernel that the
-    sandboxes' host runs, and `here` says that this process is on that host; `exhaust` also uses up processes and
-    memory, which takes seconds.
+    sandboxes' host runs, and `here` says that this process is on that host; `exhaust` also uses up processes, memory
+    and what the kernel shares out, which takes seconds.
 
     Raises SandboxError when no sandbox can be had.
     """
@@ -122,6 +123,7 @@ async def prove(driver: Driver, limits: Limits, *, kernel: str, here: bool = Tru
         findings.append(await _disk(machine, limits))
     if exhaust:
         findings += await _limits(driver, limits, strength)
+        findings += await _shared(driver, here)
     return Report(strength, tuple(findings))
 
 
@@ -181,7 +183,7 @@ async def answers_to(machine: Machine, sources: list[str]) -> list[str]:
 
 
 def _judged(attempt: Attempt, heard: str, strength: Strength) -> Finding:
-    if attempt.holds(heard, strength is Strength.GVISOR):
+    if attempt.holds(heard, strength in (Strength.GVISOR, Strength.MACHINE)):
         return Finding(attempt.wall, attempt.name, Verdict.HOLDS)
     return Finding(attempt.wall, attempt.name, Verdict.MISSING, heard)
 
@@ -247,6 +249,17 @@ async def _disk(machine: Machine, limits: Limits) -> Finding:
     if isinstance(total, int) and total <= limits.disk_bytes * 1.01:
         return Finding("disk", "fill it", Verdict.HOLDS)
     return Finding("disk", "fill it", Verdict.WEAK, "only a watchdog: a sandbox can pass its limit for some seconds")
+
+
+async def _shared(driver: Driver, here: bool) -> list[Finding]:
+    """What the kernel counts by user or for the whole host. Who goes short loses time, not secrets: that is weak."""
+    found = []
+    async with _sandbox(driver) as hog, _sandbox(driver) as neighbour:
+        for resource in RESOURCES:
+            outcome = await exhausted(resource, hog, neighbour, here=here)
+            verdict = Verdict.WEAK if outcome.problem else Verdict.HOLDS
+            found.append(Finding("shared resources", f"take all {resource.name}", verdict, outcome.problem))
+    return found
 
 
 async def _limits(driver: Driver, limits: Limits, strength: Strength) -> list[Finding]:

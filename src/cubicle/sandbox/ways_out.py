@@ -10,6 +10,7 @@ READ_ONLY = frozenset({"EROFS", "EACCES", "EPERM", "ENOENT"})
 GONE = frozenset({"ENOENT", "EACCES", "EPERM", "ENXIO", "ENODEV"})
 NOTHING = frozenset({"NOTHING"})
 DONE = frozenset({"DONE"})
+SHOWN = frozenset({"SHOWN"})
 
 
 def _call(wall: str, name: str, call: str, expects: frozenset[str] = REFUSED, contained: bool = False) -> Attempt:
@@ -47,6 +48,8 @@ SYSTEM_CALLS = (
     _call("kernel", "set the clock", "'clock_settime', 0, buffer", ABSENT),
     _call("kernel", "handle page faults of the kernel", "'userfaultfd', 0", ABSENT),
     _call("kernel", "queue calls past the filter", "'io_uring_setup', 8, buffer", ABSENT),
+    _call("kernel", "asynchronous I/O of the host", "'io_setup', 8, ctypes.create_string_buffer(8)", ABSENT, True),
+    _call("kernel", "memory that even the kernel does not map", "'memfd_secret', 0", ABSENT),
     _call("kernel", "account processes to a file", "'acct', b'/tmp/x'", ABSENT),
     _call("kernel", "read the kernel's messages", "'syslog', 3, buffer, 4096", ABSENT, contained=True),
     _call("kernel", "watch every file", "'fanotify_init', 0, 0", ABSENT),
@@ -150,7 +153,12 @@ _FILES = (
     ("kernel files", "modprobe path", "writing('/proc/sys/kernel/modprobe', '/tmp/x')", READ_ONLY),
     ("kernel files", "binfmt_misc", "writing('/proc/sys/fs/binfmt_misc/register', ':x:')", READ_ONLY),
     ("kernel files", "sysrq", "writing('/proc/sysrq-trigger', 'h')", READ_ONLY | {"EIO"}),
-    ("kernel files", "kernel memory", "reading('/proc/kcore')", GONE),
+    ("kernel files", "kernel memory", "hidden('/proc/kcore')", GONE | NOTHING),
+    ("host files", "the disks of all sandboxes", "hidden('/sys/block', '/sys/class/block')", GONE | NOTHING, SHOWN),
+    ("host files", "disks by another name", "hidden('/sys/devices/virtual/block')", GONE | NOTHING, SHOWN),
+    ("host files", "their file systems", "hidden('/sys/fs/ext4', '/sys/fs/xfs', '/proc/fs')", GONE | NOTHING, SHOWN),
+    ("host files", "use of the disks", "hidden('/proc/diskstats', '/proc/partitions')", GONE | NOTHING, SHOWN),
+    ("host files", "the kernel's own settings", "hidden('/sys/module', '/proc/cmdline')", GONE | NOTHING, SHOWN),
     ("kernel files", "uevent helper", "writing('/sys/kernel/uevent_helper', '/tmp/x')", READ_ONLY),
     ("kernel files", "firmware", "attempt(lambda: None if os.listdir('/sys/firmware') else 'ENOENT')", GONE),
     ("kernel files", "a page cache knob", "writing('/proc/sys/vm/drop_caches')", READ_ONLY),
@@ -236,6 +244,19 @@ _FILES = (
         "raw sockets",
         "attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1) and None)",
         REFUSED | {"EPROTONOSUPPORT"},
+    ),
+    (
+        "network",
+        "TCP over many paths",
+        "attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) and None)",
+        REFUSED | {"ENOSYS", "EPROTONOSUPPORT", "EINVAL"},
+    ),
+    (
+        "network",
+        "the kernel's other ways of netlink",
+        "' '.join({attempt(lambda: socket.socket(16, socket.SOCK_RAW, n) and None) for n in range(1, 23)})",
+        REFUSED | {"ENOSYS", "EPROTONOSUPPORT"},
+        frozenset({"DONE"}),
     ),
     (
         "network",

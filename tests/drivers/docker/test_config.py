@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from cubicle.drivers.docker import config, engine
+from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.config import Facts, Wanted
+from cubicle.drivers.oci.checks import Verdict
 from cubicle.sandbox.driver import Limits, Unusable
 
+LIMITED = {"core", "sigpending", "msgqueue", "memlock"}
 LIMITS = Limits(memory_bytes=1 << 30, cpus=1.5, pids=100, disk_bytes=1 << 32)
 
 
@@ -32,22 +36,56 @@ def test_nothing_is_given_that_is_not_needed():
     assert "Binds" not in host
 
 
-def test_the_seccomp_profile_is_the_embedded_drivers():
+def test_no_limit_of_a_process_is_above_the_engines_own():
+    for limit in container()["HostConfig"]["Ulimits"]:
+        hard = resource.getrlimit(getattr(resource, f"RLIMIT_{limit['Name'].upper()}"))[1]
+        assert limit["Soft"] == limit["Hard"]
+        assert hard == resource.RLIM_INFINITY or limit["Hard"] <= hard
+
+
+def test_what_the_host_shows_of_itself_is_hidden_also_where_it_cannot_be_looked_at():
+    hidden = set(container()["HostConfig"]["MaskedPaths"])
+    assert {
+        "/sys/block",
+        "/sys/devices/virtual",
+        "/sys/fs/ext4",
+        "/sys/kernel",
+        "/proc/fs",
+        "/proc/diskstats",
+    } <= hidden
+    (mask,) = [
+        o for o in container(Facts("aarch64", podman=True))["HostConfig"]["SecurityOpt"] if o.startswith("mask=")
+    ]
+    assert {"/sys/block", "/proc/fs"} <= set(mask.removeprefix("mask=").split(":"))
+    assert hidden <= set(config.facts_of_host(Facts("aarch64")).hidden)
+
+
+@pytest.mark.parametrize("remapped", [False, True])
+def test_that_sandboxes_of_an_engine_share_is_told(remapped):
+    check = sharing(Facts("aarch64", user_namespace=remapped))
+    assert check.verdict is Verdict.WEAK
+    assert ("engine's root" in check.found) is remapped
+    assert "runsc" in check.mend
+    assert sharing(Facts("aarch64", gvisor=True)).verdict is Verdict.GOOD
+
+
+def test_the_seccomp_profile_is_the_embedded_drivers_without_message_queues():
     (option,) = [o for o in container()["HostConfig"]["SecurityOpt"] if o.startswith("seccomp=")]
     profile = json.loads(option.removeprefix("seccomp="))
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
     (clone3,) = [rule for rule in profile["syscalls"] if "clone3" in rule["names"]]
     assert clone3["errnoRet"] == 38
+    assert "mq_open" not in {name for rule in profile["syscalls"] for name in rule["names"]}
 
 
 def test_podman_is_told_the_same_in_its_own_way(tmp_path: Path):
     """Its seccomp option names a file, and what limits it is not told it raises, which takes a capability."""
     host = container(Facts("aarch64", podman=True, seccomp_file=tmp_path / "seccomp.json"))["HostConfig"]
     assert f"seccomp={tmp_path}/seccomp.json" in host["SecurityOpt"]
-    assert {limit["Name"] for limit in host["Ulimits"]} == {"core", "nofile", "nproc"}
+    assert {limit["Name"] for limit in host["Ulimits"]} == {*LIMITED, "nofile", "nproc"}
     far = container(Facts("aarch64", podman=True), None)["HostConfig"]
-    assert far["SecurityOpt"] == ["no-new-privileges"]
-    assert [limit["Name"] for limit in container()["HostConfig"]["Ulimits"]] == ["core"]
+    assert not any(option.startswith("seccomp=") for option in far["SecurityOpt"])
+    assert {limit["Name"] for limit in container()["HostConfig"]["Ulimits"]} == LIMITED
 
 
 async def test_podman_is_known_and_its_machine_is_named_as_the_kernel_does():

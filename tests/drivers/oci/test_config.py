@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import CAPABILITIES, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
+from cubicle.drivers.oci.config import (
+    CAPABILITIES,
+    RLIMITS,
+    TERMINALS,
+    Facts,
+    Folders,
+    Wanted,
+    bundle_config,
+    guest_args,
+    guest_mounts,
+)
+from cubicle.drivers.oci.hidden import hidden
 from cubicle.sandbox.driver import Limits
 
 FOLDERS = Folders(Path("/r"), Path("/u"), Path("/o"), Path("/s"), Path("/g.pyz"))
@@ -98,14 +109,18 @@ def test_the_guest_is_told_its_socket_and_its_commands_environment():
     assert told["socket"].startswith("/run/cubicle/")
 
 
-def test_open_files_stay_under_the_hosts_hard_limit():
-    (limit,) = [r for r in config(facts=Facts("x86_64", nofile=1000))["process"]["rlimits"] if "NOFILE" in r["type"]]
-    assert limit == {"type": "RLIMIT_NOFILE", "hard": 1000, "soft": 1000}
+def test_the_limits_of_a_process_are_in_the_bundle_of_gvisor_alone():
+    """The other runtimes are started with them, and hand them on."""
+    assert config()["process"]["rlimits"] == []
+    found = config(facts=Facts("x86_64", gvisor=True, rlimits={"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 1000}))
+    assert found["process"]["rlimits"] == [
+        {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
+        {"type": "RLIMIT_NOFILE", "hard": 1000, "soft": 1000},
+    ]
 
 
 def test_no_core_dump_reaches_the_hosts_handler():
-    (limit,) = [r for r in config()["process"]["rlimits"] if r["type"] == "RLIMIT_CORE"]
-    assert limit["hard"] == limit["soft"] == 0
+    assert RLIMITS["RLIMIT_CORE"] == 0
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -152,3 +167,62 @@ def test_a_clone_with_a_new_namespace_is_not_allowed():
     assert argument["valueTwo"] == 0
     for flag in (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
         assert argument["value"] & flag
+
+
+def socket_rules(family: int, protocol: int) -> list[int | None]:
+    """What the profile answers to a socket: None to let it pass, or the error."""
+    found = []
+    for rule in seccomp.profile("x86_64")["syscalls"]:
+        asked = {0: family, 2: protocol}
+        if "socket" in rule["names"] and all(asked[a["index"]] == a["value"] for a in rule["args"]):
+            found.append(None if rule["action"] == "SCMP_ACT_ALLOW" else rule["errnoRet"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("family", "protocol", "answer"),
+    [
+        (1, 0, [None]),
+        (2, 0, [None]),
+        (2, 6, [None]),
+        (10, 17, [None]),
+        (16, 0, [None]),  # getifaddrs
+        (2, 262, [seccomp.EPROTONOSUPPORT]),  # MPTCP
+        (10, 132, [seccomp.EPROTONOSUPPORT]),  # SCTP
+        (16, 9, [seccomp.EPROTONOSUPPORT]),  # audit
+        (16, 15, [seccomp.EPROTONOSUPPORT]),  # events of devices
+        (40, 0, [seccomp.EAFNOSUPPORT]),  # VSOCK
+        (17, 0, [seccomp.EAFNOSUPPORT]),  # packets
+        (2, 255, []),  # no such call
+        (99, 0, []),
+    ],
+)
+def test_sockets_are_of_few_kinds(family, protocol, answer):
+    assert socket_rules(family, protocol) == answer
+
+
+def test_system_calls_that_take_what_the_host_has_once_do_not_exist():
+    names = {name for rule in seccomp.profile("x86_64")["syscalls"] for name in rule["names"]}
+    assert not names & {"io_setup", "io_submit", "memfd_secret", "io_uring_setup"}
+    for call in seccomp.HUGE_PAGES:
+        rules = [r for r in seccomp.profile("x86_64")["syscalls"] if call in r["names"]]
+        assert [r["action"] for r in rules] == ["SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"]
+
+
+def test_what_a_kernel_adds_to_proc_and_sys_is_hidden(tmp_path):
+    for name in ("proc/stat", "proc/brand-new", "sys/block", "sys/fs/cgroup", "sys/fs/ext4", "sys/kernel/mm/ksm"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("proc/17", "sys/devices/system/cpu", "sys/devices/pci1", "sys/kernel/mm/transparent_hugepage"):
+        (tmp_path / name).mkdir(parents=True)
+    assert hidden(tmp_path) == (
+        "/proc/brand-new",
+        "/sys/block",
+        "/sys/devices/pci1",
+        "/sys/fs/ext4",
+        "/sys/kernel/mm/ksm",
+    )
+
+
+def test_terminals_are_limited():
+    (mount,) = mounts_at("/dev/pts")
+    assert f"max={TERMINALS}" in mount["options"]

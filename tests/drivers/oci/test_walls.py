@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci import disk
+from cubicle.drivers.oci import disk, host
 from cubicle.drivers.oci import driver as oci_driver
+from cubicle.drivers.oci.config import TCP_BYTES
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.hidden import SHOWN_PROC
 from cubicle.drivers.oci.images import SUBUID_START
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.line import Gone
@@ -144,24 +146,52 @@ print(libc.syscall(number, 0, -3, 0) == -1 and os.strerror(ctypes.get_errno()))
 """
 
 
-def keys_of_sandboxes():
-    """How many kernel keys the host counts for the root user of sandboxes."""
+def keys_of(user: int) -> int:
+    """How many kernel keys the host counts for a user, of the 200 that one may have."""
     for line in Path("/proc/key-users").read_text().splitlines():
-        user, _, counts, *_ = line.replace(":", " ").split()
-        if int(user) == SUBUID_START:
+        found, _, counts, *_ = line.replace(":", " ").split()
+        if int(found) == user:
             return int(counts.split("/")[0])
     return 0
 
 
-async def test_sandboxes_take_none_of_the_few_keys_that_a_user_may_have(driver):
-    before = keys_of_sandboxes()
+async def test_a_sandbox_takes_a_few_keys_of_its_own_user_and_reaches_none(driver):
     names = ("one", "two", "three", "four", "five")
     await asyncio.gather(*(driver.start(name, None) for name in names))
-    # Not "none more": the count is the whole machine's, and other tests run beside this one.
-    assert keys_of_sandboxes() < before + len(names)
+    runs = [await asyncio.to_thread(driver._records.home(name).run) for name in names]
+    assert len({run.first_id for run in runs}) == len(names)
+    assert all(keys_of(run.first_id) < 10 for run in runs)
     async with machine_of(driver, "one") as machine:
         _, output = await machine.output(["python3", "-c", KEYCTL])
         assert output == b"Operation not permitted\n"
+
+
+async def test_what_the_host_shows_of_itself_in_proc_and_sys_is_hidden(driver):
+    await driver.start("one", None)
+    found = set((await said(driver, "one", "ls /proc")).split())
+    visible = {name for name in found - SHOWN_PROC if not name.isdigit()}
+    look = "for n in %s; do [ -d /proc/$n ] && ls /proc/$n || head -c 100 /proc/$n; done 2>/dev/null"
+    assert await said(driver, "one", look % " ".join(visible)) == ""
+    kept = await said(driver, "one", "find /sys -path /sys/fs/cgroup -prune -o -name block -print -o -name ext4 -print")
+    assert kept == ""
+    assert set((await said(driver, "one", "ls /sys /sys/fs")).split()) <= {
+        "/sys:",
+        "/sys/fs:",
+        "devices",
+        "fs",
+        "kernel",
+        "cgroup",
+    }
+    assert int(await said(driver, "one", "cat /sys/devices/system/cpu/online | wc -c")) > 0
+
+
+async def test_buffers_of_tcp_have_a_limit_of_their_own_where_memory_does_not_count_them(driver):
+    await driver.start("one", None)
+    group = host.CGROUPS / "memory" / driver._place.cgroup.lstrip("/") / "one"
+    limit = group / "memory.kmem.tcp.limit_in_bytes"
+    if not limit.exists():
+        pytest.skip("the limit of memory counts them: cgroup version 2")
+    assert int(limit.read_text()) == TCP_BYTES
 
 
 @pytest.mark.parametrize(
@@ -173,6 +203,10 @@ async def test_sandboxes_take_none_of_the_few_keys_that_a_user_may_have(driver):
         ),
         ('node -e \'new (require("worker_threads").Worker)("console.log(6*7)", {eval: true})\'', "42"),
         ("tmux new-session -d -s work 'sleep 9' && tmux ls", "work: 1 windows"),
+        ("python3 -c 'import socket; print(socket.if_nameindex())'", "[(1, 'lo')]"),
+        ("node -e 'console.log(Object.keys(os.networkInterfaces()), os.cpus().length > 0)'", "[ 'lo' ] true"),
+        ("python3 -m venv ~/v && ~/v/bin/pip --version", "/v/lib/python"),
+        ("apt-get -o Debug::NoLocking=1 -s install -y bash 2>&1 | head -1; dpkg -l bash | tail -1", "bash"),
         ("git init -q /tmp/r && cd /tmp/r && git status --short --branch", "No commits yet"),
         ("python3 -c 'import multiprocessing as m; print(sum(m.Pool(2).map(abs, [-1, -2])))'", "3"),
         (
@@ -181,7 +215,7 @@ async def test_sandboxes_take_none_of_the_few_keys_that_a_user_may_have(driver):
             "200",
         ),
     ],
-    ids=["chromium", "node", "tmux", "git", "multiprocessing", "ttyd"],
+    ids=["chromium", "node", "tmux", "netlink", "interfaces", "pip", "apt", "git", "multiprocessing", "ttyd"],
 )
 async def test_the_tools_of_the_standard_image_work_behind_the_walls(tmp_path, store, standard, command, answer):
     driver = OciDriver(tmp_path / "data", store, standard.digest, SUBUID_START)

@@ -54,6 +54,7 @@ async def run(subject: Subject) -> list[Check]:
             _reach(subject.address, sockets),
             await _image(client, subject),
             _user_namespace(facts),
+            sharing(facts),
             _cgroups(info),
             _disk(facts),
         ]
@@ -97,6 +98,15 @@ def _user_namespace(facts: Facts) -> Check:
     said = "root of a sandbox is root of the engine's host, without its capabilities"
     mend = '"userns-remap": "default" in the engine\'s daemon.json, and a restart of the engine'
     return Check("user namespace", Verdict.WEAK, said, mend)
+
+
+def sharing(facts: Facts) -> Check:
+    """Whether the kernel tells the sandboxes of an engine apart when it counts what users take."""
+    if facts.gvisor:
+        return Check("shared resources", Verdict.GOOD, "each sandbox has a kernel of its own to take them from")
+    short = "one sandbox can use up the inotify instances, terminals and descriptors in flight of the others"
+    host = ", and the inotify instances of the engine's root" if facts.user_namespace else ", and their timers"
+    return Check("shared resources", Verdict.WEAK, short + host, "DOCKER_RUNTIME=runsc (gVisor), or DRIVER=oci")
 
 
 def _cgroups(info: Mapping[str, Any]) -> Check:

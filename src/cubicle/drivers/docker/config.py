@@ -5,15 +5,26 @@ from __future__ import annotations
 import io
 import json
 import os
-import resource
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import AGENTS, CAPABILITIES, GUEST, GVISOR_TASKS, MASKED, PATH, READ_ONLY, WRITABLE
+from cubicle.drivers.oci.config import (
+    AGENTS,
+    CAPABILITIES,
+    GUEST,
+    GVISOR_TASKS,
+    PATH,
+    READ_ONLY,
+    RLIMITS,
+    SYSCTLS,
+    WRITABLE,
+)
+from cubicle.drivers.oci.hidden import USUAL, hidden
+from cubicle.drivers.oci.runtimes import at_most
 from cubicle.sandbox.driver import Limits
 
 SOCKET = "/run/cubicle/host/guest.sock"
@@ -49,8 +60,15 @@ class Facts:
     """What such a limit counts besides what a sandbox writes: on btrfs, the image."""
     private_cgroups: bool = True
     podman: bool = False
+    hidden: tuple[str, ...] = USUAL
+    """What of /proc and /sys nobody in a sandbox may see."""
     seccomp_file: Path | None = None
     """Where the engine's host has the profile: Podman takes it as a file, Docker as the text itself."""
+
+
+def facts_of_host(facts: Facts) -> Facts:
+    """With what this kernel shows of itself, for an engine on the same machine."""
+    return replace(facts, hidden=tuple(sorted({*hidden(), *USUAL})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +160,8 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "CapDrop": ["ALL"],
         "CapAdd": [name.removeprefix("CAP_") for name in CAPABILITIES],
         "Privileged": False,
-        "SecurityOpt": ["no-new-privileges", *_seccomp(facts)],
-        "MaskedPaths": list(MASKED),
+        "SecurityOpt": ["no-new-privileges", *_seccomp(facts), *_masked(facts)],
+        "MaskedPaths": list(facts.hidden),
         "ReadonlyPaths": list(READ_ONLY),
         "PidsLimit": limits.pids * (GVISOR_TASKS if facts.gvisor else 1),
         "Memory": limits.memory_bytes,
@@ -151,6 +169,7 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
         "NanoCpus": int(limits.cpus * 1_000_000_000),
         "ShmSize": _SHM_BYTES,
         "Ulimits": _ulimits(facts),
+        "Sysctls": SYSCTLS,
         "RestartPolicy": {"Name": "no"},
         "Init": False,
         "LogConfig": {"Type": "json-file", "Config": {"max-size": _LOG_BYTES, "max-file": "1"}},
@@ -168,20 +187,26 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
 
 
 def _ulimits(facts: Facts) -> list[dict[str, Any]]:
-    """Docker hands its own on. Podman asks for more than its own unless told, which not every root may."""
-    wanted = {"core": 0}
+    """No engine may raise what it has itself, which is taken to be what this process has. Of open files Docker hands
+    its own limit on; Podman asks for more than its own unless told."""
+    told = {kind.removeprefix("RLIMIT_").lower(): at_most(kind, most) for kind, most in RLIMITS.items()}
     if facts.podman:
-        for name, kind, most in (("nofile", resource.RLIMIT_NOFILE, 65_536), ("nproc", resource.RLIMIT_NPROC, 32_768)):
-            hard = resource.getrlimit(kind)[1]
-            wanted[name] = most if hard == resource.RLIM_INFINITY else min(hard, most)
-    return [{"Name": name, "Soft": most, "Hard": most} for name, most in wanted.items()]
+        told["nproc"] = at_most("RLIMIT_NPROC", 32_768)
+    else:
+        del told["nofile"]
+    return [{"Name": name, "Soft": most, "Hard": most} for name, most in told.items()]
 
 
 def _seccomp(facts: Facts) -> list[str]:
     """A Podman that shares no folder with the service cannot be handed a profile, and applies its own."""
     if facts.podman:
         return [f"seccomp={facts.seccomp_file}"] if facts.seccomp_file else []
-    return [f"seccomp={json.dumps(seccomp.profile(facts.machine))}"]
+    return [f"seccomp={json.dumps(seccomp.profile(facts.machine, queues=False))}"]
+
+
+def _masked(facts: Facts) -> list[str]:
+    """Podman does not heed `MaskedPaths`, and takes the same as an option."""
+    return [f"mask={':'.join(path for path in facts.hidden if ':' not in path)}"] if facts.podman else []
 
 
 def _mounts(wanted: Wanted) -> list[dict[str, Any]]:

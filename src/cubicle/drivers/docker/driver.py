@@ -24,6 +24,7 @@ from aiodocker.exceptions import DockerError
 
 from cubicle.drivers.docker import config, engine, trash
 from cubicle.drivers.docker.answers import ENGINE_ERRORS, last_words, plain, unless, why
+from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.cleaning import Cleaner
 from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import Address, Image
@@ -102,18 +103,22 @@ class DockerDriver:
         try:
             self.facts, sockets_work = await engine.examine(self._client, self._runtime)
             self.by_socket = sockets_work and self._address.local
+            if self._address.local:
+                self.facts = await in_thread(config.facts_of_host, self.facts)
             self._image = await engine.ensure_image(self._client, self._store, self._wanted_image)
             if self.facts.disk_quota:
                 holds, counted = await engine.limits_disks(self._client, self._image.reference)
                 self.facts = replace(self.facts, disk_quota=holds, counted_bytes=counted)
             await in_thread(self._records.open)
             if self.facts.podman and self._address.local:
-                profile = json.dumps(seccomp.profile(self.facts.machine))
+                profile = json.dumps(seccomp.profile(self.facts.machine, queues=False))
                 self.facts = replace(self.facts, seccomp_file=await in_thread(self._records.keep_seccomp, profile))
             self._first_id = await self._root_of_containers()
             if self.facts.gvisor and self._first_id:
                 # gVisor looks for the folder of a socket as the root user of containers, runc as the host's.
                 self.by_socket &= await in_thread(self._records.passable)
+            if not self.facts.gvisor:
+                log.warning("%s; to close that: %s", (shared := sharing(self.facts)).found, shared.mend)
             if await in_thread(self._records.alone):
                 await self._clean()
                 await in_thread(self._records.join)

@@ -14,10 +14,11 @@ from typing import Protocol
 
 from cubicle import record
 from cubicle.drivers.oci import mounts, repair, sockets
-from cubicle.drivers.oci.config import Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
+from cubicle.drivers.oci.config import TCP_BYTES, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.guests import GuestFile
 from cubicle.drivers.oci.host import CGROUPS, Place
+from cubicle.drivers.oci.identity import Identities, Identity
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Meta, Records, Run
 from cubicle.record import BadRecord
@@ -55,6 +56,7 @@ class Ready:
     bundle: Path
     output: int
     listener: socket.socket | None
+    first_id: int
 
     def close(self) -> None:
         os.close(self.output)
@@ -77,6 +79,7 @@ class Assembly:
     facts: Facts
     hands_over: bool
     space: FreeSpace
+    identities: Identities
     agents: Path | None = None
 
     def prepare(self, home: Home, owner: str | None) -> Ready:
@@ -87,19 +90,22 @@ class Assembly:
             self.records.bind(home, owner)
         meta = repair.known_meta(home, self.today)
         disk = self.disk(home, meta)
-        disk.attach(self.space.measure().above_floor)
+        who = self.identities.claim(home.path, self._stage(home), disk.target)
         base = self._base_of(meta)
         rootfs = self._stage(home) / "rootfs"
         rootfs.mkdir(exist_ok=True)
-        mounts.overlay(base.rootfs, disk.target / "upper", disk.target / "work", rootfs)
+        with self.identities.namespaces(who) as made:
+            disk.attach(self.space.measure().above_floor)
+            self.identities.mount_root(who, made.result(), base.rootfs, disk.target, rootfs)
         if not self.hands_over:
-            _fill_tmp(rootfs, self.place.first_id)
-        self._write_bundle(home, self._folders(home, disk, rootfs), base)
+            _fill_tmp(rootfs, who.first_id)
+        self._write_bundle(home, who, base)
         home.save_failure("")
         record.remove(home.socket)
         listener = sockets.listen(home.socket) if self.hands_over else None
         try:
-            return Ready(home.bundle, os.open(disk.target / "guest.log", _LOG_FLAGS, 0o600), listener)
+            output = os.open(who.files / "guest.log", _LOG_FLAGS, 0o600)
+            return Ready(home.bundle, output, listener, who.first_id)
         except OSError:
             if listener is not None:
                 listener.close()
@@ -117,7 +123,7 @@ class Assembly:
         draft.save_meta(self.today)
         self.records.publish(draft)
 
-    def settle(self, home: Home, runtime: str) -> Run:
+    def settle(self, home: Home, runtime: str, first_id: int) -> Run:
         """Write down a sandbox that the runtime has started. Raises StartFailed if it is gone already."""
         try:
             process = ProcessId.of(int(record.read_text(home.pid_file, 64)))
@@ -125,19 +131,26 @@ class Assembly:
             raise StartFailed(f"The runtime did not say which process it started: {error}.") from None
         if process is None:
             raise StartFailed(f"The sandbox ended as it started: {self.last_words(home)}.")
-        run = Run(process, runtime, self.guest.digest)
+        self.identities.settle(self._stage(home))
+        self._limit_tcp(home)
+        run = Run(process, runtime, self.guest.digest, first_id)
         home.save_run(run)
         return run
 
+    def _limit_tcp(self, home: Home) -> None:
+        """Under cgroups of version 1 the memory limit does not count buffers of TCP, and runtimes set no other."""
+        group = CGROUPS / "memory" / self.place.cgroup.lstrip("/") / home.name
+        with contextlib.suppress(FileNotFoundError):
+            (group / "memory.kmem.tcp.limit_in_bytes").write_text(str(TCP_BYTES))
+
     def is_like_new(self, home: Home, meta: Meta, run: Run, runtime: str) -> bool:
         """Whether a new sandbox would be the same as this one that runs, by image, guest, limits and walls."""
-        disk = self.disk(home, None)
         made = (meta, run.guest, run.runtime)
         if made != (self.today, self.guest.digest, runtime):
             return False
         try:
-            folders = self._folders(home, disk, self._stage(home) / "rootfs")
-            return record.read_text(home.config) == self._config(home, folders, self.base)
+            who = self.identities.known(self._stage(home), self.disk(home, None).target, run.first_id)
+            return record.read_text(home.config) == self._config(home, who, self.base)
         except (OSError, BadRecord):
             return False
 
@@ -145,8 +158,10 @@ class Assembly:
         """Undo `prepare`, whatever of it was done; the files stay."""
         stage = self._stage(home)
         mounts.unmount(stage / "rootfs")
+        self.identities.settle(stage)
         self.disk(home, None).detach()
         shutil.rmtree(stage, ignore_errors=True)
+        self.identities.release(home.path)
         home.forget_run()
 
     def remove(self, home: Home) -> None:
@@ -185,30 +200,32 @@ class Assembly:
     def _stage(self, home: Home) -> Path:
         return self.place.stage / home.name
 
-    def _folders(self, home: Home, disk: Disk, rootfs: Path) -> Folders:
+    def _folders(self, home: Home, who: Identity) -> Folders:
         socket_dir = None
         if not self.hands_over:
             socket_dir = self._stage(home) / "host"
             socket_dir.mkdir(mode=0o700, exist_ok=True)
-            os.chown(socket_dir, self.place.first_id, self.place.first_id)
-        at = disk.target
+            os.chown(socket_dir, who.first_id, who.first_id)
+        at, rootfs = who.files, self._stage(home) / "rootfs"
         agents = self.agents if self.agents and self.agents.is_dir() else None
         return Folders(rootfs, at / "uploads", at / "outputs", at / "skills", self.guest.path, socket_dir, agents)
 
-    def _write_bundle(self, home: Home, folders: Folders, base: Base) -> None:
+    def _write_bundle(self, home: Home, who: Identity, base: Base) -> None:
         if os.path.lexists(home.bundle) and not home.bundle.is_dir():
             record.keep_bad(home.bundle)
         home.bundle.mkdir(exist_ok=True)
         record.clear_folder(home.config)
         home.config.unlink(missing_ok=True)  # it may be a link
-        home.config.write_text(self._config(home, folders, base))
+        home.config.write_text(self._config(home, who, base))
 
-    def _config(self, home: Home, folders: Folders, base: Base) -> str:
+    def _config(self, home: Home, who: Identity, base: Base) -> str:
+        folders = self._folders(home, who)
         wanted = Wanted(
             rootfs=folders.rootfs,
             cgroup=f"{self.place.cgroup}/{home.name}",
-            first_id=self.place.first_id,
+            first_id=who.first_id,
             limits=self.limits,
+            user_namespace=who.namespace,
             args=guest_args(folders, base.environment),
             mounts=guest_mounts(folders),
         )

@@ -13,10 +13,15 @@ from pathlib import Path
 from cubicle.drivers.oci import cleaning, disk, host, loops, runtimes
 from cubicle.drivers.oci.assembly import Bases
 from cubicle.drivers.oci.disk import DiskMode
-from cubicle.sandbox.driver import NoSpace, SandboxError
+from cubicle.drivers.oci.id_ranges import IdRanges
+from cubicle.drivers.oci.identity import Identities
+from cubicle.drivers.oci.namespaces import Maker
+from cubicle.sandbox.driver import Limits, NoSpace, SandboxError
 from cubicle.sandbox.free_space import FreeSpace
 
 _MAX_SHOWN = 3
+_SANDBOXES = 16
+"""For how many of them at their limit the host should have open files."""
 
 
 class Verdict(StrEnum):
@@ -50,6 +55,7 @@ class Subject:
     run_dir: Path
     pool_disk_bytes: int
     min_free_bytes: int = 0
+    pids: int = Limits().pids
 
 
 def root(subject: Subject) -> Check:
@@ -131,6 +137,36 @@ def disk_limit(subject: Subject) -> Check:
             )
 
 
+def own_ids(subject: Subject) -> Check:
+    """A trial of what gives each sandbox a range of user ids of its own."""
+    if os.geteuid() != 0:
+        return _needs_root("own user ids")
+    folder = _existing(subject.data_dir)
+    identities = Identities(IdRanges(subject.run_dir / "ids"), Maker(), subject.first_id)
+    try:
+        base = subject.bases.resolve(subject.image)
+        complaint = identities.complaint(base.rootfs, disk.probe(folder), folder)
+    except SandboxError:
+        return Check("own user ids", Verdict.WEAK, "could not be tried without an image and space", "see below")
+    finally:
+        identities.maker.close()
+    if not complaint:
+        return Check("own user ids", Verdict.GOOD, "each sandbox has a range of its own")
+    found = f"all sandboxes share one range ({complaint}): what the kernel counts by user is shared between them"
+    mend = "boot Linux 5.19 or newer, with DATA_DIR and IMAGE_DIR on ext4, XFS or btrfs; or OCI_RUNTIME=runsc"
+    return Check("own user ids", Verdict.WEAK, found, mend)
+
+
+def open_files(subject: Subject) -> Check:
+    """Of open files the kernel keeps one count for the whole host, and no limit for a group of processes."""
+    most = int(Path("/proc/sys/fs/file-max").read_text())
+    one = subject.pids * host.facts().rlimits["RLIMIT_NOFILE"]
+    if one < most:
+        return Check("open files", Verdict.GOOD, f"one sandbox can have {one:,} of the host's {most:,}")
+    found = f"one sandbox with {subject.pids} processes could have all {most:,} of the host, within its memory"
+    return Check("open files", Verdict.WEAK, found, f"sysctl -w fs.file-max={one * _SANDBOXES}")
+
+
 def loop_devices(subject: Subject) -> Check:
     if loops.CONTROL.exists():
         used = len(list(Path("/sys/block").glob("loop*/loop/backing_file")))
@@ -183,6 +219,8 @@ CHECKS: tuple[Callable[[Subject], Check | Awaitable[Check]], ...] = (
     runtime,
     disk_limit,
     loop_devices,
+    own_ids,
+    open_files,
     image,
     disk_space,
     repaired_disks,

@@ -75,7 +75,17 @@ def _sweep(assembly: Assembly, names: set[str]) -> None:
                 home.forget_run()
             except OSError as error:
                 log.warning("the run of sandbox %s cannot be forgotten: %s", home.name, error.strerror)
+    _sweep_ids(assembly, names)
     repair.repair(assembly.records, assembly.today)
+
+
+def _sweep_ids(assembly: Assembly, left_over: set[str]) -> None:
+    """Ranges of ids belong to what is up, and to nothing else of this DATA_DIR."""
+    up = {}
+    for home in assembly.records.homes():
+        if home.name not in left_over and (run := home.run()) is not None:
+            up[home.name] = run.first_id
+    assembly.identities.ranges.sweep(assembly.records.sandboxes, up)
 
 
 def _cgroups(path: str) -> list[Path]:

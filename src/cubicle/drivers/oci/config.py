@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cubicle.drivers.oci import seccomp
+from cubicle.drivers.oci.hidden import USUAL
 from cubicle.sandbox.driver import Limits
 
 GUEST = "/run/cubicle/guest.pyz"
@@ -30,20 +31,22 @@ CAPABILITIES = (
 """What the guest needs to act for its commands and to stay out of their reach; all of it counts only inside its user
 namespace, and its commands have none."""
 
-MASKED = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
-)
-READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger")
+
+SYSCTLS = {
+    # Servers in a sandbox may take port 80: nothing but the sandbox itself is on its network.
+    "net.ipv4.ip_unprivileged_port_start": "0",
+    # Buffers of TCP come out of one budget of the host (tcp_mem); one socket takes no great part of it.
+    "net.ipv4.tcp_rmem": "4096 131072 4194304",
+    "net.ipv4.tcp_wmem": "4096 16384 4194304",
+    "net.ipv4.tcp_max_tw_buckets": "4096",
+}
+"""Of the sandbox's own network namespace."""
+
+TERMINALS = 64
+"""The host has 4,096, of which 1,024 are kept for itself."""
+TCP_BYTES = 64 * 1024**2
+"""Buffers of all TCP connections of a sandbox, where the limit of its memory does not count them (cgroup version 1)."""
 
 GVISOR_TASKS = 8
 """Tasks of the host for one process in gVisor, at the most: it dies as a whole when it gets no more."""
@@ -53,6 +56,18 @@ WRITABLE = {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/r
 """Folders that commands may only read, and where the guest writes them."""
 
 
+RLIMITS = {
+    # A core dump would be piped to whatever the host's core_pattern names.
+    "RLIMIT_CORE": 0,
+    "RLIMIT_NOFILE": 65_536,
+    "RLIMIT_SIGPENDING": 4096,
+    "RLIMIT_MSGQUEUE": 819_200,
+    "RLIMIT_MEMLOCK": 8 * 1024**2,
+}
+"""The limits of a process. Of the last three, a sandbox as a whole has no more either: the kernel counts them by user,
+and remembers in a user namespace what its maker had. Pending signals are timers of POSIX, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a bundle has to know about the host."""
@@ -60,9 +75,13 @@ class Facts:
     machine: str
     gvisor: bool = False
     """Whether the runtime plays the sandbox's kernel, in processes and threads of its own beside the sandbox's."""
-    nofile: int = 20_000
-    """The hard limit of open files: without CAP_SYS_RESOURCE a process cannot raise its own."""
+    rlimits: Mapping[str, int] = field(default_factory=lambda: dict(RLIMITS))
+    """What one process may have at the most; none of the host's own limits is passed."""
     swap_accounting: bool = True
+    hidden: tuple[str, ...] = USUAL
+    """What of /proc and /sys nobody in a sandbox may see."""
+    shown: tuple[str, ...] = ()
+    """What there is of /sys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +110,8 @@ class Wanted:
     limits: Limits
     args: tuple[str, ...]
     mounts: tuple[dict[str, Any], ...] = ()
+    user_namespace: Path | None = None
+    """One to enter; without it the runtime makes one."""
 
 
 def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -134,23 +155,23 @@ def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
 def bundle_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     """The whole `config.json`."""
     ids = [{"containerID": 0, "hostID": wanted.first_id, "size": IDS}]
+    user = {"type": "user", **({"path": str(wanted.user_namespace)} if wanted.user_namespace else {})}
     return {
         "ociVersion": "1.0.2",
         "hostname": "cubicle",
         "root": {"path": str(wanted.rootfs), "readonly": False},
         "process": _process(wanted, facts),
-        "mounts": [*_SYSTEM_MOUNTS, *wanted.mounts],
+        "mounts": [*_SYSTEM_MOUNTS, *_system_files(facts), *wanted.mounts],
         "linux": {
-            "namespaces": [{"type": t} for t in ("user", "pid", "mount", "ipc", "uts", "network", "cgroup")],
+            "namespaces": [user, *({"type": t} for t in ("pid", "mount", "ipc", "uts", "network", "cgroup"))],
             "uidMappings": ids,
             "gidMappings": ids,
             "cgroupsPath": wanted.cgroup,
             "resources": _resources(wanted.limits, facts),
             "seccomp": seccomp.profile(facts.machine),
-            "maskedPaths": list(MASKED),
+            "maskedPaths": [path for path in facts.hidden if not path.startswith("/sys/")],
             "readonlyPaths": list(READ_ONLY),
-            # Servers in a sandbox may take port 80: nothing but the sandbox itself is on its network.
-            "sysctl": {"net.ipv4.ip_unprivileged_port_start": "0"},
+            "sysctl": SYSCTLS,
         },
     }
 
@@ -170,11 +191,11 @@ def _process(wanted: Wanted, facts: Facts) -> dict[str, Any]:
             "inheritable": [],
             "ambient": [],
         },
-        "rlimits": [
-            # A core dump would be piped to whatever the host's core_pattern names.
-            {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
-            {"type": "RLIMIT_NOFILE", "hard": facts.nofile, "soft": min(facts.nofile, 65_536)},
-        ],
+        # Other runtimes are started with them: root of the host may not raise a limit in a namespace that it did not
+        # make, unless it has CAP_SYS_RESOURCE, which root of a container has not.
+        "rlimits": [{"type": kind, "hard": most, "soft": most} for kind, most in facts.rlimits.items()]
+        if facts.gvisor
+        else [],
         "noNewPrivileges": True,
         "oomScoreAdj": 0,
     }
@@ -208,9 +229,22 @@ def read_only(source: Path, target: str) -> dict[str, Any]:
 _SYSTEM_MOUNTS = (
     _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec"),
     _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=64k"),
-    _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
+    _mount(
+        "/dev/pts",
+        "devpts",
+        "devpts",
+        *("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", f"max={TERMINALS}"),
+    ),
     _mount("/dev/shm", "tmpfs", "shm", "nosuid", "nodev", "noexec", "mode=1777", "size=256m"),  # noqa: S108
     _mount("/dev/mqueue", "mqueue", "mqueue", "nosuid", "nodev", "noexec"),
-    _mount("/sys", "sysfs", "sysfs", "nosuid", "nodev", "noexec", "ro"),
-    _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "nodev", "noexec", "relatime", "ro"),
 )
+_CGROUPS = _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "nodev", "noexec", "relatime", "ro")
+
+
+def _system_files(facts: Facts) -> list[dict[str, Any]]:
+    """/sys is made of the few folders that programs need; gVisor has one of its own make."""
+    if facts.gvisor:
+        return [_mount("/sys", "sysfs", "sysfs", "nosuid", "nodev", "noexec", "ro"), _CGROUPS]
+    shown = (_mount(path, "bind", path, "bind", "ro", "nosuid", "nodev", "noexec", "private") for path in facts.shown)
+    root = _mount("/sys", "tmpfs", "tmpfs", "nosuid", "nodev", "noexec", "ro", "mode=755", "size=64k")
+    return [root, *shown, _CGROUPS]

@@ -21,7 +21,10 @@ from cubicle.drivers.oci import captive, cleaning, disk, ext4, freezer, guests, 
 from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
 from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.disk import DiskMode
+from cubicle.drivers.oci.id_ranges import IdRanges, is_own
+from cubicle.drivers.oci.identity import Identities
 from cubicle.drivers.oci.look import Look
+from cubicle.drivers.oci.namespaces import Maker
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Records, Run
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
@@ -69,6 +72,7 @@ class OciDriver:
         self._records = Records(root)
         self._trash = Trash(self._records)
         self._place = host.Place(run_dir / instance, f"/cubicle/{instance}", first_id)
+        self._identities = Identities(IdRanges(run_dir / "ids"), Maker(), first_id)
         self._bases = bases
         self._image = image
         self._limits = limits
@@ -112,6 +116,7 @@ class OciDriver:
                 await in_thread(space.give_back, self._records.root)
             os.close(self._lock)
             self._lock = None
+        await in_thread(self._identities.maker.close)
 
     async def start(self, name: str, owner: str | None) -> None:
         home = self._records.home(name)
@@ -249,10 +254,11 @@ class OciDriver:
         try:
             await in_thread(record.remove, home.pid_file)
             listener = ready.listener.fileno() if ready.listener is not None else None
-            await self.runtime.run(home.name, ready.bundle, home.pid_file, listener, ready.output)
+            own = is_own(ready.first_id)
+            await self.runtime.run(home.name, ready.bundle, home.pid_file, listener, ready.output, keyring=own)
         finally:
             ready.close()
-        run = await in_thread(self._assembly.settle, home, self.runtime.name)
+        run = await in_thread(self._assembly.settle, home, self.runtime.name, ready.first_id)
         if self.captive and (problem := await in_thread(captive.capture, run.process.pid)):
             log.warning("sandbox %s has no captive network: %s", home.name, problem)
         if not self.runtime.hands_over:
@@ -310,6 +316,7 @@ class OciDriver:
             base = self._bases.resolve(self._image)
         except SandboxError as error:
             raise Unusable(str(error)) from error
+        mode = self._probe_disk()
         return Assembly(
             records=self._records,
             place=self._place,
@@ -317,10 +324,11 @@ class OciDriver:
             base=base,
             guest=guests.ensure(self._records.root / "guest", self._place.stage / "guest", base.digest, base.rootfs),
             limits=self._limits,
-            disk_mode=self._probe_disk(),
+            disk_mode=mode,
             facts=replace(host.facts(), gvisor=not self.runtime.hands_over),
             hands_over=self.runtime.hands_over,
             space=self._space,
+            identities=self._identities.tried(base.rootfs, mode, self._records.root, joins=self.runtime.hands_over),
             agents=self._agents,
         )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import platform
-import resource
 import secrets
 import shutil
 import sys
@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle import record
-from cubicle.drivers.oci import mounts
-from cubicle.drivers.oci.config import Facts, Wanted, bundle_config, read_only
-from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
+from cubicle.drivers.oci import mounts, namespaces
+from cubicle.drivers.oci.config import RLIMITS, Facts, Wanted, bundle_config, read_only
+from cubicle.drivers.oci.hidden import SHOWN_SYS, hidden, open_to_all
+from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, at_most, find
 from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Limits, Unusable
 
 CGROUPS = Path("/sys/fs/cgroup")
-OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o710}
+OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o711}
 """Of the runtimes and the guests, beside those of the sandboxes; with their modes."""
 INSTALL = "apt-get install runc"
 _MOST_TRIALS = 100
@@ -35,24 +36,33 @@ class Place:
     """Where the driver works on this host."""
 
     stage: Path
-    """Mount points and the runtime's state, of this boot only. The sandboxes' root user may pass through it."""
+    """Mount points and the runtime's state, of this boot only. The sandboxes' root users may pass through it."""
     cgroup: str
     first_id: int
+    """The first id that files have on disk."""
 
     def make(self) -> None:
         self.stage.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         self.stage.mkdir(mode=0o710, exist_ok=True)
-        os.chown(self.stage, 0, self.first_id)
         for name, mode in OWN_FOLDERS.items():
-            (self.stage / name).mkdir(mode=mode, exist_ok=True)
-            os.chown(self.stage / name, 0, self.first_id)
+            (self.stage / name).mkdir(exist_ok=True)
+            (self.stage / name).chmod(mode)
+        for name in set(os.listdir(self.stage)) - set(OWN_FOLDERS):
+            # Of a sandbox that an older version started: it relied on the folder above.
+            with contextlib.suppress(OSError):
+                if (self.stage / name).lstat().st_mode & 0o007:
+                    os.chown(self.stage / name, 0, self.first_id)
+                    (self.stage / name).chmod(0o710)
+        self.stage.chmod(0o711)
 
 
 def facts() -> Facts:
     """What a bundle has to know about this host."""
     return Facts(
         machine=platform.machine(),
-        nofile=min(1_048_576, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        rlimits={kind: at_most(kind, most) for kind, most in RLIMITS.items()},
+        hidden=open_to_all(hidden()),
+        shown=tuple(path for path in SHOWN_SYS if os.path.isdir(path)),
         swap_accounting=cgroup_version() == 2 or (CGROUPS / "memory/memory.memsw.limit_in_bytes").exists(),
     )
 
@@ -143,7 +153,7 @@ async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
 
 async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> str:
     """Why a runtime does not work here, in its own words; empty if it does."""
-    key = f"{runtime.path} · {runtime.version} · {platform.release()}"
+    key = f"{runtime.path} · {runtime.version} · {platform.release()} · {await asyncio.to_thread(_what_is_tried)}"
     seen = await asyncio.to_thread(_remembered, memory)
     if key in seen:
         return ""
@@ -162,15 +172,26 @@ async def trial(runtime: Runtime, place: Place) -> None:
     name = f"trial-{secrets.token_hex(6)}"
     bundle = place.stage / name
     try:
-        await asyncio.to_thread(_make_trial, bundle, place)
+        await asyncio.to_thread(_make_trial, bundle, place, joins=runtime.hands_over)
         await runtime.try_out(name, bundle)
     finally:
         with contextlib.suppress(RuntimeFailed):
             await runtime.delete(name)
-        await asyncio.to_thread(shutil.rmtree, bundle, ignore_errors=True)
+        await asyncio.to_thread(_remove_trial, bundle)
 
 
-def _make_trial(bundle: Path, place: Place) -> None:
+def _remove_trial(bundle: Path) -> None:
+    mounts.unmount(bundle / "user")
+    shutil.rmtree(bundle, ignore_errors=True)
+
+
+def _what_is_tried() -> str:
+    """A digest of how a sandbox is described: another description is tried anew."""
+    described = bundle_config(Wanted(Path("/"), "/", 0, _TRIAL_LIMITS, ()), facts())
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _make_trial(bundle: Path, place: Place, *, joins: bool) -> None:
     root = bundle / "rootfs"
     root.mkdir(parents=True)
     (root / "usr").mkdir()
@@ -180,7 +201,16 @@ def _make_trial(bundle: Path, place: Place) -> None:
         os.chown(path, place.first_id, place.first_id)
     mount = read_only(Path("/usr"), "/usr")
     cgroup = f"{place.cgroup}/{bundle.name}"
-    wanted = Wanted(root, cgroup, place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,))
+    namespace = None
+    if joins:
+        namespace = bundle / "user"
+        maker = namespaces.Maker()
+        try:
+            with maker.making(namespaces.for_sandbox(place.first_id, place.first_id)) as made:
+                mounts.attach_namespace(made.result()[0], namespace)
+        finally:
+            maker.close()
+    wanted = Wanted(root, cgroup, place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,), namespace)
     (bundle / "config.json").write_text(json.dumps(bundle_config(wanted, facts())))
 
 

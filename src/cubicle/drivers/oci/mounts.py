@@ -6,10 +6,19 @@ import ctypes
 import errno
 import os
 import re
+import struct
+from contextlib import ExitStack
 from pathlib import Path
 
 NOSUID, NODEV, NOEXEC = 2, 4, 8
+BIND = 4096
 _DETACH = 2
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+"""Numbers of system calls that libc may not know; the same on every architecture."""
+_CLONE_TREE, _CLOSE_ON_EXEC, _EMPTY_PATH, _MOVE_EMPTY_PATH = 1, os.O_CLOEXEC, 0x1000, 4
+_IDMAP = 0x00100000
+_HERE = -100
+_LAYERS = ("lowerdir", "upperdir", "workdir")
 _libc = ctypes.CDLL(None, use_errno=True)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -36,9 +45,46 @@ def unmount(target: Path) -> None:
 
 
 def overlay(lower: Path, upper: Path, work: Path, target: Path) -> None:
-    """Mount a writable view of `lower` at `target`; what is written lands in `upper`."""
-    options = f"lowerdir={_escaped(lower, ':')},upperdir={_escaped(upper)},workdir={_escaped(work)}"
-    mount("overlay", target, "overlay", NOSUID | NODEV, options)
+    """Mount a writable view of `lower` at `target`; what is written lands in `upper`.
+
+    The folders are named by descriptors: whoever can see the mount also reads its options, and no path of the host is
+    to be read there.
+    """
+    with ExitStack() as stack:
+        folders: list[int] = []
+        for path in (lower, upper, work):
+            folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+            stack.callback(os.close, folders[-1])
+        names = (f"{key}=/proc/self/fd/{fd}" for key, fd in zip(_LAYERS, folders, strict=True))
+        mount("overlay", target, "overlay", NOSUID | NODEV, ",".join(names))
+
+
+def attach_idmapped(source: Path, target: Path, namespace: int) -> None:
+    """Show a folder a second time at `target`, with the ids of its files as a user namespace maps them.
+
+    Raises OSError where the kernel or the file system cannot do that.
+    """
+    tree = _call(_OPEN_TREE, _HERE, os.fsencode(source), _CLONE_TREE | _CLOSE_ON_EXEC)
+    try:
+        attributes = struct.pack("=4Q", _IDMAP, 0, 0, namespace)
+        _call(_MOUNT_SETATTR, tree, b"", _EMPTY_PATH, attributes, len(attributes))
+        _call(_MOVE_MOUNT, tree, b"", _HERE, os.fsencode(target), _MOVE_EMPTY_PATH)
+    finally:
+        os.close(tree)
+
+
+def attach_namespace(namespace: int, target: Path) -> None:
+    """Give a namespace a name: it lives for as long as something is mounted there."""
+    target.touch(mode=0o600)
+    mount(f"/proc/self/fd/{namespace}", target, "none", BIND)
+
+
+def _call(number: int, *args: int | bytes) -> int:
+    result = int(_libc.syscall(number, *args))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mounting with other ids: {os.strerror(code)}")
+    return result
 
 
 def below(folder: Path) -> list[Path]:
@@ -62,7 +108,3 @@ def kind(folder: Path) -> str:
             if line.split(" ")[2] == wanted:
                 return line.partition(" - ")[2].split(" ")[0]
     return ""
-
-
-def _escaped(path: Path, also: str = "") -> str:
-    return "".join("\\" + c if c in "\\," + also else c for c in str(path))

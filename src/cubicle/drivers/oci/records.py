@@ -58,6 +58,8 @@ class Run:
     process: ProcessId
     runtime: str
     guest: str
+    first_id: int = 0
+    """The host's id of its id 0; 0 if an older version started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class Home:
             found = record.read(self.path / "run.json")
             process = found.fields("process")
             known = ProcessId(process.whole("pid", 1, 2**31), process.whole("started"), process.text("boot", 100))
-            return Run(known, found.text("runtime", 4096), found.text("guest", 200))
+            first_id = found.whole("first_id", 0, 2**32) if "first_id" in found.values else 0
+            return Run(known, found.text("runtime", 4096), found.text("guest", 200), first_id)
         except FileNotFoundError:
             return None
         except BadRecord as error:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle.drivers.oci.completion import complete
-from cubicle.drivers.oci.config import LISTEN_FD
+from cubicle.drivers.oci.config import LISTEN_FD, RLIMITS
 from cubicle.drivers.oci.process import ended
 
 CANDIDATES = ("crun", "runc", "runsc")
@@ -26,6 +27,7 @@ DELETE_SECONDS = 15.0
 _VERSION_SECONDS = 10.0
 _LOG_LIMIT = 64 * 1024
 _MANY_PROCESSORS = 4
+_PRLIMIT = "/usr/bin/prlimit"
 
 
 class RuntimeFailed(Exception):
@@ -57,12 +59,14 @@ class Runtime:
         """Whether it passes an open descriptor on to the container's first process."""
         return self.name != "runsc"
 
-    async def run(self, name: str, bundle: Path, pid_file: Path, listener: int | None, output: int) -> None:
+    async def run(
+        self, name: str, bundle: Path, pid_file: Path, listener: int | None, output: int, *, keyring: bool
+    ) -> None:
         """Start a container and leave it running; its output goes to a descriptor. Raises RuntimeFailed."""
         options = ["run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file)]
-        if self.hands_over:
-            # The kernel allows one user 200 keys, and all sandboxes are one user to it. Commands cannot reach any key:
-            # seccomp refuses keyctl, add_key and request_key.
+        if self.hands_over and not keyring:
+            # The kernel allows one user 200 keys: too few where all sandboxes are one user. Commands cannot reach any
+            # key: seccomp refuses keyctl, add_key and request_key.
             options += ["--no-new-keyring"]
         if listener is not None:
             options += ["--preserve-fds", "1"]
@@ -87,6 +91,8 @@ class Runtime:
         argv = [self.path, "--root", str(self.state), "--log", str(log), "--log-format", "json"]
         if self.name == "runsc":
             argv += ["--network", "none", "--host-uds=create", "--overlay2=none", f"--platform={_gvisor_platform()}"]
+        else:
+            argv = [*_limited(), *argv]
         try:
             # To its end even when cancelled: a runtime that is killed half-way leaves processes and cgroups to nobody.
             status = await complete(_spawn([*argv, *args], seconds, listener, output))
@@ -97,6 +103,18 @@ class Runtime:
                 raise RuntimeFailed(said or f"{self.name} ended with code {status}")
         finally:
             log.unlink(missing_ok=True)
+
+
+def _limited() -> list[str]:
+    """How a program is called that shall have the limits of a sandbox, and hand them on to it."""
+    names = {kind: kind.removeprefix("RLIMIT_").lower() for kind in RLIMITS}
+    return [_PRLIMIT, *(f"--{name}={at_most(kind, RLIMITS[kind])}" for kind, name in names.items()), "--"]
+
+
+def at_most(kind: str, most: int) -> int:
+    """A limit that this process may set: nobody may pass the one that it has."""
+    hard = resource.getrlimit(getattr(resource, kind))[1]
+    return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
 def remove_logs(stage: Path) -> None:
