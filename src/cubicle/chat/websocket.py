@@ -26,7 +26,7 @@ from cubicle.sandbox.stream import Connection, Rest
 
 _OPEN_LIMIT = 15.0
 _CLOSE_LIMIT = 2.0
-_SLICE = 4096
+_SLICE = 512
 _AT_A_TIME = 64
 _quiet = logging.getLogger("cubicle.websocket.frames")
 _quiet.setLevel(logging.WARNING)

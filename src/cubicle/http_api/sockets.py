@@ -18,7 +18,7 @@ Taker = Callable[[bytes, bool], None]
 """Takes one message: its bytes, and whether they are text."""
 
 _OWN = "cubicle.socket"
-_SLICE = 4096
+_SLICE = 512
 _MAX_FRAGMENTS = 1024
 _TOO_BIG = 1009
 
@@ -74,12 +74,13 @@ class ClientSocket(WebSocketsSansIOProtocol):
         self._parsing = False
         ends = thread_time() + MAX_TURN_SECONDS
         view = memoryview(self._unparsed)
-        start = 0
+        start, size = 0, _SLICE
         while start < len(view) and not self.read_paused and not self.transport.is_closing():
-            super().data_received(bytes(view[start : start + _SLICE]))
-            start += _SLICE
-            if thread_time() > ends:
+            super().data_received(bytes(view[start : start + size]))
+            start += size
+            if (left := ends - thread_time()) < 0:
                 break
+            size = size * 2 if left > MAX_TURN_SECONDS / 2 else _SLICE  # large messages are cheap, small ones are not
         self._unparsed = b"" if self.transport.is_closing() else bytes(view[start:])
         if self._unparsed:
             if not self.transport.is_closing():
