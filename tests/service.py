@@ -22,12 +22,14 @@ from cubicle.chat.uploads import Uploads
 from cubicle.chat.workplace import Workplace
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.http_api import info, problems
+from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.requests import RequestLog
 from cubicle.http_api.server import OPTIONS
 from cubicle.mcp_api.door import McpDoor
 from cubicle.mcp_api.server import Instructions
 from cubicle.rules.callers import Caller
 from cubicle.rules.keys import KeyRing
+from cubicle.sandbox.fair_queue import FairQueue
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import Settings
@@ -206,13 +208,9 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
     registry = Registry.build(Workplace(fleet), settings, options.sub_agent)
     uploads = Uploads(fleet)
-    door = McpDoor(
-        registry,
-        uploads,
-        options.instructions or instructions,
-        settings,
-        KeyTries(ring, settings.wrong_keys_per_minute),
-    )
+    queue = FairQueue()
+    tries = KeyTries(ring, settings.wrong_keys_per_minute)
+    door = McpDoor(registry, uploads, options.instructions or instructions, settings, tries, queue)
     app = Starlette(
         routes=[
             Route("/health", info.health),
@@ -223,7 +221,7 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     )
     async with (
         door.running(),
-        serve(RequestLog(app)) as url,
+        serve(FairShare(RequestLog(app), queue, ring)) as url,
         # Nothing is encrypted here, and reading all authorities takes longer than most tests.
         httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client,
     ):

@@ -7,8 +7,10 @@ import io
 import json
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 def test_a_log_that_nobody_takes_holds_up_nothing(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_MOST", 2000)
+    monkeypatch.setattr(log, "Repeats", partial(log.Repeats, 10**6, 10**6))
     monkeypatch.setattr(log, "_PATIENCE", 0.1)
     reading, writing = pipe
     with open(writing, "w", closefd=False) as stream:
@@ -160,3 +163,36 @@ async def test_what_outlives_a_request_names_the_chat_and_who_used_it_last(tmp_p
         ("sandbox up", "r1", "acme", "ann@example.org"),
         ("egress closed", None, "acme", "bob@example.org"),
     ]
+
+
+def test_lines_of_one_kind_are_summed_up_per_chat() -> None:
+    repeats = log.Repeats(of_chat=3, of_tenant=100, window=10)
+    lines = [logging.makeLogRecord({"msg": "refused", "chat": chat, "tenant": "t"}) for chat in "aaaaab"]
+    assert [repeats.admit(line, 1.0) for line in lines] == [True, True, True, False, False, True]
+    assert repeats.summary(5.0) == []
+    summed = repeats.summary(11.0)
+    assert [(each.getMessage(), each.chat) for each in summed] == [("refused … repeated 2 times in 10 s", "a")]
+    assert repeats.admit(lines[0], 12.0)
+
+
+def test_a_tenant_with_many_chats_is_bounded_too() -> None:
+    repeats = log.Repeats(of_chat=3, of_tenant=10, window=10)
+    lines = [logging.makeLogRecord({"msg": f"line {n}", "chat": str(n), "tenant": "t"}) for n in range(100_000)]
+    assert sum(repeats.admit(line, 1.0) for line in lines) == 10
+    assert repeats.admit(logging.makeLogRecord({"msg": "other", "tenant": "u"}), 1.0)
+    summed = repeats.summary(11.0)
+    assert len(summed) <= 201
+    assert sum(int(line.getMessage().split("repeated ")[1].split()[0].replace(",", "")) for line in summed) == 99_990
+
+
+def test_the_sum_is_written_when_nothing_else_comes(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+") as stream:
+        handler = log.Lines(stream, log.Repeats(of_chat=1, of_tenant=10, window=0.2))
+        handler.setFormatter(log.JsonLines())
+        for _ in range(1235):
+            handler.handle(logging.makeLogRecord({"msg": "again", "chat": "a", "tenant": "t"}))
+        deadline = time.monotonic() + 60
+        while "repeated 1,234 times" not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (tmp_path / "log").read_text().count("\n") == 2
+        handler.flush()

@@ -39,6 +39,7 @@ from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.disk import DiskRoutes
+from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.info import mcp_info
 from cubicle.http_api.live import LiveRoutes
@@ -67,6 +68,7 @@ from cubicle.sandbox import walls
 from cubicle.sandbox.driver import Driver, Unusable
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
+from cubicle.sandbox.fair_queue import FairQueue
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.proof import Warden
 from cubicle.sandbox.walls import Report
@@ -221,7 +223,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         if tokens is not None:
             fleet.on_removed(tokens.forget)
         fleet.on_removed(forget_user)
-        door = McpDoor(registry, uploads, instructions, settings, keys)
+        queue = FairQueue()
+        door = McpDoor(registry, uploads, instructions, settings, keys, queue)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         reception = Reception(fleet, outfitter)
         address, mode = base_url(settings), settings.single_user_mode
@@ -248,6 +251,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
                     pages.routes(),
                 ),
                 middleware=[
+                    Middleware(FairShare, queue, ring),
                     Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
                     Middleware(RequestLog),
                     Middleware(BodyLimit, settings.mcp_paths),

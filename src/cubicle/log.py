@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -32,6 +32,8 @@ _COMMANDS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 
 _MOST = 10_000
 """Lines that wait to be written; further ones are counted only."""
+_MOST_SUMMARIES = 200
+"""Kinds of lines that are summed up each by itself; the others by tenant."""
 _TOGETHER = 0.02
 """Seconds in which lines gather: one wake-up of the thread for all of them."""
 _PATIENCE = 2.0
@@ -129,21 +131,73 @@ def _harmless(text: str) -> str:
     return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+class Repeats:
+    """Bounds what one chat, and one tenant, can have written: beyond that, lines are counted and summed up.
+
+    A chat may have so many lines of one kind in a window, a tenant so many of all kinds.
+    """
+
+    def __init__(self, of_chat: int = 200, of_tenant: int = 2000, window: float = 10.0) -> None:
+        self._of_chat, self._of_tenant, self.window = of_chat, of_tenant, window
+        self._counts: Counter[tuple[str, ...]] = Counter()
+        self._left_out: dict[tuple[str, ...], tuple[int, logging.LogRecord]] = {}
+        self._ends = 0.0
+
+    def admit(self, record: logging.LogRecord, now: float) -> bool:
+        """Whether to write it. `summary` comes first when a window is over."""
+        fields = getattr(record, "context", _NOTHING)
+        tenant, chat = (str(vars(record).get(name, fields.get(name, ""))) for name in ("tenant", "chat"))
+        kind: tuple[str, ...] = (tenant, chat, record.name, str(record.msg))
+        if len(self._counts) >= _MOST:  # of a window in which everything is of another kind
+            kind = (tenant, "", record.name, "")
+        self._ends = self._ends or now + self.window
+        self._counts[kind] += 1
+        self._counts[(tenant,)] += 1
+        if self._counts[kind] <= self._of_chat and self._counts[(tenant,)] <= self._of_tenant:
+            return True
+        kind = kind if kind in self._left_out or len(self._left_out) < _MOST_SUMMARIES else (tenant,)
+        count, _ = self._left_out.get(kind, (0, record))
+        self._left_out[kind] = (count + 1, record)
+        return False
+
+    def summary(self, now: float) -> list[logging.LogRecord]:
+        """When a window is over: what was left out of it, a line for each kind with the fields of its last one."""
+        if not self._counts or now < self._ends:
+            return []
+        left_out, self._left_out, self._ends = self._left_out, {}, 0.0
+        self._counts.clear()
+        return [self._summed(record, count) for count, record in left_out.values()]
+
+    def _summed(self, record: logging.LogRecord, count: int) -> logging.LogRecord:
+        fields = vars(record) | {"args": None, "exc_info": None, "exc_text": None}
+        fields["msg"] = f"{str(record.msg)[:200]} … repeated {count:,} times in {self.window:g} s"
+        return logging.makeLogRecord(fields)
+
+
 class Lines(logging.Handler):
     """Writes in a thread: a terminal that is held, a pipe that nobody reads or a busy disk holds up the log alone."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, repeats: Repeats | None = None) -> None:
         super().__init__()
         self._stream = stream
+        self._repeats = repeats or Repeats()
         self._waiting = SimpleQueue[str | threading.Event]()
         self._lost = 0
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        now = time.monotonic()
+        self._sum_up(now)
+        if not self._repeats.admit(record, now):
+            return
         if self._waiting.qsize() < _MOST:
             self._waiting.put(self.format(record))
         else:
             self._lost += 1
+
+    def _sum_up(self, now: float) -> None:
+        for record in self._repeats.summary(now):
+            self._waiting.put(self.format(record))
 
     def flush(self) -> None:
         """Returns when all is written, or the stream takes nothing."""
@@ -154,8 +208,14 @@ class Lines(logging.Handler):
     def _run(self) -> None:
         said = 0
         while True:
-            batch = [self._waiting.get()]
-            time.sleep(_TOGETHER)
+            batch: list[str | threading.Event] = []
+            try:
+                batch.append(self._waiting.get(timeout=self._repeats.window))
+                time.sleep(_TOGETHER)
+            except Empty:
+                self.acquire()
+                self._sum_up(time.monotonic())
+                self.release()
             with suppress(Empty):
                 while len(batch) < _MOST:
                     batch.append(self._waiting.get_nowait())

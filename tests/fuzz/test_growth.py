@@ -11,17 +11,27 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from websockets.client import ClientProtocol
+from websockets.protocol import Protocol, Side, State
+from websockets.uri import WebSocketURI
 
-from cubicle.chat import skills
+from cubicle.chat import archive, files, skills
+from cubicle.chat.agent_sse import Endpoint
+from cubicle.chat.devtools import DevTools
+from cubicle.chat.links import Links
+from cubicle.chat.uploads import Upload
+from cubicle.chat.websocket import WebSocketClient
 from cubicle.guest import wire
 from cubicle.http_api.access import _cookies
 from cubicle.http_api.addresses import without_key
+from cubicle.http_api.files import _folder
 from cubicle.http_api.multipart import _Form
 from cubicle.mcp_api import sessions
+from cubicle.mcp_api.server import _resources
 from cubicle.rules import (
     accepts,
     callers,
@@ -46,6 +56,7 @@ from cubicle.rules import (
     viewing,
 )
 from cubicle.rules.chats import Chat
+from cubicle.rules.keys import KeyRing
 from cubicle.sandbox.egress.names import Names
 from cubicle.sandbox.files import Entry
 from cubicle.sandbox.line import Line
@@ -166,6 +177,73 @@ def small_frames(data: bytes) -> None:
     frames(b"".join(wire.frame(2, wire.OPEN, data[start : start + 8]) for start in range(0, len(data) // 3, 8)))
 
 
+class Sent:
+    """A stream out of a sandbox that brings these bytes, and swallows all that is said to it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def read(self) -> bytes:
+        data, self._data = self._data[:65536], self._data[65536:]
+        return data
+
+    async def pump(self, hear: Callable[[bytes], bool], rest: Callable[[], Awaitable[None]]) -> None:
+        while data := await self.read():
+            if not hear(data):
+                await rest()
+
+    def put(self, data: bytes) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+def backend_frames(data: bytes, *, follow: bool = True) -> None:
+    """What ttyd, or a browser, sends on its WebSocket."""
+    protocol = ClientProtocol(WebSocketURI(False, "a", 1, "/", "", None, None), state=State.OPEN, max_size=10**9)
+    client = WebSocketClient(Sent(data), protocol)  # type: ignore[arg-type]
+
+    async def listen() -> None:
+        if follow:
+            await client.follow(lambda message, text: True, lambda: asyncio.sleep(0))
+        while not follow:
+            await client.receive()
+
+    asyncio.run(listen())
+
+
+def client_frames(data: bytes) -> None:
+    """The same from a client, by the server's own protocol."""
+    protocol = Protocol(Side.SERVER, max_size=10**9)
+    for start in range(0, len(data), 4096):
+        protocol.receive_data(data[start : start + 4096])
+        protocol.events_received(), protocol.data_to_send()
+
+
+def devtools_message(data: bytes) -> None:
+    DevTools(None, lambda event: None)._take(data)  # type: ignore[arg-type]
+
+
+def listing(data: bytes) -> None:
+    """A folder that has an entry for every 128 bytes, each named by them."""
+    names = [text(data[start : start + 128]) for start in range(0, len(data), 128)]
+    entries = [files.Listed("outputs", name, Entry(name, "file", 1, 1.0, 1, None)) for name in names]
+    _folder("", files.Listing(entries, complete=True), LINKS.files(Chat("a")))
+
+
+def resource_list(data: bytes) -> None:
+    found = [Upload(text(data[start : start + 128]), 1, 1.0) for start in range(0, len(data), 128)]
+    _resources(Chat("a"), found)
+
+
+def endpoint(data: bytes) -> None:
+    watching = Endpoint("http://a/sse", "b")
+    for start in range(0, len(data), 4096):
+        watching.pass_on(data[start : start + 4096] + b"\n\n")
+
+
+LINKS = Links(b"a" * 32, "http://here", KeyRing.parse("0123456789abcdef"))
 VERSION = ranges.Version(1000, 1.0, 1)
 PARSERS: dict[str, Callable[[bytes], object]] = {
     "cookies": lambda data: _cookies(raw_headers(data)),
@@ -198,6 +276,18 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "jpeg": lambda data: images.read_header(b"\xff\xd8\xff\xe0" + data),
     "DevTools answer": lambda data: devtools.rewritten(data, "http://here"),
     "DevTools pages": devtools.pages,
+    "DevTools message": devtools_message,
+    "backend's WebSocket": backend_frames,
+    "backend's WebSocket, read": lambda data: backend_frames(data, follow=False),
+    "backend's fragments": lambda data: backend_frames(b"\x02\x00" + b"\x00\x01a" * (len(data) // 96)),
+    "backend's pings": lambda data: backend_frames(b"\x89\x00" * (len(data) // 96)),
+    "client's WebSocket": client_frames,
+    "client's empty frames": lambda data: client_frames(b"\x82\x80aaaa" * (len(data) // 24)),
+    "listing": listing,
+    "resource list": resource_list,
+    "name in an archive": lambda data: archive._safe(text(data)),
+    "endpoint of an MCP server": endpoint,
+    "live cursor": lambda data: viewing.cursor(text(data)),
     "live message": viewing.parse,
     "URL of the live view": lambda data: viewing.allowed(text(data)),
     "listing line": Entry.parse,

@@ -58,7 +58,7 @@ def _break(target: Any, name: str, how: Callable[..., Any] = broken) -> Callable
         ("tools/call", TOOL, _break(Registry, "run")),
         ("tools/call", TOOL, _break(server, "_block", unfit)),
         ("resources/list", {}, _break(Uploads, "list")),
-        ("resources/list", {}, _break(server.types, "Resource", unfit)),
+        ("resources/list", {}, _break(server, "_resources", unfit)),
         ("resources/read", READ, _break(Uploads, "read")),
     ],
 )

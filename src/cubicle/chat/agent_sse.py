@@ -28,10 +28,13 @@ class Endpoint:
         if self.url:
             return chunk
         self._rest += chunk
-        passed = b""
-        while not self.url and (found := _END.search(self._rest)):
-            event, self._rest = self._rest[: found.end()], self._rest[found.end() :]
-            passed += self._event(event)
+        parts: list[bytes] = []
+        start = 0
+        while not self.url and (found := _END.search(self._rest, start)):
+            parts.append(self._event(self._rest[start : found.end()]))
+            start = found.end()
+        self._rest = self._rest[start:]
+        passed = b"".join(parts)
         if self.url:
             passed, self._rest = passed + self._rest, b""
         elif len(self._rest) > _LONGEST:

@@ -94,7 +94,12 @@ class Links:
         return rules.signed_in(self._opening, cookie, self._clock())
 
     def file(self, chat: Chat, path: str, link: str = "") -> str:
-        return f"{self._of('files', chat)}/{quote(encoded(path))}{self.query(chat, link)}"
+        return self.files(chat, link)(path)
+
+    def files(self, chat: Chat, link: str = "") -> Callable[[str], str]:
+        """`file` for many paths: the chat is signed for once."""
+        base, query = self._of("files", chat), self.query(chat, link)
+        return lambda path: f"{base}/{quote(encoded(path))}{query}"
 
     def _signing(self, tenant: str) -> bytes:
         return rules.effective_secret(self._secret, self._ring.keys_of(tenant))

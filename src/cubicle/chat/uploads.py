@@ -25,7 +25,7 @@ from cubicle.sandbox.machine import Gone, Machine, MachineError
 from cubicle.sandbox.pour import Pourable
 
 FOLDER = "/mnt/user-data/uploads"
-LARGEST_READ = 64 * 1024**2
+LARGEST_READ = 16 * 1024**2
 MOST_LISTED = 100_000
 _LARGEST_SUMMED = 16 * 1024**2
 _MOST_SUMS = MOST_LISTED  # with fewer, the list of a full folder would read every file each time

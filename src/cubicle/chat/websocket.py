@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import thread_time
 from typing import Self
 
 from websockets.client import ClientProtocol
@@ -19,11 +20,14 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fair_queue import MAX_TURN_SECONDS
 from cubicle.sandbox.machine import Machine, MachineError
 from cubicle.sandbox.stream import Connection, Rest
 
 _OPEN_LIMIT = 15.0
 _CLOSE_LIMIT = 2.0
+_SLICE = 512
+_AT_A_TIME = 64
 _quiet = logging.getLogger("cubicle.websocket.frames")
 _quiet.setLevel(logging.WARNING)
 
@@ -49,7 +53,8 @@ class WebSocketClient:
         self._protocol = protocol
         self._ready: deque[tuple[bytes, bool]] = deque()
         self._unsent: list[bytes] = []
-        self._parts: list[bytes | memoryview | bytearray] = []
+        self._part: bytes | memoryview | bytearray = b""
+        self._received = 0
         self._text = False
         self._writing = asyncio.Lock()
         self.heard = 0
@@ -93,26 +98,41 @@ class WebSocketClient:
             self._check()
             await self._feed()
         data, text = self._ready.popleft()
+        self._received += 1
+        if self._received % _AT_A_TIME == 0:
+            await asyncio.sleep(0)
         return data.decode() if text else data
 
     async def follow(self, deliver: Deliver, room: Rest) -> None:
         """Deliver each message in the very call that brings it, until `receive` would raise; then raise the same."""
         answered = True
+        unheard = b""
 
         def hear(data: bytes) -> bool:
-            nonlocal answered
-            self._hear(data)
-            going = True
-            while self._ready:
-                going = deliver(*self._ready.popleft())
+            """For a millisecond; a packet may hold a hundred thousand frames."""
+            nonlocal answered, unheard
+            ends, going, start, unheard = thread_time() + MAX_TURN_SECONDS, True, 0, unheard + data
+            while True:
+                while self._ready:
+                    going = deliver(*self._ready.popleft())
+                if start >= len(unheard) or not going or thread_time() > ends:
+                    break
+                self._hear(unheard[start : start + _SLICE])
+                start += _SLICE
+            unheard = unheard[start:]
             answered = self._answer()
-            return going and answered and self._protocol.state is State.OPEN
+            return going and answered and not unheard and self._protocol.state is State.OPEN
 
         async def rest() -> None:
-            if not answered:
-                await self.flush()
-            await room()
-            self._check()
+            while True:
+                if not answered:
+                    await self.flush()
+                await room()
+                self._check()
+                if not unheard:
+                    return
+                await asyncio.sleep(0)
+                hear(b"")
 
         if self._ready and not hear(b""):
             await rest()
@@ -163,9 +183,11 @@ class WebSocketClient:
 
     async def _feed(self) -> None:
         data = await self._stream.read()
-        if data:
-            self._hear(data)
-        else:
+        for start in range(0, len(data), _SLICE):
+            self._hear(data[start : start + _SLICE])
+            if start + _SLICE < len(data):
+                await asyncio.sleep(0)
+        if not data:
             self._protocol.receive_eof()
         if not self._answer():
             await self.flush()
@@ -180,14 +202,15 @@ class WebSocketClient:
     def _take(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
             self._text = frame.opcode is Opcode.TEXT
-            self._parts = [frame.data]
+            self._part = frame.data
         elif frame.opcode is Opcode.CONT:
-            self._parts.append(frame.data)
+            if not isinstance(self._part, bytearray):
+                self._part = bytearray(self._part)
+            self._part += frame.data
         else:
             return
         if frame.fin:
-            whole = bytes(self._parts[0]) if len(self._parts) == 1 else b"".join(self._parts)
-            self._parts = []
+            whole, self._part = bytes(self._part), b""
             self._ready.append((_sound(whole) if self._text else whole, self._text))
 
     def _answer(self) -> bool:

@@ -16,6 +16,7 @@ from cubicle.chat.key_tries import KeyTries, TooManyTries
 from cubicle.chat.links import Links
 from cubicle.http_api.addresses import route_path, unsigned
 from cubicle.http_api.credential import Credential, note_credential
+from cubicle.http_api.fair_share import charge_to
 from cubicle.http_api.problems import response
 from cubicle.log import note
 from cubicle.rules import callers, hosts, problems
@@ -41,6 +42,9 @@ _DEAD_LINK = (
 )
 _OPEN = ("/static", "/login", "/raw")
 """Need no key, with all beneath them: what says nothing of a chat, and what carries a capability in its own path."""
+_MAX_LINK_COOKIES = 100
+"""Each is checked by its signature; a browser keeps no more of one site."""
+_MAX_PARAMETERS = 100
 _HEALTH = "/health"
 """Needs no key either; what lies beneath it is the operator's."""
 _OF_A_CHAT = {"files": 1, "preview": 1, "browser": 1, "terminal": 1, "api/uploads": 2, "api/chats": 2}
@@ -113,6 +117,7 @@ class Access:
         state["signed_in"] = entry.tenant if entry.signed_in else None
         note_credential(state, entry.credential)
         if not entry.open:
+            charge_to(scope, entry.tenant, _chat_id(route_path(scope)) or "")
             # Whoever has just a link names no user: it opens a chat to anybody who holds it.
             state["user"] = callers.email(headers) if entry.chat is None else None
             note(tenant=entry.tenant, **({"user": state["user"]} if state["user"] else {}))
@@ -139,7 +144,7 @@ class Access:
         """By a sign-in or a link; what else the request shows does not matter."""
         chat_id = _chat_id(path)
         known = self._by_cookie(chat_id, _cookies(headers))
-        sent = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", [""])[0]
+        sent = _sent_key(scope)
         if sent and chat_id is not None and (chat := self._links.opened(chat_id, sent)):
             other = known is not None and known.tenant != chat.tenant
             return _Entry(chat.tenant, chat, sent, anew=not other, stays=other, credential=Credential.LINK)
@@ -148,8 +153,9 @@ class Access:
     def _by_cookie(self, chat_id: str | None, cookies: dict[str, str]) -> _Entry | None:
         if signed_in := self._links.signed_in(cookies.get(LOGIN_COOKIE, "")):
             return _Entry(signed_in, signed_in=True)
-        for name, value in cookies.items() if chat_id is not None else ():
-            if name.startswith("cubicle-") and (chat := self._links.opened(str(chat_id), value)):
+        keys = [value for name, value in cookies.items() if name.startswith("cubicle-")] if chat_id is not None else []
+        for value in keys[:_MAX_LINK_COOKIES]:
+            if chat := self._links.opened(str(chat_id), value):
                 return _Entry(chat.tenant, chat, value)
         return None
 
@@ -189,6 +195,15 @@ def _chat_id(path: str) -> str | None:
         return Chat(parts[place]).id
     except BadChatId:
         return None
+
+
+def _sent_key(scope: Scope) -> str:
+    """The link's key in the query, of the first hundred parameters."""
+    query: bytes = scope.get("query_string", b"")
+    if b"key=" not in query:
+        return ""
+    first = "&".join(query.decode("latin-1").split("&", _MAX_PARAMETERS)[:_MAX_PARAMETERS])
+    return parse_qs(first).get("key", [""])[0]
 
 
 def _cookies(headers: Headers) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -11,7 +12,9 @@ from starlette.routing import Route
 
 from cubicle.chat.activity import Activity
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.held import Held
 from cubicle.rules.chats import Chat
+from cubicle.sandbox.fair_slots import FairSlots
 
 
 class ActivityRoutes:
@@ -19,14 +22,21 @@ class ActivityRoutes:
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
+        self._streams = FairSlots(total=4096, of_tenant=1024, of_chat=64)
 
     def routes(self) -> list[Route]:
         return [Route("/api/chats/{chat}/events", self.events, methods=["GET"])]
 
     async def events(self, request: Request) -> Response:
         after = request.headers.get("Last-Event-ID", "")[:64]
+        chat = chat_of(request)
+        return Held(lambda: self._held(chat, after))
+
+    @asynccontextmanager
+    async def _held(self, chat: Chat, after: str) -> AsyncIterator[Response]:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(chat_of(request), after), media_type="text/event-stream", headers=headers)
+        async with self._streams.hold(chat, wait=False):
+            yield StreamingResponse(self._stream(chat, after), media_type="text/event-stream", headers=headers)
 
     async def _stream(self, chat: Chat, after: str) -> AsyncIterator[str]:
         service = {"type": "service", "id": self._activity.boot}

@@ -16,6 +16,7 @@ from cubicle.http_api.held import Held
 from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.rules.chats import Chat
 from cubicle.rules.serving import disposition
+from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.fleet import Fleet
 
 
@@ -24,6 +25,7 @@ class ArchiveRoutes:
 
     def __init__(self, fleet: Fleet, asleep_page: AsleepPage | None = None) -> None:
         self._reading = Reading(fleet, asleep_page)
+        self._archives = FairSlots(total=16, of_tenant=8, of_chat=4)
 
     def routes(self) -> list[Route]:
         return [Route(f"/files/{{chat}}/{ARCHIVE}", self.get, methods=["GET"])]
@@ -48,4 +50,5 @@ class ArchiveRoutes:
                 del head.headers["Content-Length"]  # nobody knows how long the zip will be
                 yield head
             else:
-                yield StreamingResponse(Archive(machine).chunks(), headers=headers)
+                async with self._archives.hold(chat):
+                    yield StreamingResponse(Archive(machine).chunks(), headers=headers)

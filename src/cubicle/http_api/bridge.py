@@ -19,6 +19,7 @@ from cubicle.http_api.sockets import ClientSocket
 from cubicle.rules import closing
 from cubicle.rules.chats import BadChatId
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fair_slots import Busy
 from cubicle.sandbox.fleet import Asleep, NoSandbox
 from cubicle.sandbox.machine import Machine, MachineError
 
@@ -66,6 +67,7 @@ class Bridge:
         self._client = client
         self._machine = machine
         self._socket = ClientSocket.of(client)
+        self._socket.limit(limits.most)
         self._backend = backend
         self._limits = limits
         self._time = asyncio.get_running_loop().time
@@ -217,5 +219,7 @@ async def refusing(client: WebSocket) -> AsyncIterator[None]:
         await hang_up(client, closing.STOPPED, str(error))
     except (NoBrowser, MachineError) as error:
         await hang_up(client, closing.NOT_RUNNING, str(error))
+    except Busy as error:
+        await hang_up(client, closing.TRY_LATER, str(error))
     except SandboxError as error:
         await hang_up(client, closing.BROKEN, str(error))

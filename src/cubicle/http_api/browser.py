@@ -22,6 +22,7 @@ from cubicle.rules import devtools
 from cubicle.rules.chats import Chat
 from cubicle.rules.problems import Problem
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.machine import Machine, MachineError
 
@@ -50,6 +51,7 @@ class BrowserRoutes:
         self._public = public_base_url.rstrip("/")
         self._limits = limits or Limits(most=browser.MOST_MESSAGE)
         self._browsers = browser.Browsers()
+        self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
 
     def routes(self) -> list[BaseRoute]:
         base = "/browser/{chat}"
@@ -122,7 +124,12 @@ class BrowserRoutes:
         await self._relay(client, None)
 
     async def _relay(self, client: WebSocket, kind: str | None) -> None:
-        async with refusing(client), self._fleet.lease(chat_of(client), create=False, wake=False) as machine:
+        chat = chat_of(client)
+        async with (
+            refusing(client),
+            self._sockets.hold(chat, wait=False),
+            self._fleet.lease(chat, create=False, wake=False) as machine,
+        ):
             if kind is None:
                 path = await browser.endpoint(machine)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from cubicle.rules.chats import Chat
 from cubicle.rules.paths import readable
 from cubicle.rules.problems import Problem
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.fleet import Fleet, NoSandbox
 from cubicle.sandbox.machine import FileReader, Machine
 
@@ -42,6 +44,7 @@ class FileRoutes:
     def __init__(self, fleet: Fleet, links: Links, asleep_page: AsleepPage | None = None) -> None:
         self._fleet = fleet
         self._links = links
+        self._listings = FairSlots(total=4, of_tenant=2, of_chat=64)
         self._reading = Reading(fleet, asleep_page)
 
     def routes(self) -> list[Route]:
@@ -91,21 +94,28 @@ class FileRoutes:
 
     async def _folder(self, request: Request, chat: Chat, machine: Machine, path: str) -> Response:
         hidden = request.query_params.get("hidden", "") not in ("", "0", "false")
-        found = await files.listing(machine, path, hidden=hidden)
-        entries = [self._entry(chat, listed, request.state.link) for listed in found.entries]
-        return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
+        async with self._listings.hold(chat):
+            found = await files.listing(machine, path, hidden=hidden)
+            return await asyncio.to_thread(_folder, path, found, self._links.files(chat, request.state.link))
 
-    def _entry(self, chat: Chat, listed: files.Listed, link: str) -> dict[str, Any]:
-        entry = listed.entry
-        slash = "/" if entry.kind == "directory" else ""
-        return {
-            "name": readable(entry.path),
-            "kind": entry.kind,
-            "size": entry.size,
-            "modified": ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
-            "root": listed.root,
-            "url": self._links.file(chat, listed.shown + slash, link),
-        }
+
+def _folder(path: str, found: files.Listing, url: Callable[[str], str]) -> Response:
+    """Of ten thousand entries it takes a while, so not in the event loop."""
+    entries = [_entry(listed, url) for listed in found.entries]
+    return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
+
+
+def _entry(listed: files.Listed, url: Callable[[str], str]) -> dict[str, Any]:
+    entry = listed.entry
+    slash = "/" if entry.kind == "directory" else ""
+    return {
+        "name": readable(entry.path),
+        "kind": entry.kind,
+        "size": entry.size,
+        "modified": ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
+        "root": listed.root,
+        "url": url(listed.shown + slash),
+    }
 
 
 @asynccontextmanager

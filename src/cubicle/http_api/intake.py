@@ -23,6 +23,7 @@ from cubicle.rules.request_limits import (
     MAX_HEADERS_SIZE,
     MAX_PIPELINED,
     TOO_MANY_PIPELINED,
+    ChunkLimits,
     HeaderLimits,
 )
 from cubicle.sandbox.host_folder import HostDraft
@@ -90,6 +91,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._await_head()
         self._limits = HeaderLimits()
+        self._chunks = ChunkLimits()
         cast(dict[str, object], self.scope)[_SCOPE] = self
 
     def on_url(self, url: bytes) -> None:
@@ -111,7 +113,14 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._unproductive = 0
+        self._check(self._chunks.add(len(body)))
         super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        if self._refusal is None:
+            super().on_response_complete()
+        elif not self.transport.is_closing():
+            self._end_with(self._refusal)
 
     def on_message_complete(self) -> None:
         if not self._has_mere_offer():
@@ -131,13 +140,20 @@ class Connection(HttpToolsProtocol):
             raise _Refused
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with the problem, take nothing more, and end. While an answer is being sent, just end."""
+        """Answer with the problem, take nothing more, and end. The answer of a request before it is sent first."""
         self._refusal = problem
         self._head_came()
-        body = problem.body()
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.close()
+        self.pipeline.clear()
+        if self.cycle is None or self.cycle.response_complete:
+            self._end_with(problem)
             return
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+        self._due = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+    def _end_with(self, problem: Problem) -> None:
+        self._head_came()
+        body = problem.body()
         lines = [
             f"HTTP/1.1 {problem.status} {problem.title}",
             f"content-type: {MEDIA_TYPE}",

@@ -13,6 +13,7 @@ from cubicle.chat.viewer import Viewer
 from cubicle.http_api.bridge import Ending, hang_up, refusing
 from cubicle.http_api.chats import chat_of
 from cubicle.rules import closing, viewing
+from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.fleet import Fleet
 
 _MOST_FAULTS = 10
@@ -24,6 +25,7 @@ class LiveRoutes:
     def __init__(self, fleet: Fleet, screens: Screens) -> None:
         self._fleet = fleet
         self._screens = screens
+        self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
 
     def routes(self) -> list[BaseRoute]:
         return [WebSocketRoute("/browser/{chat}/live", self.socket)]
@@ -32,6 +34,7 @@ class LiveRoutes:
         chat = chat_of(client)
         async with (
             refusing(client),
+            self._sockets.hold(chat, wait=False),
             self._fleet.lease(chat, create=False, wake=False) as machine,
             self._screens.join(chat, machine) as (screen, viewer),
         ):

@@ -8,6 +8,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 FIELD = b"file"
+_MAX_PARTS = 100
 
 
 class BadForm(ValueError):
@@ -36,6 +37,7 @@ class _Form:
     def __init__(self, boundary: bytes) -> None:
         self._header, self._value = bytearray(), bytearray()
         self._disposition = b""
+        self._parts = 0
         self._inside = self._found = self._ended = False
         self._pieces: list[bytes] = []
         self._parser = MultipartParser(
@@ -67,6 +69,9 @@ class _Form:
             raise BadForm("The form has no field `file`.")
 
     def _part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            raise BadForm(f"The form has more than {_MAX_PARTS} fields.")
         self._disposition = b""
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:

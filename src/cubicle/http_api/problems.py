@@ -16,6 +16,7 @@ from cubicle.rules.chats import BadChatId
 from cubicle.rules.isolation import ChatIdMissing
 from cubicle.rules.problems import Problem
 from cubicle.sandbox.driver import NoSpace, SandboxError
+from cubicle.sandbox.fair_slots import Busy
 from cubicle.sandbox.fleet import Asleep, NoSandbox
 from cubicle.tools.agents.folder import NoTerminal
 from cubicle.tools.agents.runs import NotOurs
@@ -58,6 +59,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(503, str(error))
         case NoSpace():
             return Problem(507, str(error))
+        case Busy():
+            return Problem(429, str(error), {"Retry-After": "1"})
         case SandboxError():
             return Problem(503, "The sandbox of this chat is not available now. Try again.")
         case HTTPException(status_code=405):
@@ -78,5 +81,5 @@ async def answer(_request: Request | None, error: Exception) -> Response:
     return response(problem)
 
 
-HANDLERS = dict.fromkeys((Refusal, BadChatId, ChatIdMissing, SandboxError, HTTPException, Exception), answer)
+HANDLERS = dict.fromkeys((Refusal, BadChatId, ChatIdMissing, Busy, SandboxError, HTTPException, Exception), answer)
 """For Starlette's `exception_handlers`."""

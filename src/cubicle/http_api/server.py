@@ -15,7 +15,7 @@ OPTIONS: dict[str, Any] = {
     "server_header": False,
     "timeout_keep_alive": 75,
     "ws": ClientSocket,
-    "ws_max_size": 64 * 1024**2,
+    "ws_max_size": 16 * 1024**2,
     "ws_per_message_deflate": False,
     "ws_ping_interval": 20.0,
     "ws_ping_timeout": 30.0,

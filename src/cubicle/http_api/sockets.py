@@ -2,33 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, MutableMapping
+from time import thread_time
+from typing import Any, cast
 
 from starlette.websockets import WebSocket
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
+from websockets.frames import Frame
 from websockets.http11 import Request
+
+from cubicle.sandbox.fair_queue import MAX_TURN_SECONDS, FairQueue, Share
 
 Taker = Callable[[bytes, bool], None]
 """Takes one message: its bytes, and whether they are text."""
 
 _OWN = "cubicle.socket"
+_SLICE = 512
+_MAX_FRAGMENTS = 1024
+_TOO_BIG = 1009
 
 
 class ClientSocket(WebSocketsSansIOProtocol):
     """Stops reading from a client only when a message already waits to be taken.
+
+    What came is looked at in the fair queue, for a millisecond at a time: a packet may hold ten thousand frames.
 
     The base stops at every message, and goes on when it is taken: two changes to what the kernel watches, each as dear
     as a read. A relay takes messages in the very call that they come with, and passes messages on in the same way.
     """
 
     _taker: Taker | None = None
+    _fair_queue: FairQueue | None = None
+    _share = Share("")
+    _unparsed = b""
+    _parsing = False
 
     @staticmethod
     def of(client: WebSocket) -> ClientSocket:
         """The connection under a client's WebSocket."""
         return cast(ClientSocket, client.scope["extensions"][_OWN])
+
+    @staticmethod
+    def under(scope: MutableMapping[str, Any]) -> ClientSocket | None:
+        """The connection of a request, if it is one of ours."""
+        found = scope.get("extensions", {}).get(_OWN)
+        return found if isinstance(found, ClientSocket) else None
+
+    def meter(self, queue: FairQueue, share: Share) -> None:
+        """From now on what the client sends is worked on in the queue."""
+        self._fair_queue, self._share = queue, share
+
+    def limit(self, size: int) -> None:
+        """Refuse a message over this size (1009) before all of it has come."""
+        self.conn.max_message_size = size
+
+    def data_received(self, data: bytes) -> None:
+        if self._fair_queue is None:
+            super().data_received(data)
+            return
+        self._unparsed += data
+        self._parse_soon()
+
+    def _parse_soon(self) -> None:
+        if self._fair_queue is not None and self._unparsed and not self._parsing and not self.read_paused:
+            self._parsing = True
+            self._fair_queue.run(self._share, self._parse)
+
+    def _parse(self) -> None:
+        """Look at what came, for as long as a turn may take and messages are taken; then at the rest."""
+        self._parsing = False
+        ends = thread_time() + MAX_TURN_SECONDS
+        view = memoryview(self._unparsed)
+        start, size = 0, _SLICE
+        while start < len(view) and not self.read_paused and not self.transport.is_closing():
+            super().data_received(bytes(view[start : start + size]))
+            start += size
+            if (left := ends - thread_time()) < 0:
+                break
+            size = size * 2 if left > MAX_TURN_SECONDS / 2 else _SLICE  # large messages are cheap, small ones are not
+        self._unparsed = b"" if self.transport.is_closing() else bytes(view[start:])
+        if self._unparsed:
+            if not self.transport.is_closing():
+                self.transport.pause_reading()
+            self._parse_soon()
+        elif not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        self._parse_soon()
+        return message
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= _MAX_FRAGMENTS:
+            self.conn.fail(_TOO_BIG, f"A message is in more than {_MAX_FRAGMENTS} fragments.")
+            self.handle_parser_exception()
+            return
+        super().handle_cont(event)
 
     def take(self, taker: Taker) -> None:
         """From now on messages go to the taker, and no longer to `receive`; those that wait go first."""
@@ -53,7 +124,9 @@ class ClientSocket(WebSocketsSansIOProtocol):
     def go_on(self) -> None:
         if self.read_paused and not self.transport.is_closing():
             self.read_paused = False
-            self.transport.resume_reading()
+            if not self._unparsed:
+                self.transport.resume_reading()
+            self._parse_soon()
 
     def pass_on(self, message: bytes, text: bool) -> bool:
         """Send a message without waiting; False when the client has enough to read for now: wait for `room`."""

@@ -15,6 +15,7 @@ from cubicle.http_api.bridge import Bridge, Limits, refusing
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.reception import Reception
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
 from cubicle.sandbox.machine import Gone
 from cubicle.tools.agents.runs import NotOurs, SubAgents
@@ -36,6 +37,7 @@ class TerminalRoutes:
         self._fleet = fleet
         self._reception = reception or Reception(fleet)
         self._sub_agents = sub_agents
+        self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
         self._limits = limits or Limits(most=MOST_INPUT)
         self._terminals = terminal.Terminals()
 
@@ -68,7 +70,11 @@ class TerminalRoutes:
         """Relay to ttyd; the open connection is a lease, so the sandbox stays up."""
         chat = chat_of(client)
         open_terminal = self._sub_agents.tokens.terminal(chat) if self._sub_agents is not None else nullcontext()
-        async with refusing(client), self._fleet.lease(chat, create=False, wake=False) as machine:
+        async with (
+            refusing(client),
+            self._sockets.hold(chat, wait=False),
+            self._fleet.lease(chat, create=False, wake=False) as machine,
+        ):
             backend = await WebSocketClient.open(
                 machine, terminal.PORT, "/ws", most=MOST_OUTPUT, subprotocols=[terminal.SUBPROTOCOL]
             )

@@ -20,6 +20,7 @@ from cubicle.rules import problems
 from cubicle.rules.chats import Chat
 from cubicle.rules.paths import BadPath, readable, upload_name
 from cubicle.rules.resources import UploadUri
+from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.pour import BrokeOff
 
 _FORM_ROOM = 64 * 1024
@@ -30,6 +31,8 @@ class UploadRoutes:
     def __init__(self, uploads: Uploads, max_upload_mb: int) -> None:
         self._uploads = uploads
         self._limit = max_upload_mb * 1024**2
+        self._saves = FairSlots(total=64, of_tenant=32, of_chat=16)
+        self._lists = FairSlots(total=4, of_tenant=2, of_chat=16)
 
     def routes(self) -> list[Route]:
         return [
@@ -52,7 +55,8 @@ class UploadRoutes:
         self._check_length(request, self._limit + (_FORM_ROOM if form else 0))
         content = file_of(content_type, chunks_of(request)) if form else body_of(request)
         try:
-            upload, digest = await self._uploads.save(chat, path, content, limit=self._limit)
+            async with self._saves.hold(chat):
+                upload, digest = await self._uploads.save(chat, path, content, limit=self._limit)
         except TooLarge:
             raise Refusal(problems.too_large(self._limit)) from None
         except DiskFull:
@@ -67,8 +71,9 @@ class UploadRoutes:
 
     async def listed(self, request: Request) -> Response:
         chat = chat_of(request)
-        found, complete = await self._uploads.with_sums(chat, wake=wants_wake(request))
-        return await asyncio.to_thread(_list, chat, found, complete)  # of a hundred thousand: it takes a second
+        async with self._lists.hold(chat):
+            found, complete = await self._uploads.with_sums(chat, wake=wants_wake(request))
+            return await asyncio.to_thread(_list, chat, found, complete)  # of a hundred thousand: it takes a second
 
     async def remove(self, request: Request) -> Response:
         chat = chat_of(request)

@@ -18,7 +18,7 @@ from cubicle.mcp_api.gate import MOST_BODY, Gate, Receive, Scope, Send
 from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.server import Instructions, Protocol
 from cubicle.mcp_api.sessions import McpSessions
-from cubicle.mcp_api.turns import Turns
+from cubicle.sandbox.fair_queue import FairQueue
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
 
@@ -27,22 +27,29 @@ class McpDoor:
     """Both protocol eras on one address. Answers only inside `running()`."""
 
     def __init__(
-        self, registry: Registry, uploads: Uploads, instructions: Instructions, settings: Settings, keys: KeyTries
+        self,
+        registry: Registry,
+        uploads: Uploads,
+        instructions: Instructions,
+        settings: Settings,
+        keys: KeyTries,
+        queue: FairQueue | None = None,
     ) -> None:
         self._registry = registry
         self._uploads = uploads
         self._instructions = instructions
         self._settings = settings
         self._keys = keys
+        self._queue = queue or FairQueue()
         self._listening = Listening(uploads.changes)
         self._gate: Gate | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        in_flight, turns = InFlight(), Turns()
+        in_flight = InFlight()
         async with anyio.create_task_group() as tasks:
             protocol = Protocol(
-                self._registry, self._uploads, self._instructions, in_flight, self._listening, turns, tasks
+                self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, tasks
             )
             server = protocol.server(__version__)
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MOST_BODY)
@@ -55,7 +62,6 @@ class McpDoor:
                     self._settings.known_hosts,
                     McpSessions(),
                     in_flight,
-                    turns,
                 )
                 yield
                 self._gate = None

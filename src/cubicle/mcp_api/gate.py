@@ -6,9 +6,11 @@ Order of refusals: host, 429 too many wrong keys, 401 key, 400 chat id, then for
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 from mcp.server.lowlevel import Server
@@ -23,7 +25,6 @@ from cubicle.mcp_api.refusals import Refused, send_refusal, with_server_errors
 from cubicle.mcp_api.server import CALLER, SESSION
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
-from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages, problems
 from cubicle.rules.accepts import accepts_mcp, is_json
 from cubicle.rules.callers import Caller, Headers, identify
@@ -33,6 +34,8 @@ from cubicle.rules.isolation import ChatIdMissing, Isolation
 from cubicle.rules.messages import BadMessage, Message
 from cubicle.rules.problems import Problem
 from cubicle.rules.request_limits import JsonStructure, TooComplex
+from cubicle.sandbox.fair_slots import Busy, FairSlots
+from cubicle.sandbox.pour import PATIENCE
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +66,10 @@ class Gate:
     allowed_hosts: tuple[str, ...]
     sessions: McpSessions
     in_flight: InFlight
-    turns: Turns
+    large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
+    """For requests with a body over 1 MB, which lies in memory more than once."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.turns.next()
         headers = Headers(scope["headers"])
         started = False
 
@@ -78,7 +81,10 @@ class Gate:
         try:
             caller = self._caller(scope, headers)
             note_caller(caller.chat, caller.email)
-            await self._answer(scope, headers, caller, receive, tell)
+            async with AsyncExitStack() as stack:
+                await self._answer(scope, headers, caller, receive, tell, stack)
+        except Busy as error:
+            await send_refusal(tell, Problem(429, str(error), {"Retry-After": "1"}))
         except Refused as refusal:
             await send_refusal(tell, refusal.problem, refusal.code)
         except Disconnected:
@@ -106,10 +112,12 @@ class Gate:
         except (BadChatId, ChatIdMissing) as error:
             raise Refused(problems.bad_request(str(error))) from None
 
-    async def _answer(self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send, stack: AsyncExitStack
+    ) -> None:
         match scope["method"]:
             case "POST":
-                await self._post(scope, headers, caller, receive, send)
+                await self._post(scope, headers, caller, receive, send, stack)
             case "DELETE":
                 session = self._session(headers, caller)
                 if session is None:
@@ -120,7 +128,9 @@ class Gate:
             case _:
                 raise Refused(problems.not_allowed("POST", "DELETE"))
 
-    async def _post(self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+    async def _post(
+        self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send, stack: AsyncExitStack
+    ) -> None:
         if not accepts_mcp(headers.all("Accept")):
             raise Refused(problems.NOT_ACCEPTED)
         if not is_json(headers.get("Content-Type")):
@@ -129,7 +139,7 @@ class Gate:
         handshake = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
         session = self._session(headers, caller) if handshake else None
         try:
-            body = await _read(headers, receive)
+            body = await _read(headers, receive, lambda: stack.enter_async_context(self.large.hold(caller.chat)))
             message = messages.parse(from_json(body, cache_strings="keys"))
         except BadMessage as error:
             raise Refused(problems.bad_request(str(error)), messages.INVALID_REQUEST) from None
@@ -166,8 +176,11 @@ class Gate:
         return session
 
 
-async def _read(headers: Headers, receive: Receive) -> bytes:
-    """The body, never more of it than the limit, nor of more structure. Raises TooComplex."""
+async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awaitable[None]]) -> bytes:
+    """The body, never more of it than the limit, nor of more structure; `make_room` before it is large.
+
+    Raises TooComplex, and Busy.
+    """
     declared = headers.get("Content-Length") or ""
     if declared.isdigit() and int(declared) > MOST_BODY:
         raise Refused(problems.too_large(MOST_BODY))
@@ -175,10 +188,16 @@ async def _read(headers: Headers, receive: Receive) -> bytes:
     size = 0
     structure = JsonStructure()
     while True:
-        message = await receive()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                message = await receive()
+        except TimeoutError:
+            raise Refused(Problem(408, "The rest of the request did not come.")) from None
         if message["type"] != "http.request":
             raise Disconnected
         part = message.get("body", b"")
+        if size <= _MAX_OTHER_BODY < size + len(part):
+            await make_room()
         size += len(part)
         if size > MOST_BODY:
             raise Refused(problems.too_large(MOST_BODY))

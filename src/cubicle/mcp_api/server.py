@@ -5,31 +5,35 @@ from __future__ import annotations
 import base64
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
 import mcp_types as types
+from anyio import to_thread
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from cubicle.chat.uploads import Uploads
+from cubicle.chat.uploads import Content, Upload, Uploads
 from cubicle.mcp_api.cancels import InFlight, RequestKey
 from cubicle.mcp_api.exchange import COMMENT
 from cubicle.mcp_api.following import Following
 from cubicle.mcp_api.listening import Listening
 from cubicle.mcp_api.pages import page
-from cubicle.mcp_api.turns import Turns
 from cubicle.rules import messages, problems
 from cubicle.rules.callers import Caller
+from cubicle.rules.chats import Chat
 from cubicle.rules.paths import readable
 from cubicle.rules.resources import NoSuchResource, ResourceTooLarge, UploadUri
 from cubicle.sandbox.driver import SandboxError
+from cubicle.sandbox.fair_queue import FairQueue, Share, metered
+from cubicle.sandbox.fair_slots import Busy, FairSlots
 from cubicle.sandbox.fleet import Asleep
 from cubicle.tools.answers import Answer, Block, Call, Image, Tool
 from cubicle.tools.registry import Registry, UnknownTool
@@ -39,6 +43,9 @@ log = logging.getLogger(__name__)
 NAME = "cubicle"
 CALLER, SESSION = "cubicle.caller", "cubicle.mcp_session"
 """Where the gate leaves, in the ASGI scope, who calls and in which MCP session."""
+
+_prepared: ContextVar[dict[str, Any]] = ContextVar("cubicle_prepared_result")
+"""Large fields of a result, as they are sent: the SDK would look three times at each of ten thousand entries."""
 
 Context = ServerRequestContext[Any, Any]
 Params = TypeVar("Params")
@@ -55,7 +62,8 @@ class Protocol:
     instructions: Instructions
     in_flight: InFlight
     listening: Listening
-    turns: Turns
+    queue: FairQueue
+    lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
     tasks: anyio.abc.TaskGroup
 
     def server(self, version: str) -> Server[Any]:
@@ -80,9 +88,20 @@ class Protocol:
         return server
 
     async def _around(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Around every method: no exception text leaves, and the instructions are those of the caller's chat."""
+        """Around every method. The newer era is answered in a task of its own, which shares the loop from here on."""
+        if not _is_modern(ctx):
+            return await self._answer(ctx, call_next)
+        chat = _caller(ctx).chat
+        return await metered(self._answer(ctx, call_next), self.queue, Share(chat.tenant, chat.id))
+
+    async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """No exception text leaves, and the instructions are those of the caller's chat."""
         try:
+            prepared: dict[str, Any] = {}
+            _prepared.set(prepared)
             result = await self._cancellable(ctx, call_next)
+            if prepared and isinstance(result, dict):
+                result.update(prepared)
             if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
                 result["instructions"] = await self.instructions(_caller(ctx))
                 _declare(result["capabilities"])
@@ -91,6 +110,8 @@ class Protocol:
             raise
         except Asleep as error:
             raise MCPError(messages.ASLEEP, f"{error} Any tool call wakes it.", {"type": problems.ASLEEP}) from None
+        except Busy as error:
+            raise MCPError(messages.TOO_MANY_STREAMS, str(error)) from None
         except SandboxError as error:  # one that is down is no fault of the protocol, and people want to know of it
             log.warning("a method found no sandbox: %s", error, extra={"method": ctx.method})
             raise MCPError(messages.SANDBOX_UNAVAILABLE, f"{error} Try again; if it goes on, tell the user.") from None
@@ -132,7 +153,6 @@ class Protocol:
             answer = await self._run_on(context, tool, caller, arguments)
         else:
             answer = await self._run(context, tool, caller, arguments)
-        await self.turns.next()
         log.info(
             "tool call",
             extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
@@ -184,21 +204,11 @@ class Protocol:
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         chat = _caller(context).chat
-        files, cursor = page(await self.uploads.list(chat), params.cursor if params is not None else None)
-        return types.ListResourcesResult(
-            next_cursor=cursor,
-            resources=[
-                types.Resource(
-                    uri=str(UploadUri(chat.id, file.path)),
-                    name=file.name,
-                    # Two folders may hold files of one name: people tell them apart by this.
-                    title=readable(file.path),
-                    mime_type=file.media_type,
-                    size=file.size,
-                )
-                for file in files
-            ],
-        )
+        async with self.lists.hold(chat):
+            found = await self.uploads.list(chat)
+            files, cursor = await to_thread.run_sync(page, found, params.cursor if params is not None else None)
+            _prepared.get()["resources"] = await to_thread.run_sync(_resources, chat, files)
+        return types.ListResourcesResult(next_cursor=cursor, resources=[])
 
     async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[])
@@ -217,19 +227,15 @@ class Protocol:
             if not caller.shared and uri.chat_id != caller.chat.id:
                 raise NoSuchResource
             # Some clients send no X-Chat-Id with these calls: there the URI is what names the chat.
-            file = await self.uploads.read(uri.chat(caller.chat.tenant), uri.path)
+            async with self.lists.hold(caller.chat):
+                file = await self.uploads.read(uri.chat(caller.chat.tenant), uri.path)
         except ResourceTooLarge as error:
             raise MCPError(messages.INVALID_PARAMS, str(error), {"uri": str(params.uri)[:1000]}) from None
         except NoSuchResource:
             code = messages.INVALID_PARAMS if _is_modern(context) else messages.RESOURCE_NOT_FOUND
             raise MCPError(code, "Resource not found", {"uri": str(params.uri)[:1000]}) from None
-        contents: types.TextResourceContents | types.BlobResourceContents
-        if file.text is not None:
-            contents = types.TextResourceContents(uri=params.uri, mime_type=file.media_type, text=file.text)
-        else:
-            blob = base64.b64encode(file.data).decode()
-            contents = types.BlobResourceContents(uri=params.uri, mime_type=file.media_type, blob=blob)
-        return types.ReadResourceResult(contents=[contents])
+        _prepared.get()["contents"] = [await to_thread.run_sync(_contents, str(params.uri), file)]
+        return types.ReadResourceResult(contents=[])
 
 
 def _declare(capabilities: dict[str, Any]) -> None:
@@ -317,6 +323,25 @@ def _following(context: Context) -> Following:
             await progress(text, seconds)
 
     return Following(message if token is None else progress, beat, flush=token is not None)
+
+
+def _resources(chat: Chat, files: Sequence[Upload]) -> list[dict[str, Any]]:
+    return [
+        {
+            "uri": str(UploadUri(chat.id, file.path)),
+            "name": file.name,
+            # Two folders may hold files of one name: people tell them apart by this.
+            "title": readable(file.path),
+            "mimeType": file.media_type,
+            "size": file.size,
+        }
+        for file in files
+    ]
+
+
+def _contents(uri: str, file: Content) -> dict[str, Any]:
+    content = {"text": file.text} if file.text is not None else {"blob": base64.b64encode(file.data).decode()}
+    return {"uri": uri, "mimeType": file.media_type, **content}
 
 
 def _block(block: Block) -> types.TextContent | types.ImageContent:

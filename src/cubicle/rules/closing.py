@@ -5,6 +5,7 @@ from __future__ import annotations
 GOING_AWAY = 1001
 TOO_BIG = 1009
 BROKEN = 1011
+TRY_LATER = 1013
 NOT_ALLOWED = 4401
 NO_SUCH_CHAT = 4404
 STOPPED = 4410

@@ -8,6 +8,8 @@ MAX_HEADERS_SIZE = 64 * 1024
 MAX_HEADER_LINES = 100
 MAX_HEADER_VALUE = 8 * 1024
 MAX_URL = 8 * 1024
+MAX_COOKIES = 8 * 1024
+"""Of all Cookie lines of a request together."""
 MAX_PIPELINED = 512
 """Requests of one connection that may wait for the answer before them."""
 
@@ -15,17 +17,21 @@ MAX_BODY = 64 * 1024
 """Of every route that has no limit of its own."""
 MAX_JSON_VALUES = 10_000
 MAX_JSON_DEPTH = 64
-MAX_JSON_ESCAPES = 8_000_000
-"""A parser takes 16 ns for each, and nothing else runs meanwhile; a text of 60 MB has a million line ends."""
+MAX_JSON_ESCAPES = 2_000_000
+"""A parser takes 16 to 50 ns for each, and nothing else runs meanwhile; a text of 60 MB has a million line ends."""
 
 URL_TOO_LONG = Problem(414, f"The URL is over the limit of {MAX_URL} bytes.")
 HEADERS_TOO_LARGE = Problem(
     431,
     f"The request's headers are over the limit: {MAX_HEADERS_SIZE} bytes in {MAX_HEADER_LINES} lines, "
-    f"{MAX_HEADER_VALUE} bytes in one of them (a Cookie, say).",
+    f"{MAX_HEADER_VALUE} bytes in one of them and in all cookies together.",
 )
+SMALL_CHUNKS = Problem(400, "The body comes in too many chunks of a few bytes. Send larger ones.")
 TOO_MANY_PIPELINED = Problem(429, f"At most {MAX_PIPELINED} requests may wait on one connection. Open another one.")
 
+_MAX_SMALL_CHUNKS = 2048
+_MEAN_CHUNK = 32
+"""Bytes of a chunk, on average, from that many on."""
 _OPENERS = b"[{"
 _STRUCTURE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
@@ -42,6 +48,7 @@ class HeaderLimits:
         self._lines = 0
         self._size = 0
         self._url = 0
+        self._cookies = 0
 
     def add_url(self, part: bytes) -> Problem | None:
         self._url += len(part)
@@ -50,8 +57,23 @@ class HeaderLimits:
     def add_header(self, name: bytes, value: bytes) -> Problem | None:
         self._lines += 1
         self._size += len(name) + len(value)
+        if name.lower() == b"cookie":
+            self._cookies += len(value)
         over = self._lines > MAX_HEADER_LINES or self._size > MAX_HEADERS_SIZE or len(value) > MAX_HEADER_VALUE
-        return HEADERS_TOO_LARGE if over else None
+        return HEADERS_TOO_LARGE if over or self._cookies > MAX_COOKIES else None
+
+
+class ChunkLimits:
+    """Counts the pieces in which a body comes: each costs as much as a kilobyte."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._pieces = 0
+
+    def add(self, size: int) -> Problem | None:
+        self._size += size
+        self._pieces += 1
+        return SMALL_CHUNKS if self._pieces > _MAX_SMALL_CHUNKS and self._size < self._pieces * _MEAN_CHUNK else None
 
 
 class JsonStructure:

@@ -18,6 +18,7 @@ from cubicle.sandbox.berth import Berth, Overview
 from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import Driver, NoSpace, NotRunning, OwnedByAnother, SandboxError, Seen, StartFailed, State
 from cubicle.sandbox.expiry import Ages, Expiry
+from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.ledger import Ledger, Record
 from cubicle.sandbox.machine import Machine
@@ -26,7 +27,6 @@ from cubicle.sandbox.trash import Discarded, Note
 
 log = logging.getLogger(__name__)
 
-_STARTS_AT_ONCE = 4
 _START_LIMIT = 60.0
 _TOUCH_EVERY = 30.0
 _MAX_FAILED = 200
@@ -77,7 +77,7 @@ class Fleet:
             remove=self._expire,
             trash_changed=self._follow_trash,
         )
-        self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
+        self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
         self.pool = Pool(driver, pool_size, furnish)
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
@@ -292,7 +292,7 @@ class Fleet:
             berth.name = blank.name
             return blank
         name = berth.name or new_name()
-        async with self._starts:
+        async with self._starts.hold(chat):
             await self._driver.start(name, chat.digest)
             berth.name = name
             try:

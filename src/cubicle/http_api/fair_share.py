@@ -1,0 +1,52 @@
+"""Around every request: its work is done in the fair queue, charged to whom it comes from."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cubicle.http_api.sockets import ClientSocket
+from cubicle.rules.callers import CHAT_HEADERS
+from cubicle.rules.keys import KeyRing
+from cubicle.sandbox.fair_queue import FairQueue, Share, metered
+
+SHARE = "cubicle.share"
+"""Where, in the ASGI scope, whoever finds out more of the caller can say whom the rest is charged to."""
+_STRANGERS = "?"
+_HEALTH = "/health"
+_MAX_NAME = 64
+_CHAT_HEADERS = frozenset(name.lower().encode() for name in CHAT_HEADERS)
+
+
+class FairShare:
+    """ASGI middleware, before all others. No tenant has a name such as those of strangers and of `/health`."""
+
+    def __init__(self, app: ASGIApp, queue: FairQueue, ring: KeyRing) -> None:
+        self._app = app
+        self._queue = queue
+        self._ring = ring
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        share = scope[SHARE] = self._share(scope)
+        if scope["type"] == "websocket" and (socket := ClientSocket.under(scope)) is not None:
+            socket.meter(self._queue, share)
+        await metered(self._app(scope, receive, send), self._queue, share)  # type: ignore[arg-type]
+
+    def _share(self, scope: Scope) -> Share:
+        if scope["path"] == _HEALTH:
+            return Share(_HEALTH)
+        shown = [value for name, value in scope["headers"] if name == b"authorization"]
+        tenant = self._ring.tenant(shown[0].decode("latin-1") if shown else None)
+        if tenant is None:
+            return Share(_STRANGERS, str((scope.get("client") or ("",))[0]))
+        chat = next((value.decode("latin-1") for name, value in scope["headers"] if name in _CHAT_HEADERS), "")
+        return Share(tenant, (chat or scope["path"])[:_MAX_NAME])
+
+
+def charge_to(scope: Scope, tenant: str, chat: str = "") -> None:
+    """From here on the request is this tenant's."""
+    share = scope.get(SHARE)
+    if isinstance(share, Share):
+        share.tenant, share.chat = tenant, chat[:_MAX_NAME]

@@ -1,0 +1,163 @@
+"""The event loop's time, shared fairly: first between tenants, then between the chats of each.
+
+Steps of requests that become ready together would run one after the other before the loop looks at its sockets again,
+and whoever sends the most would have the most. Here every step of a request, from one `await` to the next, is timed and
+charged to its tenant. As long as little was done in this turn of the loop, it runs at once. Beyond that it waits: next
+comes the tenant that has used the least, and within it the chats take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass, field
+from time import thread_time
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+MAX_TURN_SECONDS = 0.001
+"""Work of one turn of the loop after which the rest waits for the next one."""
+_QUIET_TURNS = 8
+"""Turns in which nobody had to wait after which what was used before is forgotten."""
+_SHORTEST = 1e-5
+"""Seconds that a step is charged with at least."""
+
+
+@dataclass(slots=True)
+class Share:
+    """Whom a piece of work is charged to. It can change: a request is a stranger's until its key was looked at."""
+
+    tenant: str
+    chat: str = ""
+
+
+@dataclass(slots=True)
+class _Tenant:
+    used: float = 0.0
+    """Seconds of the loop, counted so that nobody saves up what he did not use."""
+    usual: float = _SHORTEST
+    """Seconds that a step of this tenant takes, of late."""
+    chats: dict[str, deque[asyncio.Future[None]]] = field(default_factory=dict)
+    """Those with steps that wait, in the order of their turns."""
+
+
+class FairQueue:
+    """One for the whole service. Whoever is alone never waits."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, _Tenant] = {}
+        self._waiting: dict[str, _Tenant] = {}
+        self._now = self._most_used = 0.0
+        self._quiet_turns = 0
+        self._spent = 0.0
+        self._armed = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a step may run at once."""
+        return self._spent < MAX_TURN_SECONDS and not self._waiting
+
+    def charge(self, share: Share, seconds: float) -> None:
+        """A step took so long."""
+        seconds = max(seconds, _SHORTEST)
+        tenant = self._tenants.setdefault(share.tenant, _Tenant())
+        tenant.used = max(tenant.used, self._now) + seconds
+        tenant.usual = max(seconds, tenant.usual * 0.9)
+        self._spent += seconds
+        self._most_used = max(self._most_used, tenant.used)
+        self._arm()
+
+    async def next(self, share: Share) -> None:
+        """Wait for a turn, if others are ahead."""
+        if not self.is_free:
+            await self.wait(share)
+
+    def wait(self, share: Share) -> asyncio.Future[None]:
+        """Done when it is this one's turn."""
+        waiter = asyncio.get_running_loop().create_future()
+        tenant = self._tenants.setdefault(share.tenant, _Tenant())
+        tenant.used = max(tenant.used, self._now)
+        tenant.chats.setdefault(share.chat, deque()).append(waiter)
+        self._waiting[share.tenant] = tenant
+        self._arm()
+        return waiter
+
+    def run(self, share: Share, work: Callable[[], None]) -> None:
+        """Do the work now, or when it is its turn."""
+
+        def timed(_waiter: object = None) -> None:
+            began = thread_time()
+            try:
+                work()
+            finally:
+                self.charge(share, thread_time() - began)
+
+        if self.is_free:
+            timed()
+        else:
+            self.wait(share).add_done_callback(timed)
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        """A new turn of the loop: let as many go on as usually fit into it."""
+        self._armed, self._spent = False, 0.0
+        self._quiet_turns = 0 if self._waiting else self._quiet_turns + 1
+        if self._quiet_turns >= _QUIET_TURNS:
+            self._now = self._most_used
+        room = MAX_TURN_SECONDS
+        expected: dict[str, float] = {}
+        while self._waiting and room > 0:
+            name = min(self._waiting, key=lambda each: self._waiting[each].used + expected.get(each, 0.0))
+            tenant = self._waiting[name]
+            self._now = max(self._now, tenant.used)
+            if self._release(name, tenant):
+                expected[name] = expected.get(name, 0.0) + tenant.usual
+                room -= tenant.usual
+        if self._waiting:
+            self._arm()
+
+    def _release(self, name: str, tenant: _Tenant) -> bool:
+        """The next of a tenant; False when that one has given up."""
+        chat, waiters = next(iter(tenant.chats.items()))
+        waiter = waiters.popleft()
+        del tenant.chats[chat]
+        if waiters:
+            tenant.chats[chat] = waiters  # behind the others
+        if not tenant.chats:
+            del self._waiting[name]
+        if waiter.done():
+            return False
+        waiter.set_result(None)
+        return True
+
+
+@types.coroutine
+def metered(work: Coroutine[Any, Any, _T], queue: FairQueue, share: Share) -> Generator[Any, Any, _T]:
+    """Await the work; each of its steps waits for its turn, and is charged to the share."""
+    error: BaseException | None = None
+    while True:
+        if error is None and not queue.is_free:
+            try:
+                yield from queue.wait(share)
+            except BaseException as cancelled:  # noqa: BLE001 — it is passed on to the work
+                error = cancelled
+        began = thread_time()
+        try:
+            waits_for = work.send(None) if error is None else work.throw(error)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        finally:
+            error = None  # its traceback holds this frame: what the work had in hand would stay with the two
+            queue.charge(share, thread_time() - began)
+        try:
+            yield waits_for
+        except BaseException as cancelled:  # noqa: BLE001 — it is passed on to the work
+            error = cancelled

@@ -1,0 +1,1 @@
+"""Floods and freezes, run against the whole service while another tenant works in it."""

@@ -1,0 +1,70 @@
+"""`cubicle serve` in a process that counts how long its event loop was held up, for the tests alone.
+
+A turn of the loop that comes late because the machine had no processor free is not the service's doing: the kernel says
+how long the thread waited for one (`schedstat`), and that is taken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+
+import cubicle.app
+from cubicle.cli import main
+
+TICK = 0.02
+
+
+def waited_for_processor(pid: int | str = "self", thread: str = "") -> float:
+    """Seconds that a process's main thread, or another one, was ready to run and could not."""
+    try:
+        with open(f"/proc/{pid}/task/{thread}/schedstat" if thread else f"/proc/{pid}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def all_waited() -> dict[str, float]:
+    return {thread: waited_for_processor(thread=thread) for thread in os.listdir("/proc/self/task")}
+
+
+async def watch(path: str) -> None:
+    """Write down every turn of the loop that came late: when, and by how much."""
+    with open(path, "a", buffering=1) as file:
+        while True:
+            began, before = time.monotonic(), all_waited()
+            await asyncio.sleep(TICK)
+            late = time.monotonic() - began - TICK
+            if late > 0.05:
+                # One of the threads may have held the interpreter's lock while it waited for a processor.
+                waited = [now - before.get(thread, 0.0) for thread, now in all_waited().items()]
+                late -= waited[0] + max(waited[1:], default=0.0)
+            if late > 0.05:
+                file.write(json.dumps({"at": time.monotonic(), "seconds": round(late, 3)}) + "\n")
+
+
+def install(path: str) -> None:
+    """Watch the loop for as long as the service runs."""
+    running: Any = cubicle.app.running
+
+    @asynccontextmanager
+    async def watched(settings: Any) -> AsyncIterator[Starlette]:
+        async with running(settings) as app:
+            task = asyncio.create_task(watch(path))
+            yield app
+            task.cancel()
+
+    cubicle.app.running = watched
+
+
+if __name__ == "__main__":
+    install(sys.argv.pop(1))
+    main()
