@@ -15,7 +15,6 @@ from cubicle.chat.activity import Activity
 from cubicle.chat.agent_apis import apis
 from cubicle.chat.agent_purses import Limits as Budget
 from cubicle.chat.agent_purses import Purses
-from cubicle.chat.agent_relay import Relay
 from cubicle.chat.agent_tokens import AgentTokens
 from cubicle.chat.key_tries import KeyTries
 from cubicle.chat.library import Library
@@ -66,7 +65,6 @@ from cubicle.rules.keys import BadKeys, KeyRing
 from cubicle.rules.passes import signing_key
 from cubicle.sandbox import walls
 from cubicle.sandbox.driver import Driver, Unusable
-from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.egress.gate import Limits as EgressLimits
 from cubicle.sandbox.fair_queue import FairQueue
 from cubicle.sandbox.fleet import Fleet
@@ -78,6 +76,8 @@ from cubicle.tools.agents.table import chosen
 from cubicle.tools.registry import Registry
 from cubicle.web_ui.pages import Pages
 from cubicle.web_ui.policy import BadEmbedder, frame_ancestors
+from cubicle.worker.network import NetworkWorker
+from cubicle.worker.setup import Setup
 
 log = logging.getLogger(__name__)
 
@@ -96,34 +96,48 @@ def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) ->
     return Warden(settings, prove)
 
 
-def make_egress(settings: Settings, driver: Driver, tokens: PersonalTokens | None) -> EgressDoor:
-    return EgressDoor(
-        Policy(
-            settings.egress,
-            most_connections=settings.egress_max_connections,
-            most_bytes=settings.egress_max_mb_per_day << 20,
-        ),
+def make_budgets(settings: Settings) -> Purses:
+    return Purses(
+        budgets_folder(settings.data_dir),
+        Budget.of(settings),
+        tenant_budgets_folder(settings.data_dir),
+        Budget.of_tenant(settings),
+    )
+
+
+def make_network(
+    settings: Settings,
+    driver: Driver,
+    servers: McpServers,
+    agent_tokens: AgentTokens,
+    tokens: PersonalTokens | None = None,
+) -> NetworkWorker:
+    """The egress proxy and the agents' gateway, in a process of their own."""
+    policy = Policy(
+        settings.egress,
+        most_connections=settings.egress_max_connections,
+        most_bytes=settings.egress_max_mb_per_day << 20,
+    )
+    setup = Setup(
+        policy,
         folder=egress_folder(settings.data_dir),
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
-        captive=lambda: isinstance(driver, OciDriver) and driver.captive,
+        apis=apis(settings),
+        servers=servers,
+    )
+    return NetworkWorker(
+        setup,
+        budgets=make_budgets(settings),
+        tokens=agent_tokens,
         additions=tokens.rules if tokens is not None else None,
+        captive=lambda: isinstance(driver, OciDriver) and driver.captive,
     )
 
 
 def make_agent_tokens(settings: Settings, secret: bytes) -> AgentTokens:
     longest = settings.sub_agent_timeout + _END_SECONDS
     return AgentTokens(agent_runs_folder(settings.data_dir), signing_key(secret), max_seconds=longest)
-
-
-def make_relay(settings: Settings, servers: McpServers, tokens: AgentTokens) -> Relay:
-    purses = Purses(
-        budgets_folder(settings.data_dir),
-        Budget.of(settings),
-        tenant_budgets_folder(settings.data_dir),
-        Budget.of_tenant(settings),
-    )
-    return Relay(apis(settings), servers, purses, tokens)
 
 
 def make_sub_agents(
@@ -185,11 +199,10 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     space = make_free_space(settings)
     driver = make_driver(settings, space)
     tokens = PersonalTokens(users) if users is not None else None
-    egress = make_egress(settings, driver, tokens)
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, secret)
-    relay = make_relay(settings, servers, agent_tokens)
+    network = make_network(settings, driver, servers, agent_tokens, tokens)
     fleet = Fleet(
         driver,
         make_ledger(settings),
@@ -199,7 +212,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         trash_after=settings.trash_days * 86400,
         clock_file=settings.data_dir / "clock.json",
         furnish=outfitter.dress,
-        attendants=[egress.attend, agent_tokens.attend, relay.attend],
+        attendants=[agent_tokens.attend, network.attend],
         space=space,
     )
 
@@ -210,7 +223,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     if settings.driver is DriverName.OCI:
         await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
     warden = make_warden(settings, driver)
-    async with web, egress, agent_tokens, relay, fleet, screens:
+    async with web, agent_tokens, network, fleet, screens:
         await warden.check()
         await collect_images(settings, driver)
         activity = Activity()
@@ -218,7 +231,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         agents = make_sub_agents(settings, workplace, servers, agent_tokens)
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
-        for keeper in (activity, prompt, egress, agent_tokens, relay, uploads):
+        for keeper in (activity, prompt, agent_tokens, network, uploads):
             fleet.on_removed(keeper.forget)
         if tokens is not None:
             fleet.on_removed(tokens.forget)

@@ -7,6 +7,7 @@ from tests.spec.requirements import Row
 H, L, S, K = "egress/http::", "egress/limits::", "egress/secrets::", "egress/packages::"
 C, W, N, B = "egress/captive::", "egress/walls::", "egress/namespace::", "sandbox/egress_rulebook::"
 R, P, U, T = "rules/egress::", "egress/clients::", "egress/upgrades::", "egress/hosts::"
+V, Q = "worker/network::", "sandbox/egress_lookups::"
 ON_THE_WIRE = N + "the_policy_holds_on_the_wire"
 
 DOOR: list[Row] = [
@@ -17,6 +18,35 @@ DOOR: list[Row] = [
     ),
     ("door", "SOCKS5 on a port of its own", (ON_THE_WIRE, "sandbox/egress_parts::the_handshake")),
     ("door", "On every driver the only way out", (W + "the_door_is_the_only_way_out",)),
+    (
+        "worker",
+        "In a process of its own; its death ends no command, and another one takes over",
+        (
+            V + "a_killed_worker_is_replaced_at_once_and_no_command_ends",
+            V + "one_that_hangs_is_killed",
+            V + "one_that_ends_again_and_again_is_started_less_and_less_often",
+            V + "nothing_outlives_the_service",
+            "worker/drivers::a_killed_worker_breaks_no_sandbox_of_any_driver",
+        ),
+    ),
+    (
+        "worker",
+        "A flood of one chat leaves the others and the memory alone",
+        (
+            "worker/floods::a_flood_of_one_chat_leaves_the_others_and_the_memory_alone",
+            "worker/drivers::a_flood_of_name_queries_leaves_the_others_alone",
+            "worker/gateway::a_caller_that_sends_before_it_has_its_answer_is_cut_off",
+        ),
+    ),
+    (
+        "worker",
+        "Look-ups cached, four at once for a chat, tenants in turn",
+        (
+            Q + "a_name_is_asked_for_once_by_those_who_wait_and_for_a_while_after",
+            Q + "a_chat_has_four_at_once_and_the_rest_wait",
+            Q + "tenants_take_turns_whoever_has_more_chats_and_names",
+        ),
+    ),
     ("programs", "curl", (H + "a_plain_request_arrives_as_the_server_expects_it", H + "a_large_file_comes_down_whole")),
     ("programs", "pip", (K + "pip_installs_from_an_index", P + "pip_downloads")),
     ("programs", "npm", (K + "npm_installs_from_a_registry", P + "npm_installs")),

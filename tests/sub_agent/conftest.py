@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from cubicle import settings as configuration
-from cubicle.app import make_agent_tokens, make_relay, make_sub_agents
-from cubicle.chat.mcp_servers import read_servers
+from cubicle.app import make_agent_tokens, make_budgets, make_network, make_sub_agents
+from cubicle.chat.agent_apis import apis
+from cubicle.chat.agent_relay import Relay
+from cubicle.chat.agent_tokens import AgentTokens
+from cubicle.chat.mcp_servers import McpServers, read_servers
 from cubicle.chat.personal_tokens import PersonalTokens
 from cubicle.chat.workplace import Workplace
 from cubicle.drivers.choice import make_driver
 from cubicle.drivers.oci.images import ImageStore
+from cubicle.sandbox.attendants import Attendant
 from cubicle.sandbox.egress.door import EgressDoor
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.ledger import Ledger
@@ -64,6 +68,13 @@ def settings_of(folder: Path, url: str, **given: Any) -> Settings:
     return Settings(_env_file=None, **{**usual, **given})  # type: ignore[call-arg]
 
 
+def make_relay(settings: Settings, servers: McpServers, tokens: AgentTokens) -> Relay:
+    """The gateway in this process."""
+    budgets = make_budgets(settings)
+    budgets.open()
+    return Relay(apis(settings), servers, budgets, tokens)
+
+
 @asynccontextmanager
 async def agents_service(
     folder: Path, url: str, *, egress: EgressDoor | None = None, tokens: PersonalTokens | None = None, **given: Any
@@ -72,14 +83,20 @@ async def agents_service(
     settings = await asyncio.to_thread(settings_of, folder, url, **given)
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, ["http://127.0.0.1:8081"])
     agent_tokens = make_agent_tokens(settings, b"secret of the test")
-    relay = make_relay(settings, servers, agent_tokens)
-    doors = [egress] if egress is not None else []
+    driver = make_driver(settings)
     async with AsyncExitStack() as stack:
-        for door in (agent_tokens, relay, *doors):
-            await stack.enter_async_context(door)
-        attendants = [door.attend for door in (*doors, agent_tokens, relay)]
+        await stack.enter_async_context(agent_tokens)
+        attendants: list[Attendant] = [agent_tokens.attend]
+        if egress is None:
+            network = await stack.enter_async_context(make_network(settings, driver, servers, agent_tokens, tokens))
+            attendants.append(network.attend)
+        else:
+            relay = await asyncio.to_thread(make_relay, settings, servers, agent_tokens)
+            for door in (relay, egress):
+                await stack.enter_async_context(door)
+                attendants.append(door.attend)
         fleet = await stack.enter_async_context(
-            Fleet(make_driver(settings), Ledger(folder / "ledger"), pool_size=0, attendants=attendants)
+            Fleet(driver, Ledger(folder / "ledger"), pool_size=0, attendants=attendants)
         )
         agents = make_sub_agents(settings, Workplace(fleet, None, tokens), servers, agent_tokens)
         assert agents is not None

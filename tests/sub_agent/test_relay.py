@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cubicle.app import make_agent_tokens, make_relay
+from cubicle.app import make_agent_tokens
 from cubicle.chat.agent_purses import Limits, Purses, Spent
 from cubicle.chat.agent_relay import ADDRESS
 from cubicle.chat.mcp_servers import McpServer, McpServers
@@ -26,7 +26,7 @@ from cubicle.sandbox.machine import Machine
 from cubicle.sandbox.pool import connect
 from cubicle.settings import Settings
 from tests.service import serve
-from tests.sub_agent.conftest import KEY
+from tests.sub_agent.conftest import KEY, make_relay
 from tests.sub_agent.fake_api import Break, FakeApi, Refuse, Say, Wait
 from tests.sub_agent.vault import SECRET, vault
 
@@ -82,7 +82,7 @@ async def ground_of(folder: Path, servers: tuple[McpServer, ...] = (), **setting
             given = {"data_dir": folder, "anthropic_base_url": url, "anthropic_api_key": KEY, **settings}
             read = Settings(_env_file=None, **given)  # type: ignore[call-arg]
             tokens = make_agent_tokens(read, SECRET_OF_SERVICE)
-            relay = make_relay(read, McpServers(servers), tokens)
+            relay = await asyncio.to_thread(make_relay, read, McpServers(servers), tokens)
             machine = await connect(driver, "relay")
             async with tokens, relay, relay.attend(CHAT, machine), tokens.running(CHAT, "agent-0"):
                 names = tuple(server.name for server in servers)

@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from websockets.asyncio.client import connect
 
-from cubicle.app import make_agent_tokens, make_relay, make_sub_agents
+from cubicle.app import make_agent_tokens, make_network, make_sub_agents
 from cubicle.chat.agent_relay import ADDRESS
 from cubicle.chat.agent_tokens import AgentTokens, TokenRefused
 from cubicle.chat.mcp_servers import McpServers
@@ -108,11 +108,11 @@ async def started(folder: Path, api: FakeApi, **given: Any) -> AsyncIterator[Sit
         usual |= {"sub_agent_cli": "/home/assistant/claude"}
         settings = Settings(_env_file=None, **{**usual, **given})  # type: ignore[arg-type]
         tokens = make_agent_tokens(settings, b"secret of the test")
-        relay = make_relay(settings, McpServers(), tokens)
-        for part in (tokens, relay):
-            await stack.enter_async_context(part)
         driver = MemoryDriver(folder, own_network=True)
-        attendants = [tokens.attend, relay.attend]
+        network = make_network(settings, driver, McpServers(), tokens)
+        for part in (tokens, network):
+            await stack.enter_async_context(part)
+        attendants = [tokens.attend, network.attend]
         fleet = await stack.enter_async_context(
             Fleet(driver, Ledger(folder / "ledger"), pool_size=0, attendants=attendants)
         )

@@ -7,12 +7,11 @@ credential goes.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Self
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
+from typing import Protocol, Self
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -20,16 +19,16 @@ import h11
 import httpx
 
 from cubicle.chat.agent_apis import Api, is_plain_path
-from cubicle.chat.agent_purses import OutOfBudget, Purses
+from cubicle.chat.agent_purses import OutOfBudget
 from cubicle.chat.agent_sse import BadEndpoint, Endpoint
-from cubicle.chat.agent_tokens import AgentTokens, TokenRefused
+from cubicle.chat.agent_tokens import TokenRefused
 from cubicle.chat.agent_wire import BadRequest, Wire
 from cubicle.chat.mcp_servers import McpServer, McpServers
 from cubicle.log import chat_fields
 from cubicle.rules.callers import Headers, RawHeaders
 from cubicle.rules.chats import Chat
 from cubicle.rules.passes import Pass
-from cubicle.rules.spending import Meter
+from cubicle.rules.spending import Meter, Usage
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.line import MachineError
 from cubicle.sandbox.machine import Machine
@@ -61,13 +60,36 @@ _RETURNED_PREFIXES = ("anthropic-ratelimit-", "mcp-", "x-should-retry")
 Sent = list[tuple[str, str]]
 
 
-class Relay:
-    """Attends every machine in use (see `Fleet`)."""
+class Budgets(Protocol):
+    """What chats may spend; see `Purses`."""
 
-    def __init__(self, apis: Mapping[str, Api], servers: McpServers, purses: Purses, tokens: AgentTokens) -> None:
+    async def begin(self, chat: Chat) -> None:
+        """One more request. Raises OutOfBudget."""
+
+    def count(self, chat: Chat, model: str, usage: Usage) -> None:
+        """Add what a request used."""
+
+    async def save(self, chat: Chat) -> None:
+        """Have it on disk."""
+
+
+class Tokens(Protocol):
+    """Which tokens work; see `AgentTokens`."""
+
+    async def checked(self, chat: Chat, text: str) -> Pass:
+        """The token that this text is. Raises TokenRefused."""
+
+    def using(self, chat: Chat, given: Pass) -> AbstractContextManager[anyio.CancelScope]:
+        """What is done in the block ends when the token does."""
+
+
+class Relay:
+    """Attends every machine in use (see `Fleet`). It runs in the network worker (`cubicle.worker`)."""
+
+    def __init__(self, apis: Mapping[str, Api], servers: McpServers, budgets: Budgets, tokens: Tokens) -> None:
         self._apis = apis
         self._servers = servers
-        self._purses = purses
+        self._purses = budgets
         self._tokens = tokens
         self._posts: dict[tuple[Chat, str, str], str] = {}
         """Where the open event streams of MCP servers want posts, by chat, server and a name of ours."""
@@ -76,15 +98,10 @@ class Relay:
         )
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self._purses.open)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self._web.aclose()
-
-    async def forget(self, chat: Chat) -> None:
-        """The chat is removed."""
-        await self._purses.forget(chat)
 
     @asynccontextmanager
     async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
@@ -128,7 +145,7 @@ class Relay:
         sent = _forwarded(request.headers, _SENT, _SENT_PREFIXES)
         path, _, query = request.target.decode("latin-1").partition("?")
         try:
-            given = self._tokens.check(chat, _shown_token(headers, query))
+            given = await self._tokens.checked(chat, _shown_token(headers, query))
         except TokenRefused as error:
             await wire.refuse(401, "authentication_error", str(error))
             return
@@ -260,7 +277,7 @@ class Relay:
 class Bill:
     """One call of a model: what it uses, and whose purse pays."""
 
-    def __init__(self, api: Api, chat: Chat, purses: Purses) -> None:
+    def __init__(self, api: Api, chat: Chat, purses: Budgets) -> None:
         self.api = api
         self.meter = Meter()
         self._chat = chat

@@ -96,6 +96,14 @@ class AgentTokens:
             raise TokenRefused(why)
         return given
 
+    async def checked(self, chat: Chat, text: str) -> Pass:
+        """As `check`, for the gateway, which may be in another process."""
+        return self.check(chat, text)
+
+    def holds(self, chat: Chat, given: Pass) -> bool:
+        """Whether a token that was checked still works."""
+        return not refusal(given, self._live(chat), time.monotonic())
+
     @contextmanager
     def using(self, chat: Chat, given: Pass) -> Iterator[anyio.CancelScope]:
         """What is done in the block ends when the token does."""

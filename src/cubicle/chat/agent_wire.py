@@ -16,6 +16,10 @@ _MOST_BODY = 64 * 1024**2
 _IDLE = 60.0
 _BODY_PAUSE = 60.0
 _FAREWELL = 2.0
+_MAX_EARLY = 64 * 1024
+"""What a caller may send of its next request before it has the answer to this one."""
+
+_MAX_DRAINED = 1024 * 1024
 
 Headers = Iterable[tuple[str, str]]
 
@@ -59,10 +63,12 @@ class Wire:
             yield bytes(event.data)
 
     async def hung_up(self) -> None:
-        """Returns when the other side goes away while it waits for its answer."""
+        """Returns when the other side goes away while it waits for its answer, or sends far more than it may."""
         await self.heard.wait()
-        while data := await self._stream.read():
+        early = 0
+        while early <= _MAX_EARLY and (data := await self._stream.read()):
             self._http.receive_data(data)
+            early += len(data)
 
     async def head(self, status: int, headers: Headers) -> None:
         await self._send(h11.Response(status_code=status, headers=[*headers]))
@@ -102,8 +108,9 @@ class Wire:
         self._stream.write_eof()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL):
-                while await self._stream.read():
-                    pass
+                drained = 0
+                while drained < _MAX_DRAINED and (data := await self._stream.read()):
+                    drained += len(data)
 
     async def _event(self, limit: float) -> h11.Event | None:
         while True:

@@ -66,6 +66,6 @@ class Adoption:
             berth.given_up = isinstance(error, Gone)
             log.error("a sandbox from before does not answer: %s", error, extra=chat_fields(berth.chat))
             return
-        berth.machine = machine
         if berth.chat:
             await self._attendants.start(group, berth.chat, machine)
+        berth.machine = machine

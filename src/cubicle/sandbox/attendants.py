@@ -23,11 +23,15 @@ class Attendants:
         self._attendants = attendants
 
     async def start(self, group: asyncio.TaskGroup, chat: Chat, machine: Machine) -> None:
-        """Start them in a task of their own, and wait until they are ready."""
+        """Start them in a task of their own, and wait until they are ready; only then others may use the machine."""
         if self._attendants:
             ready = asyncio.Event()
             group.create_task(self._run(chat, machine, ready), name=f"attend {machine.name}")
-            await ready.wait()
+            try:
+                await ready.wait()
+            except BaseException:
+                machine.close()  # nobody else knows it yet, and the task lasts as long as it does
+                raise
 
     async def _run(self, chat: Chat, machine: Machine, ready: asyncio.Event) -> None:
         try:

@@ -269,8 +269,8 @@ class Fleet:
                 log.exception("a start failed in a way nobody foresaw", extra=chat_fields(chat))
                 berth.state, berth.reason = State.FAILED, _unforeseen(error)
             else:
-                berth.machine, berth.state = machine, State.RUNNING
                 await self._attendants.start(self._group, chat, machine)
+                berth.machine, berth.state = machine, State.RUNNING
                 ms = round((time.perf_counter() - began) * 1000, 1)
                 log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 return machine

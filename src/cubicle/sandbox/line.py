@@ -294,6 +294,14 @@ class Line(asyncio.BufferedProtocol):
         """Channels that the guest opens for this listener go to the acceptor."""
         self._acceptors[listener.number] = acceptor
 
+    def has_room(self, amount: int) -> bool:
+        """Whether so many bytes more may wait to be read."""
+        return self.unread + amount <= _MAX_UNREAD_TOTAL
+
+    def may_accept(self, inbound: int) -> bool:
+        """Whether one more caller from inside may come, when there are so many."""
+        return inbound < _MAX_INBOUND and len(self._channels) < wire.MAX_CHANNELS
+
     def write(self, *parts: bytes | memoryview) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(parts)
@@ -392,7 +400,7 @@ class Line(asyncio.BufferedProtocol):
                 self._accept(number, _message(payload))
             return
         match kind:
-            case wire.DATA if self.unread + len(payload) > _MAX_UNREAD_TOTAL:
+            case wire.DATA if not self.has_room(len(payload)):
                 # Not the guest's fault alone: whoever reads this channel is slow. It ends, the others go on.
                 self.write(wire.frame(number, wire.CANCEL))
                 self.forget(channel)
@@ -405,22 +413,17 @@ class Line(asyncio.BufferedProtocol):
                 channel.put(Event(_message(payload)))
             case wire.EOF:
                 channel.put(Eof(stream))
-            case wire.END:
-                end = End(_message(payload))
+            case wire.END | wire.FAIL:
+                fields = _message(payload)
                 self.forget(channel)
-                channel.put(end)
-            case wire.FAIL:
-                failure = _said(_message(payload))
-                self.forget(channel)
-                channel.put(failure)
+                channel.put(End(fields) if kind == wire.END else _said(fields))
             case _:
                 raise wire.WireError("a frame that the guest may not send here")
 
     def _accept(self, number: int, request: dict[str, object]) -> None:
         listener = request.get("listener")
         acceptor = self._acceptors.get(listener) if isinstance(listener, int) else None
-        full = len(self._channels) >= wire.MAX_CHANNELS or len(self._inbound) >= _MAX_INBOUND
-        if number % 2 or acceptor is None or full:
+        if number % 2 or acceptor is None or not self.may_accept(len(self._inbound)):
             if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNREAD:
                 raise wire.WireError("the guest asks and does not listen")
             self.write(wire.frame(number, wire.CANCEL))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import logging
 import socket
@@ -92,6 +93,22 @@ class Machine:
     def close(self) -> None:
         """Hang up; what runs in the sandbox goes on."""
         self._line.close()
+
+    def condemn(self, offence: str) -> None:
+        """Its guest broke a rule on another connection: this one ends as well, for the same reason."""
+        self._line.offence = self._line.offence or offence
+        self._line.close()
+
+    async def reach(self) -> socket.socket:
+        """A connection of its own to the same guest, for another process. Raises NotRunning."""
+        if self._reach is None:
+            raise NotRunning("There is no other way to this sandbox.")
+        return await self._reach()
+
+    async def resume(self) -> bool:
+        """Let it run on if it was stopped by a signal or frozen; whether that was so."""
+        resume = self._line.liveness.resume
+        return resume is not None and await resume()
 
     async def hello(self, seconds: float = _HELLO_SECONDS) -> dict[str, Any]:
         """Check that it is a guest of our kind that answers."""
@@ -332,6 +349,7 @@ class Machine:
         """
         channel = self._line.open("listen", port=port, origin=origin, datagrams=datagrams)
         tasks: set[asyncio.Task[None]] = set()
+        context = contextvars.copy_context()  # callers come in whatever context reads the connection
 
         async def serve(stream: Stream) -> None:
             try:
@@ -348,7 +366,7 @@ class Machine:
             async with asyncio.TaskGroup() as group:
 
                 def accept(caller: Channel) -> None:
-                    task = group.create_task(serve(Stream(caller)))
+                    task = group.create_task(serve(Stream(caller)), context=context.copy())
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
 

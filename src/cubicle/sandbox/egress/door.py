@@ -14,7 +14,7 @@ from cubicle.rules.chats import Chat
 from cubicle.rules.egress import Policy
 from cubicle.sandbox.egress.allowances import FOLDER, Allowances
 from cubicle.sandbox.egress.authority import Authority
-from cubicle.sandbox.egress.dialler import Dialler, Resolve, Resolver
+from cubicle.sandbox.egress.dialler import Dialler, Resolve
 from cubicle.sandbox.egress.environment import (
     CAPTIVE_PORT,
     HTTP_PORT,
@@ -27,7 +27,8 @@ from cubicle.sandbox.egress.environment import (
     trust_environment,
 )
 from cubicle.sandbox.egress.gate import Gate, Limits
-from cubicle.sandbox.egress.rulebook import Additions, Rulebook
+from cubicle.sandbox.egress.lookups import Lookups
+from cubicle.sandbox.egress.rulebook import Additions, Rulebook, RulesSource
 from cubicle.sandbox.egress.secured import Interception
 from cubicle.sandbox.machine import Machine, MachineError
 from cubicle.sandbox.stream import Stream
@@ -52,11 +53,14 @@ class EgressDoor:
         trust: ssl.SSLContext | None = None,
         captive: Callable[[], bool] = lambda: False,
         additions: Additions | None = None,
+        rules: RulesSource | None = None,
     ) -> None:
-        self._rulebook = Rulebook(rules_file, policy, additions)
+        """`rules` hold until the rules file is found to have changed."""
+        self.rulebook = Rulebook(rules_file, policy, additions)
+        self._rules = rules
         self._limits = limits or Limits()
-        self._resolver = Resolver()
-        self._dialler = Dialler(resolve or self._resolver, self._limits.connect)
+        self._lookups = Lookups()
+        self._resolve = resolve
         self._authority = Authority(folder)
         self._trust = trust
         self._captive = captive
@@ -65,16 +69,16 @@ class EgressDoor:
 
     async def __aenter__(self) -> Self:
         """Read the rules; BadRules if they cannot be used."""
-        await self._rulebook.open()
+        await self.rulebook.open(self._rules)
         await self._allowances.open()
-        if self._rulebook.may_inject:
+        if self.rulebook.may_inject:
             await asyncio.to_thread(self._authority.open)
             trust = self._trust if self._trust is not None else await asyncio.to_thread(_default_trust)
             self._interception = Interception(self._authority, trust)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        self._resolver.close()
+        self._lookups.close()
         await self._allowances.close()
 
     async def forget(self, chat: Chat) -> None:
@@ -82,11 +86,12 @@ class EgressDoor:
         await self._allowances.forget(chat)
 
     @asynccontextmanager
-    async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
+    async def attend(self, chat: Chat, machine: Machine, *, captive: bool | None = None) -> AsyncIterator[None]:
         """Listen in this sandbox for as long as it is up, and tell its commands where."""
         allowance = await self._allowances.of(chat)
+        dialler = Dialler(self._resolve or self._lookups.of(chat), self._limits.connect)
         gate = Gate(
-            *(chat, self._rulebook, self._dialler, allowance, self._limits, self._interception),
+            *(chat, self.rulebook, dialler, allowance, self._limits, self._interception),
             machine.refusals.add,
         )
         async with AsyncExitStack() as stack:
@@ -95,7 +100,7 @@ class EgressDoor:
             machine.environment |= proxy_environment(port)
             if self._interception is not None and await self._plant(machine):
                 machine.environment |= trust_environment()
-            if self._captive():
+            if self._captive() if captive is None else captive:
                 await self._capture(stack, machine, gate)
             yield
 

@@ -19,7 +19,7 @@ from cubicle.sandbox.egress import socks, words
 from cubicle.sandbox.egress.audit import Event, Trail
 from cubicle.sandbox.egress.dialler import Denied, Dialler, Refused
 from cubicle.sandbox.egress.http import HttpSide
-from cubicle.sandbox.egress.meter import Allowance, Meter, Spent
+from cubicle.sandbox.egress.meter import Allowance, Meter, Pace, Spent
 from cubicle.sandbox.egress.names import RANGE, BadQuery, Names
 from cubicle.sandbox.egress.pipe import Inside, Outside
 from cubicle.sandbox.egress.relay import Idle, relay
@@ -32,6 +32,11 @@ log = logging.getLogger(__name__)
 
 
 _HTTP = 80
+_MANY_CONNECTIONS = 32
+_REQUESTS_PER_SECOND = 2000.0
+"""Connections, requests and name queries of one chat, each counted."""
+_MAX_HANDSHAKES = 4
+"""TLS handshakes of one chat that the door takes part in at once."""
 _NONSENSE = (socks.BadHandshake, BadQuery, BadTarget)
 
 
@@ -77,6 +82,12 @@ class Gate:
         self._dialler = dialler
         self._allowance = allowance
         self._names = Names()
+        self._pace = Pace(_REQUESTS_PER_SECOND)
+        self._handshakes = asyncio.Semaphore(_MAX_HANDSHAKES)
+
+    async def paced(self) -> None:
+        """Wait while the chat makes more requests than it may in a second."""
+        await self._pace.take()
 
     async def policy(self) -> Policy:
         return await self._rulebook.policy(self.chat)
@@ -97,6 +108,7 @@ class Gate:
     async def _attend(self, inside: Inside, work: Callable[[Inside], Awaitable[None]]) -> None:
         self._allowance.connections += 1
         try:
+            await self.paced()
             await work(inside)
             await inside.linger()
         except (OSError, EOFError, TimeoutError, Spent, SandboxError, *_NONSENSE):
@@ -128,6 +140,7 @@ class Gate:
 
     async def _answer_names(self, inside: Inside) -> None:
         while True:
+            await self.paced()
             async with asyncio.timeout(self.limits.handshake):
                 query = await inside.exactly(int.from_bytes(await inside.exactly(2), "big"))
             answer = self._names.answer(query)
@@ -149,7 +162,7 @@ class Gate:
         if self.interception is not None and terminates(policy, target):
             self.check_limits(policy, Trail(self.chat, Request(target), door))
             await connected()
-            async with asyncio.timeout(self.limits.handshake):
+            async with self._handshakes, asyncio.timeout(self.limits.handshake):
                 secured = await self.interception.accept(inside, target)
             await HttpSide(self, secured, target, Scheme.HTTPS, "https").serve()
             await secured.write_eof()
@@ -165,7 +178,8 @@ class Gate:
         self.check_limits(policy, trail)
         try:
             choices = await self._dialler.choose(policy, request)
-            sock, address = await self._dialler.dial(request.target, choices)
+            small = self._allowance.connections > _MANY_CONNECTIONS
+            sock, address = await self._dialler.dial(request.target, choices, small=small)
         except Denied as no:
             self._deny(policy, trail, no)
             raise

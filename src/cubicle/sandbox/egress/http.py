@@ -61,6 +61,7 @@ class HttpSide:
                 self._head_only = request.method == b"HEAD"
                 if not request.http_version.startswith(b"1."):
                     raise BadRequest("The door speaks HTTP/1.1 here, and not HTTP/2.", 505)
+                await self._gate.paced()
                 if request.method == b"CONNECT":
                     await self._connect(request)
                     return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -45,6 +46,21 @@ class Allowance:
         return bool(most) and self.bytes >= most and self._clock() - self._since < DAY
 
 
+class Pace:
+    """So many a second, and as many at once after a pause; whoever is too quick waits."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._due = clock()
+
+    async def take(self) -> None:
+        now = self._clock()
+        self._due = max(self._due, now - 1.0) + 1 / self._per_second
+        if self._due > now:
+            await asyncio.sleep(self._due - now)
+
+
 class Meter:
     """Of one connection."""
 
@@ -54,6 +70,11 @@ class Meter:
         self._touched = touched
         self.up = 0
         self.down = 0
+
+    @property
+    def connections(self) -> int:
+        """That the chat has now."""
+        return self._allowance.connections
 
     def sent(self, amount: int) -> None:
         self.up += amount

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections import OrderedDict
 from ipaddress import IPv4Address, IPv4Network
@@ -44,13 +45,20 @@ class Names:
     def address(self, name: str) -> IPv4Address:
         address = self._addresses.get(name)
         if address is None:
-            if len(self._addresses) < _MOST:
-                address = RANGE[len(self._addresses) + 1]
-            else:
-                _, address = self._addresses.popitem(last=False)
+            if len(self._addresses) >= _MOST:
+                _, oldest = self._addresses.popitem(last=False)
+                del self._names[oldest]
+            address = self._free_address(name)
             self._addresses[name] = address
             self._names[address] = name
         self._addresses.move_to_end(name)
+        return address
+
+    def _free_address(self, name: str) -> IPv4Address:
+        """By the name itself: a program that kept an address still means the same name when this object is new."""
+        place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+        while (address := RANGE[1 + place % (RANGE.num_addresses - 2)]) in self._names:
+            place += 1
         return address
 
     def name(self, address: IPv4Address) -> str | None:

@@ -11,6 +11,9 @@ from cubicle.sandbox.egress.meter import Meter
 from cubicle.sandbox.stream import Stream
 
 CHUNK = 512 * 1024
+MIN_CHUNK = 16 * 1024
+_MAX_IN_FLIGHT = 16 * 1024 * 1024
+"""Bytes of one chat that were read from servers and wait for its callers to take them."""
 _LINGER = 2.0
 _LINGER_READS = 64
 
@@ -26,6 +29,11 @@ class Pipe(Protocol):
 
     async def write_eof(self) -> None:
         """Nothing more comes from this side."""
+
+
+def chunk_for(connections: int) -> int:
+    """How much one of so many connections reads at once, so that all of them together hold a fixed amount."""
+    return max(MIN_CHUNK, min(CHUNK, _MAX_IN_FLIGHT // max(1, connections)))
 
 
 class Inside:
@@ -82,7 +90,7 @@ class Outside:
         self._loop = asyncio.get_running_loop()
 
     async def read(self, most: int = CHUNK) -> bytes:
-        chunk = await self._loop.sock_recv(self._sock, most)
+        chunk = await self._loop.sock_recv(self._sock, min(most, chunk_for(self._meter.connections)))
         self._meter.received(len(chunk))
         return chunk
 

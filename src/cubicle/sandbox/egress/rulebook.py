@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -73,8 +74,8 @@ class _Rule(_Strict):
     paths: tuple[str, ...] = ()
     inject: dict[str, str | _SecretFile] = {}
 
-    def rule(self, folder: Path) -> Rule:
-        secrets = tuple((header, _secret(value, folder)) for header, value in self.inject.items())
+    def rule(self, secrets_of_files: Mapping[Path, str]) -> Rule:
+        secrets = tuple((header, _secret(value, secrets_of_files)) for header, value in self.inject.items())
         scheme = self.scheme or (Scheme.HTTPS if secrets else None)
         return Rule(
             *(self.name, self.action, self.hosts, self.addresses, self.ports, scheme),
@@ -99,10 +100,20 @@ class _Book(_Tenant):
     tenants: dict[str, _Tenant] = {}
 
 
-def _secret(value: str | _SecretFile, folder: Path) -> str:
+def _secret(value: str | _SecretFile, secrets: Mapping[Path, str]) -> str:
     if isinstance(value, str):
         return value
-    return value.prefix + (folder / value.file).read_text(encoding="utf-8").strip()
+    return value.prefix + secrets[value.file]
+
+
+@dataclass(frozen=True, slots=True)
+class RulesSource:
+    """A rules file as it was read: what it says, and the secrets of the files that it names."""
+
+    content: bytes = field(repr=False)
+    secrets: Mapping[Path, str] = field(repr=False)
+    stamp: tuple[object, ...]
+    """Of the file and those of the secrets, when they were read."""
 
 
 class Rulebook:
@@ -117,10 +128,19 @@ class Rulebook:
         self._stamp: tuple[object, ...] = ()
         self._watched: tuple[Path, ...] = ()
         self._reading = asyncio.Lock()
+        self.source: RulesSource | None = None
+        """The last file that could be used."""
+        self.on_read: Callable[[], None] = lambda: None
+        """Called when the file changed and could be used."""
 
-    async def open(self) -> None:
-        """Read the rules for the first time; BadRules if they cannot be used."""
-        if self._path is not None:
+    async def open(self, source: RulesSource | None = None) -> None:
+        """Read the rules for the first time; BadRules if they cannot be used.
+
+        With a source, those hold until the file is found to be another one that can be used.
+        """
+        if source is not None:
+            self._use(source)
+        elif self._path is not None:
             await asyncio.to_thread(self._read)
             log.info("egress rules read", extra={"rules": sum(map(len, self._rules.values()))})
 
@@ -131,10 +151,7 @@ class Rulebook:
 
     async def policy(self, chat: Chat) -> Policy:
         """What holds for this chat now: its own rules first, then those of its tenant, then those for all."""
-        if self._path is not None and _stamp(self._watched) != self._stamp:
-            async with self._reading:
-                if (found := _stamp(self._watched)) != self._stamp:
-                    await self._read_again(found)
+        await self.refresh()
         tenant = self._book.tenants.get(chat.tenant)
         own = self._book.chats if chat.tenant == DEFAULT_TENANT else {}
         chats = {**own, **(tenant.chats if tenant else {})}
@@ -151,6 +168,13 @@ class Rulebook:
             additions=await self._additions(chat) if self._additions else (),
         )
 
+    async def refresh(self) -> None:
+        """Read the file again if it changed. One that cannot be used changes nothing."""
+        if self._path is not None and _stamp(self._watched) != self._stamp:
+            async with self._reading:
+                if (found := _stamp(self._watched)) != self._stamp:
+                    await self._read_again(found)
+
     async def _read_again(self, found: tuple[object, ...]) -> None:
         try:
             await asyncio.to_thread(self._read)
@@ -159,30 +183,55 @@ class Rulebook:
             log.error("The changed egress rules are not used; those from before hold. %s", error)
         else:
             log.info("egress rules read again", extra={"rules": sum(map(len, self._rules.values()))})
+            self.on_read()
 
     def _read(self) -> None:
         assert self._path is not None
         self._watched = self._watched or (self._path,)
-        stamp = _stamp((self._path,))
-        try:
-            with self._path.open("rb") as file:
-                content = file.read(_LARGEST + 1)
-        except OSError as error:
-            raise BadRules(f"EGRESS_RULES_FILE: {error.strerror}") from None
-        if len(content) > _LARGEST:
-            raise BadRules("EGRESS_RULES_FILE: it is larger than 1 MiB")
-        book = _parse(content, self._path.suffix)
-        folder = self._path.parent
-        parts: list[_Part] = [book, *book.chats.values()]
-        for tenant in book.tenants.values():
-            parts += [tenant, *tenant.chats.values()]
-        rules = {id(part): tuple(_built(rule, folder) for rule in part.rules) for part in parts}
-        files = {folder / v.file for p in parts for r in p.rules for v in r.inject.values() if not isinstance(v, str)}
-        watched = (self._path, *sorted(files))
-        self._book, self._rules, self._watched = book, rules, watched
-        self._stamp = stamp + _stamp(watched[1:])
-        if any(rule.inject for part in parts for rule in part.rules):
-            _warn_of_readers(watched)
+        source = _load(self._path)
+        self._use(source)
+        if any(rule.inject for part in _parts(self._book) for rule in part.rules):
+            _warn_of_readers(self._watched)
+
+    def _use(self, source: RulesSource) -> None:
+        """Take these rules; BadRules, and nothing is changed, if they cannot be used."""
+        assert self._path is not None
+        book = _parse(source.content, self._path.suffix)
+        rules = {id(part): tuple(_built(rule, source.secrets) for rule in part.rules) for part in _parts(book)}
+        self._book, self._rules, self._stamp, self.source = book, rules, source.stamp, source
+        self._watched = _watched(self._path, source.secrets)
+
+
+def _load(path: Path) -> RulesSource:
+    stamp = _stamp((path,))
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise BadRules(f"EGRESS_RULES_FILE: {error.strerror}") from None
+    if len(content) > _LARGEST:
+        raise BadRules("EGRESS_RULES_FILE: it is larger than 1 MiB")
+    secrets: dict[Path, str] = {}
+    for rule in (rule for part in _parts(_parse(content, path.suffix)) for rule in part.rules):
+        for value in rule.inject.values():
+            if not isinstance(value, str):
+                try:
+                    secrets[value.file] = (path.parent / value.file).read_text(encoding="utf-8").strip()
+                except (OSError, UnicodeDecodeError):
+                    message = f"EGRESS_RULES_FILE: rule {rule.name!r}: the file of a secret cannot be read"
+                    raise BadRules(message) from None
+    return RulesSource(content, secrets, stamp + _stamp(_watched(path, secrets)[1:]))
+
+
+def _watched(path: Path, secrets: Iterable[Path]) -> tuple[Path, ...]:
+    return path, *sorted({path.parent / file for file in secrets})
+
+
+def _parts(book: _Book) -> list[_Part]:
+    parts: list[_Part] = [book, *book.chats.values()]
+    for tenant in book.tenants.values():
+        parts += [tenant, *tenant.chats.values()]
+    return parts
 
 
 def _first(values: Iterable[Any], otherwise: Any) -> Any:
@@ -214,13 +263,11 @@ def _parse(content: bytes, suffix: str) -> _Book:
         raise BadRules(f"EGRESS_RULES_FILE: it is not {kind}: {error}") from None
 
 
-def _built(rule: _Rule, folder: Path) -> Rule:
+def _built(rule: _Rule, secrets: Mapping[Path, str]) -> Rule:
     try:
-        return rule.rule(folder)
+        return rule.rule(secrets)
     except BadRule as error:
         raise BadRules(f"EGRESS_RULES_FILE: rule {rule.name!r}: {error}") from None
-    except (OSError, UnicodeDecodeError):
-        raise BadRules(f"EGRESS_RULES_FILE: rule {rule.name!r}: the file of a secret cannot be read") from None
 
 
 def _warn_of_readers(paths: Iterable[Path]) -> None:

@@ -1,0 +1,33 @@
+"""What a worker has to know from its first moment on. The service pickles it into a file that only the worker reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cubicle.chat.agent_apis import Api
+from cubicle.chat.mcp_servers import McpServers
+from cubicle.rules.egress import Policy
+from cubicle.sandbox.egress.gate import Limits
+from cubicle.sandbox.egress.rulebook import RulesSource
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The settings of the egress proxy and of the agents' gateway. Its repr shows no secret."""
+
+    policy: Policy
+    folder: Path
+    """Of the egress proxy: its certificate authority and the allowances of the chats."""
+    rules_file: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    has_additions: bool = False
+    """Whether chats may have rules of their own that set headers."""
+    trust_file: Path | None = None
+    """Certificates to trust in servers instead of those of the host."""
+    apis: Mapping[str, Api] = field(default_factory=dict, repr=False)
+    servers: McpServers = field(default_factory=McpServers, repr=False)
+    rules: RulesSource | None = None
+    """The last rules that could be used."""
+    log_level: int = 20

@@ -1,0 +1,101 @@
+"""A true network worker beside true guests."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubicle.chat.agent_purses import Limits as Budget
+from cubicle.chat.agent_purses import Purses
+from cubicle.chat.agent_tokens import AgentTokens
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.rules.chats import Chat
+from cubicle.rules.egress import Mode, Policy, Rule
+from cubicle.sandbox.driver import Driver
+from cubicle.sandbox.egress.rulebook import Additions
+from cubicle.sandbox.machine import Machine
+from cubicle.sandbox.pool import connect
+from cubicle.worker.network import NetworkWorker
+from cubicle.worker.setup import Setup
+
+CHAT = Chat("chat-1")
+OTHER = Chat("chat-2", "other")
+OPEN = Policy(Mode.OPEN, (Rule("loopback of the test", networks=(ip_network("127.0.0.0/8"),)),))
+
+
+class Ground:
+    """A worker, and machines that it serves."""
+
+    def __init__(self, driver: Driver, network: NetworkWorker, tokens: AgentTokens, stack: AsyncExitStack) -> None:
+        self.driver = driver
+        self.network = network
+        self.tokens = tokens
+        self._stack = stack
+
+    async def machine(self, chat: Chat = CHAT) -> Machine:
+        """A sandbox with a network."""
+        await self.driver.start(chat.digest, chat.digest)
+        self._stack.push_async_callback(self.driver.delete, chat.digest)
+        machine = await connect(self.driver, chat.digest)
+        self._stack.callback(machine.close)
+        await self._stack.enter_async_context(self.network.attend(chat, machine))
+        return machine
+
+
+@asynccontextmanager
+async def ground_of(
+    folder: Path,
+    driver: Driver | None = None,
+    policy: Policy = OPEN,
+    *,
+    additions: Additions | None = None,
+    captive: Callable[[], bool] = lambda: False,
+    budget: Budget | None = None,
+    **setup: Any,
+) -> AsyncIterator[Ground]:
+    driver = driver or MemoryDriver(folder, own_network=True)
+    tokens = AgentTokens(folder / "agent-runs", b"0" * 32, max_seconds=3600)
+    network = NetworkWorker(
+        Setup(policy, folder=folder / "egress", **setup),
+        budgets=Purses(folder / "agents", budget or Budget()),
+        tokens=tokens,
+        additions=additions,
+        captive=captive,
+    )
+    await driver.open()
+    try:
+        async with tokens, network, AsyncExitStack() as stack:
+            yield Ground(driver, network, tokens, stack)
+    finally:
+        await driver.close()
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    if shutil.which("unshare") is None:
+        pytest.skip("needs the unshare command")
+    async with ground_of(tmp_path) as made:
+        yield made
+
+
+async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = 60.0) -> None:
+    """Returns when the condition holds."""
+    async with asyncio.timeout(seconds):
+        while True:
+            found = condition()
+            if await found if isinstance(found, Awaitable) else found:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def shell(machine: Machine, command: str, **options: Any) -> str:
+    """What a command prints, its errors included."""
+    _, output = await machine.output(command, timeout=120, **options)
+    return output.decode(errors="replace")

@@ -1,0 +1,113 @@
+"""The coding agents' gateway in the network worker: tokens, budgets, and callers that send without end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cubicle.chat.agent_apis import apis
+from cubicle.chat.agent_purses import Limits as Budget
+from cubicle.chat.agent_relay import ADDRESS, PORT
+from cubicle.rules.chats import Chat
+from cubicle.rules.passes import RUN_ENDED, Pass
+from cubicle.sandbox.machine import Machine
+from cubicle.settings import Settings
+from tests.service import serve
+from tests.sub_agent.conftest import KEY
+from tests.sub_agent.fake_api import FakeApi, Hold, Say, Wait
+from tests.worker.conftest import CHAT, OTHER, Ground, ground_of, shell
+from tests.worker.test_floods import memory_of
+from tests.worker.test_network import AGAIN, kill
+
+pytestmark = pytest.mark.anyio
+
+MESSAGES = f"{ADDRESS}/anthropic/v1/messages"
+BODY = '{"model": "claude-sonnet-5-5", "messages": [], "tools": [1]}'
+
+# Sends a whole request, and then without end, while the API takes its time.
+EARLY = r"""
+import socket, sys
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+body = sys.argv[3].encode()
+head = "POST /anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: %s\r\nContent-Length: %d\r\n\r\n"
+sock.sendall((head % (sys.argv[2], len(body))).encode() + body)
+sent = 0
+try:
+    while sent < 500 << 20:
+        sent += sock.send(b"x" * (1 << 20))
+except OSError:
+    pass
+print(sent)
+"""
+
+
+RUN = "agent-0"
+
+
+def token(ground: Ground, chat: Chat) -> str:
+    return ground.tokens.issue(chat, Pass(RUN, int(time.time()) + 3600))
+
+
+async def ask(ground: Ground, machine: Machine, chat: Chat, options: str = "") -> str:
+    return await shell(
+        machine,
+        f"curl -sS --max-time 60 -w '\\n%{{http_code}}' {options} -H 'x-api-key: {token(ground, chat)}' -d '{BODY}' {MESSAGES}",
+    )
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi(KEY)
+
+
+@pytest.fixture
+async def ground(tmp_path: Path, api: FakeApi) -> AsyncIterator[Ground]:
+    async with serve(api.app()) as url:
+        settings = Settings(_env_file=None, anthropic_base_url=url, anthropic_api_key=KEY)  # type: ignore[call-arg]
+        async with ground_of(tmp_path, apis=apis(settings), budget=Budget(requests=2)) as made:
+            yield made
+
+
+async def test_a_call_reaches_the_api_and_the_service_keeps_the_budget(ground: Ground, api: FakeApi) -> None:
+    machine, other = await ground.machine(CHAT), await ground.machine(OTHER)
+    async with ground.tokens.running(CHAT, RUN), ground.tokens.running(OTHER, RUN):
+        assert (await ask(ground, machine, CHAT)).endswith("200")
+        assert api.headers[0]["x-api-key"] == KEY
+        assert (await ask(ground, machine, OTHER)).endswith("401"), "a token of another chat"
+        spent = await ground.network._budgets.spent(CHAT)
+        assert (spent.requests, spent.tokens > 0) == (1, True)
+        await kill(ground)
+        assert (await ask(ground, machine, CHAT, AGAIN)).endswith("200")
+        refused = await ask(ground, machine, CHAT)
+        assert refused.endswith("402")
+        assert "has made all its 2 model calls" in json.loads(refused.rpartition("\n")[0])["error"]["message"]
+        assert (await ask(ground, other, OTHER)).endswith("200")
+
+
+async def test_a_token_that_ends_takes_the_call_along_that_is_under_way(ground: Ground, api: FakeApi) -> None:
+    api.script = [Hold("half")]
+    machine = await ground.machine()
+    async with ground.tokens.running(CHAT, RUN):
+        asking = asyncio.create_task(ask(ground, machine, CHAT))
+        async with asyncio.timeout(60):
+            await api.holding.wait()
+    assert "curl: (18)" in await asking, "the answer breaks off"
+    assert RUN_ENDED in await ask(ground, machine, CHAT)
+    assert not ground.network._answers._uses
+
+
+async def test_a_caller_that_sends_before_it_has_its_answer_is_cut_off(ground: Ground, api: FakeApi) -> None:
+    api.script = [Wait(3600), Say("never")]
+    machine = await ground.machine()
+    worker = ground.network.pid
+    assert worker is not None
+    before = memory_of(worker)
+    async with ground.tokens.running(CHAT, RUN):
+        sent = await shell(machine, f"python3 -c '{EARLY}' {PORT} {token(ground, CHAT)} '{BODY}'")
+    assert 0 < int(sent) < 50 << 20
+    assert memory_of(worker) - before < 60 << 20
