@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,6 +14,7 @@ from cubicle.chat.websocket import WebSocketClient
 from cubicle.http_api.bridge import Bridge, Limits, refusing
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.reception import Reception
+from cubicle.rules.chats import Chat
 from cubicle.sandbox.driver import SandboxError
 from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
@@ -68,12 +69,10 @@ class TerminalRoutes:
 
     async def socket(self, client: WebSocket) -> None:
         """Relay to ttyd; the open connection is a lease, so the sandbox stays up."""
-        chat = chat_of(client)
-        open_terminal = self._sub_agents.tokens.terminal(chat) if self._sub_agents is not None else nullcontext()
         async with (
             refusing(client),
-            self._sockets.hold(chat, wait=False),
-            self._fleet.lease(chat, create=False, wake=False) as machine,
+            self._sockets.hold(chat_of(client), wait=False),
+            self._fleet.lease(chat_of(client), create=False, wake=False) as machine,
         ):
             backend = await WebSocketClient.open(
                 machine, terminal.PORT, "/ws", most=MOST_OUTPUT, subprotocols=[terminal.SUBPROTOCOL]
@@ -81,10 +80,14 @@ class TerminalRoutes:
             try:
                 offered = terminal.SUBPROTOCOL in client.scope.get("subprotocols", ())
                 await client.accept(terminal.SUBPROTOCOL if offered else None)
-                async with open_terminal:
+                async with self._take_over(chat_of(client)):
                     await Bridge(client, backend, machine, self._limits, terminal.is_output).run()
             finally:
                 backend.abort()
+
+    def _take_over(self, chat: Chat) -> AbstractAsyncContextManager[None]:
+        """While this lasts, a person may use a coding agent by hand."""
+        return nullcontext() if self._sub_agents is None else self._sub_agents.tokens.terminal(chat)
 
     async def sessions(self, request: Request) -> Response:
         chat = chat_of(request)
