@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help may-serve serve test test-here test-fast check format image agents bench setup setup-dev setup-fast setup-test lock docs clean
+.PHONY: help may-serve serve test test-here test-fast check format image agents bench wheel setup setup-dev setup-fast setup-test lock docs clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
@@ -44,6 +44,9 @@ image: setup ## build the sandbox image ($SANDBOX_IMAGE, standard unless said) i
 
 bench: setup-dev image ## measure; prints the table that README shows
 	@scripts/run-bench
+
+wheel: setup-dev ## build the installable package into dist/
+	@.state/uv/bin/uv build --wheel --build-constraints requirements-setup.txt
 
 setup: ## system packages and virtual environment for serving
 	@scripts/packages serve

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import ssl
 import subprocess
@@ -94,7 +95,7 @@ class Stack:
         headers = {"Authorization": f"Bearer {KEY}"}
         return httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=60, trust_env=False)
 
-    async def healthy(self, limit: float = 120) -> None:
+    async def healthy(self, limit: float = 120, logs: list[str] | None = None) -> None:
         deadline = time.monotonic() + limit
         async with self.client as client:
             while time.monotonic() < deadline:
@@ -104,8 +105,10 @@ class Stack:
                 except httpx.TransportError:
                     pass
                 await asyncio.sleep(0.2)
-        logs = await asyncio.to_thread(self.compose, "logs", "service")
-        raise AssertionError(f"the service does not answer: {logs[-3000:]}")
+        asked = subprocess.run(
+            logs or [*self.argv, "logs", "service"], capture_output=True, text=True, timeout=60, check=False
+        )
+        raise AssertionError(f"the service does not answer: {asked.stdout[-3000:]}{asked.stderr[-3000:]}")
 
     async def bash(self, command: str, chat: str = "composed") -> str:
         params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
@@ -247,6 +250,53 @@ async def test_the_engine_hears_that_the_service_is_well(up: Stack) -> None:
     check = json.loads(shown)[0]["Config"]["Healthcheck"]["Test"]
     assert check[0] == "CMD"
     await asyncio.to_thread(done, ["docker", "exec", container, *check[1:]], 60)
+
+
+async def test_the_documented_docker_run_starts_a_service(up: Stack, tmp_path: Path) -> None:
+    """The command of docs/docker.md, but for what this machine has elsewhere: names, port, socket, folder."""
+    alone = Stack(tmp_path, free_port())
+    state = tmp_path / "state"
+    state.mkdir()
+    name = f"cubicle-test-run-{alone.port}"
+    argv = documented_run(
+        {
+            "cubicle": SERVICE_IMAGE,
+            "--name cubicle": f"--name {name}",
+            "127.0.0.1:8081:": f"127.0.0.1:{alone.port}:",
+            "-v /var/run/docker.sock": f"-v {load().docker_host.removeprefix('unix://')}",
+            "/var/lib/cubicle:/var/lib/cubicle": f"{state}:{state}",
+        }
+    )
+    settings = {
+        "DATA_DIR": state / "data",
+        "IMAGE_DIR": state / "images",
+        "SANDBOX_IMAGE": f"cubicle-sandbox:{VARIANT}",
+    }
+    options = [word for key, value in settings.items() for word in ("-e", f"{key}={value}")]
+    # The engine of the tests has no bridge of its own: the container joins the network that compose made.
+    network = ["--network", f"cubicle-test-{up.port}_default"]
+    argv[2:2] = [*network, *options]
+    await asyncio.to_thread(done, argv, 60, env=os.environ | {"MCP_API_KEY": KEY})
+    try:
+        await alone.healthy(logs=["docker", "logs", name])
+        assert await alone.bash("id -un") == "assistant\n"
+    finally:
+        await asyncio.to_thread(done, ["docker", "rm", "-f", name], 120)
+        gone = ["docker", "run", "--rm", *options, *argv[argv.index("-v") : -1], SERVICE_IMAGE, "rm", "--all", "--now"]
+        await asyncio.to_thread(done, gone, 120)
+
+
+def documented_run(changes: dict[str, str]) -> list[str]:
+    """The words of the `docker run` of docs/docker.md, with these parts replaced; the first replaces the image."""
+    page = (ROOT / "docs/docker.md").read_text()
+    command = page[page.index("docker run -d") :].split("```")[0].replace("\\\n", " ").strip()
+    (image, own), *parts = changes.items()
+    assert command.endswith(f" {image}")
+    command = command.removesuffix(image) + own
+    for part, instead in parts:
+        assert command.count(part) == 1, part
+        command = command.replace(part, instead)
+    return shlex.split(command)
 
 
 @pytest.mark.timeout(3600)

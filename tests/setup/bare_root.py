@@ -59,24 +59,27 @@ os.execvp(sys.argv[1], sys.argv[1:])
 # test, the service ends and its sandboxes go.
 SERVE = """
 cd /srv/cubicle
-make serve </dev/null >/srv/serve.log 2>&1 &
+( {start} ) </dev/null >/srv/serve.log 2>&1 &
 service=$!
 read -r _ || true
 kill -TERM $service
 wait $service
-exec /srv/cubicle/.venv/bin/cubicle rm --all --now
+exec {program} rm --all --now
 """
 
 
 @dataclass
 class BareRoot:
-    """The root of one distribution, and what `make serve` is told in it."""
+    """The root of one distribution, and what starts the service in it."""
 
     folder: Path
     suite: str
     sources: list[str]
     components: str = "main"
     keyring: str = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    packages: str = PACKAGES
+    start: str = "exec make serve"
+    program: str = "/srv/cubicle/.venv/bin/cubicle"
     environment: dict[str, str] = field(default_factory=dict)
     # The cgroups of a service are named after its DATA_DIR, and this root shares them with the whole machine.
     data_dir: str = field(default_factory=lambda: f"/srv/data-{secrets.token_hex(8)}")
@@ -92,7 +95,7 @@ class BareRoot:
     def make(self) -> None:
         """Unpack the distribution, and put this checkout and the machine's registry settings there."""
         argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "mmdebstrap", "--quiet"]
-        argv += ["--mode=root", "--variant=apt", "--format=directory", f"--include={PACKAGES}"]
+        argv += ["--mode=root", "--variant=apt", "--format=directory", f"--include={self.packages}"]
         argv += [f"--components={self.components}", f"--keyring={self.keyring}"]
         argv += ['--aptopt=APT::Install-Recommends "false"', "--dpkgopt=force-unsafe-io", "--aptopt=Acquire::Retries 3"]
         done = subprocess.run(
@@ -125,7 +128,16 @@ class BareRoot:
         environment |= {"PORT": str(port), "DATA_DIR": self.data_dir, "SANDBOX_IMAGE": "slim"}
         environment |= registry_settings() | self.environment | {"LEAVE_OLD_ROOT": LEAVE_OLD_ROOT}
         argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--uts", "--ipc"]
-        argv += ["sh", "-c", ENTER, "sh", str(self.folder), "sh", "-c", SERVE]
+        argv += [
+            "sh",
+            "-c",
+            ENTER,
+            "sh",
+            str(self.folder),
+            "sh",
+            "-c",
+            SERVE.format(start=self.start, program=self.program),
+        ]
         process = subprocess.Popen(
             argv,
             env=environment,

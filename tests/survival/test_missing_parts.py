@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 HIDDEN = {
     "runtime": (
         "; ".join(f"mount --bind /dev/null {path}" for name in CANDIDATES if (path := shutil.which(name))),
-        "No OCI runtime (crun, runc or runsc) is installed: run `apt-get install runc`.",
+        "- system packages, by apt-get: runc",
     ),
     "user namespaces": (
         "echo 0 > zero; mount --bind zero /proc/sys/user/max_user_namespaces",
@@ -29,7 +29,7 @@ HIDDEN = {
         "mount -t tmpfs none /sys/fs/cgroup",
         "The cgroup controllers memory, cpu, pids are missing: mount them, or enable them at boot.",
     ),
-    "image": ("export IMAGE_DIR=$PWD", "The sandbox image slim is not built; build it with: cubicle image build slim"),
+    "image": ("export IMAGE_DIR=$PWD", "- the sandbox image slim: built from Debian packages"),
 }
 
 
@@ -54,7 +54,10 @@ def without(part: str, folder: Path, *command: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize("part", HIDDEN)
 def test_the_service_says_what_is_missing_and_ends(part: str, tmp_path: Path) -> None:
     done = without(part, tmp_path, "serve")
-    assert (done.returncode, done.stderr, done.stdout) == (1, f"Error: {HIDDEN[part][1]}\n", "")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: ")
+    assert HIDDEN[part][1] in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("part", HIDDEN)

@@ -17,10 +17,10 @@ import uvicorn
 import uvloop
 
 from cubicle import log as logs
+from cubicle.cli import host_setup
 from cubicle.cli.failures import exits
-from cubicle.drivers.oci.host import require_root
 from cubicle.sandbox.serving import only_service_of
-from cubicle.settings import BadSettings, DriverName, Settings, load, misspelt
+from cubicle.settings import BadSettings, Settings, load, misspelt
 
 log = logging.getLogger("cubicle")
 
@@ -32,9 +32,10 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.option("--host", help="Address to listen on (HOST).")
 @click.option("--port", type=int, help="Port to listen on (PORT).")
 @click.option("--driver", help="oci, docker, kubernetes or memory (DRIVER).")
+@click.option("--yes", is_flag=True, help="Set up what is missing (system packages, sandbox image) without asking.")
 @exits
-def serve(**flags: Any) -> None:
-    """Serve until interrupted. Sandboxes go on when the service ends."""
+def serve(yes: bool, **flags: Any) -> None:
+    """Serve until interrupted, after asking to set up what is missing. Sandboxes go on when the service ends."""
     settings = load(**{name: value for name, value in flags.items() if value is not None})
     logs.configure(settings.log_format.value)
     for name, meant in misspelt().items():
@@ -44,6 +45,8 @@ def serve(**flags: Any) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     _allow_many_files()
+    _listen(settings).close()  # a taken port is said before minutes are spent on the set-up
+    host_setup.prepare(settings, yes=yes)
     try:
         with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
@@ -61,8 +64,6 @@ async def _serve(settings: Settings) -> None:
         )
     if settings.host not in _LOCAL and not settings.public_base_url:
         log.warning("links will lead to %s: set PUBLIC_BASE_URL to the address that people use", base_url(settings))
-    if settings.driver is DriverName.OCI:
-        require_root()
     with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
         async with running(settings) as app:
             config = uvicorn.Config(
