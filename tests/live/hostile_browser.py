@@ -7,10 +7,11 @@ import http
 import json
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from cubicle.sandbox.machine import Machine
@@ -87,15 +88,17 @@ class Nonsense:
 
 async def talk(socket: ServerConnection, nonsense: Nonsense) -> None:
     async def chatter() -> None:
-        while True:
-            await socket.send(nonsense.event())
-            await asyncio.sleep(0.001)
+        with suppress(ConnectionClosed):
+            while True:
+                await socket.send(nonsense.event())
+                await asyncio.sleep(0.001)
 
     chattering = asyncio.create_task(chatter())
     try:
-        async for message in socket:
-            asked = json.loads(message)
-            await socket.send(nonsense.answer(asked["id"], asked["method"]))
+        with suppress(ConnectionClosed):
+            async for message in socket:
+                asked = json.loads(message)
+                await socket.send(nonsense.answer(asked["id"], asked["method"]))
     finally:
         chattering.cancel()
 
@@ -139,5 +142,5 @@ async def _joined(stream: Stream, port: int) -> None:
             writer.write(data)
             await writer.drain()
     finally:
-        writer.close()
+        writer.transport.abort()  # what is not sent yet would hold the socket beyond the test
         task.cancel()

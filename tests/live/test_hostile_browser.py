@@ -52,6 +52,17 @@ async def _runs(service: ground.Service, chat: str) -> bool:
         return bool((await http.get(f"/browser/{chat}/status")).json()["running"])
 
 
+async def _join(address: str) -> Watcher:
+    """A connection that is being opened when the time is over is closed: the library would leave it."""
+    joining = asyncio.create_task(Watcher.at(address))
+    try:
+        return await asyncio.shield(joining)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):
+            await (await joining).leave()
+        raise
+
+
 async def _watch(service: ground.Service, chat: str) -> int:
     """Watch and drive for a while, joining again whenever the view ends; how much was heard."""
     heard = 0
@@ -59,14 +70,17 @@ async def _watch(service: ground.Service, chat: str) -> int:
         async with asyncio.timeout(SECONDS) as limit:
             while heard < MESSAGES:
                 with contextlib.suppress(ConnectionClosed):
-                    watcher = await Watcher.at(f"{service.ws}/browser/{chat}/live")
-                    await watcher.say("control", action="take", name="Ann")
-                    for x in range(5):
-                        await watcher.click(x, x)
-                        await watcher.say("nav", action="back")
-                    while heard < MESSAGES:
-                        await watcher.hear()
-                        heard += 1
-                        if heard == 1 and IN_A_HURRY:
-                            limit.reschedule(asyncio.get_running_loop().time() + 2)
+                    watcher = await _join(f"{service.ws}/browser/{chat}/live")
+                    try:
+                        await watcher.say("control", action="take", name="Ann")
+                        for x in range(5):
+                            await watcher.click(x, x)
+                            await watcher.say("nav", action="back")
+                        while heard < MESSAGES:
+                            await watcher.hear()
+                            heard += 1
+                            if heard == 1 and IN_A_HURRY:
+                                limit.reschedule(asyncio.get_running_loop().time() + 2)
+                    finally:
+                        await watcher.leave()
     return heard

@@ -203,8 +203,11 @@ class Driving:
         if self.holder is None:
             return
         accept = await _accepted(tab, params.get("backendNodeId"))
+        holder = self.holder
+        if holder is None:  # gave it back, or left, while the page was asked
+            return
         prompt: Prompt = self._screen.prompts.chooser(tab.id, params, accept)
-        self.holder.tell(**prompt.record())
+        holder.tell(**prompt.record())
 
     def download(self, params: dict[str, Any]) -> None:
         """A download into the chat's outputs began or went on."""
