@@ -17,7 +17,7 @@ import hypothesis
 import pytest
 from blockbuster import BlockBuster
 
-from tests import remains, skips
+from tests import loop, remains, skips
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
@@ -83,7 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Every worker collects all tests, and counts the same."""
-    node.config.stash[LONG_ONES] = getattr(node, "workeroutput", {}).get("long_ones", 0)
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[LONG_ONES] = output.get("long_ones", 0)
+    loop.LEFT_OPEN.extend(output.get("left_open", []))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,6 +118,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitC
 
     One that was interrupted ends its processes itself: its workers had no time to.
     """
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_open"] = loop.LEFT_OPEN
     base = os.environ.get("CUBICLE_TEST_RUN")
     if hasattr(session.config, "workerinput") or base is None or base != session.config.option.basetemp:
         return
@@ -140,6 +144,8 @@ def _left(base: str, seconds: float) -> list[str]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for line in skips.summary(terminalreporter.stats.get("skipped", []), config.stash.get(LONG_ONES, 0)):
         terminalreporter.write_line(line)
+    for line in loop.LEFT_OPEN:
+        terminalreporter.write_line(f"LEFT OPEN {line}", yellow=True)
     for line in config.stash.get(LEFT, []):
         terminalreporter.write_line(f"LEFT BEHIND {line}", red=True)
 
@@ -151,8 +157,8 @@ def _remove(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": loop.TidyLoop}
 
 
 @pytest.fixture(scope="session", autouse=True)

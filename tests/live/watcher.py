@@ -114,7 +114,10 @@ class Watcher:
         await self.say("mouse", event="up", x=x, y=y, button="left", buttons=0, clicks=1)
 
     async def leave(self) -> None:
-        await self.socket.close()
+        try:
+            await self.socket.close()
+        finally:
+            self.socket.transport.abort()  # a time limit may end the closing, too
 
 
 def _shows(told: dict[str, Any], url: str) -> bool:
