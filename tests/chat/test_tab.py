@@ -73,3 +73,33 @@ async def test_a_refused_watch_is_asked_again() -> None:
     await watching
     tab.begin_again()
     assert browser.asked == [("Page.startScreencast", 16)] * 2
+
+
+async def test_the_picture_of_a_still_page_is_asked_for_until_it_came_and_once_more() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.cast(1280)
+    for _ in range(2):  # none comes
+        tab.confirm()  # not answered yet
+        browser.starts[-1].set_result({})
+        tab.confirm()
+    assert len(browser.starts) == 3
+    browser.starts[-1].set_result({})
+    tab.acknowledge(1)
+    tab.confirm()
+    assert len(browser.starts) == 4
+    browser.starts[-1].set_result({})
+    tab.acknowledge(2)
+    tab.confirm()
+    assert len(browser.starts) == 4
+
+
+async def test_the_picture_of_a_page_that_moves_is_not_asked_for_again() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.cast(1280)
+    browser.starts[-1].set_result({})
+    tab.acknowledge(1)
+    tab.acknowledge(1)
+    tab.confirm()
+    assert len(browser.starts) == 1

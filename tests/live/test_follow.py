@@ -35,19 +35,26 @@ class Viewer:
     async def sees(self, tab: str, url: str) -> None:
         """Wait until this tab is shown with its own address and its own picture, in the colour that the page has."""
         began = time.monotonic()
-        pictured = False
-        async with asyncio.timeout(LIMIT):
-            while True:
-                told = self.watcher.latest("tabs")
-                if pictured and told and told["active"] == tab and {"id": tab, "url": url} in _addresses(told):
-                    break
-                heard = await self.watcher.hear()
-                if isinstance(heard, Picture):
-                    shown = self.watcher.latest("tabs")
-                    assert shown, "a picture came before the list of tabs"
-                    assert heard.tab == shown["active"]
-                    pictured = heard.tab == tab and colour(heard) == COLOURS[url.rpartition("/")[2]]
+        try:
+            async with asyncio.timeout(LIMIT):
+                await self._seen(tab, url)
+        except TimeoutError:
+            pictures = [(picture.seq, picture.tab, colour(picture)) for picture in self.watcher.pictures]
+            raise AssertionError(f"not seen: {tab} {url}; told {self.watcher.heard[-6:]}, {pictures}") from None
         self.took.append(time.monotonic() - began)
+
+    async def _seen(self, tab: str, url: str) -> None:
+        pictured = False
+        while True:
+            told = self.watcher.latest("tabs")
+            if pictured and told and told["active"] == tab and {"id": tab, "url": url} in _addresses(told):
+                break
+            heard = await self.watcher.hear()
+            if isinstance(heard, Picture):
+                shown = self.watcher.latest("tabs")
+                assert shown, "a picture came before the list of tabs"
+                assert heard.tab == shown["active"]
+                pictured = heard.tab == tab and colour(heard) == COLOURS[url.rpartition("/")[2]]
 
     async def stays(self, tab: str, url: str) -> None:
         """The tab in the list gets this address, and the one that is shown stays."""

@@ -55,7 +55,7 @@ class Casting:
         """A frame came. One of a tab that is not shown is not acknowledged, so no more of them come."""
         if tab is not self.tab or not tab.pictured:
             return
-        tab.tell("Page.screencastFrameAck", sessionId=params.get("sessionId"))
+        tab.acknowledge(params.get("sessionId"))
         metadata, data = params.get("metadata"), params.get("data")
         if not isinstance(metadata, dict) or not isinstance(data, str):
             return

@@ -120,6 +120,7 @@ class Screen:
             self.driving.expire()
             for tab in self.tabs.values():
                 tab.begin_again()
+                tab.confirm()
             with suppress(DevToolsError):
                 await self._look()
                 if ticks % _BEAT_EVERY == 0:

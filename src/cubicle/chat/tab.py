@@ -45,6 +45,9 @@ class Tab:
         """Width of the frames that come; 0 while none do."""
         self._pictures: dict[str, Any] = _WATCH
         self._start: asyncio.Future[dict[str, Any]] | None = None
+        self._came = 0
+        """How many frames came of those that were asked for last."""
+        self._confirmed = False
 
     def record(self) -> dict[str, str]:
         return {"id": self.id, "title": self.title, "url": self.url}
@@ -80,6 +83,7 @@ class Tab:
         """Have pictures of this width come; a first one comes at once."""
         self.tell("Page.stopScreencast")
         self.casting = width
+        self._confirmed = False
         self._begin({"format": "jpeg", "quality": _QUALITY, "maxWidth": width, "maxHeight": width})
 
     async def begin_watch(self) -> None:
@@ -95,6 +99,7 @@ class Tab:
 
     def _begin(self, pictures: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
         self._pictures = pictures
+        self._came = 0
         self._start = self._devtools.ask("Page.startScreencast", self.session, **pictures)
         return self._start
 
@@ -102,6 +107,21 @@ class Tab:
         """If the browser refused to begin, ask it again: it does so for a moment while a page changes its document."""
         if self._start is not None and self._start.done() and not self._began:
             self._begin(self._pictures)
+
+    def confirm(self) -> None:
+        """Ask again for the picture of a page that stands still, until it came once and was asked for once more.
+
+        A busy browser may drop the first picture, or send one of a moment before the page was drawn.
+        """
+        if self.casting and self._began and self._came < 2 and not (self._came and self._confirmed):
+            self._confirmed = self._came > 0
+            self.tell("Page.stopScreencast")
+            self._begin(self._pictures)
+
+    def acknowledge(self, session: Any) -> None:
+        """A frame came; the next one may."""
+        self._came += 1
+        self.tell("Page.screencastFrameAck", sessionId=session)
 
     @property
     def _began(self) -> bool:
