@@ -20,10 +20,10 @@ import uvloop
 
 from bench.report import Report, percentile
 from cubicle import settings as settings_module
-from cubicle.drivers.choice import make_driver, make_ledger
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
+from cubicle.drivers.factory import make_driver, make_ledger
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.machine import Machine
 from cubicle.settings import Settings
 
 MB = 1_000_000

@@ -17,10 +17,10 @@ from pathlib import Path
 import uvloop
 
 from bench.report import Report, percentile
-from cubicle.drivers.choice import make_driver
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect, new_name
+from cubicle.drivers.factory import make_driver
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine
+from cubicle.sandbox.warm_pool import connect, new_name
 from cubicle.settings import load
 
 MB = 1_000_000

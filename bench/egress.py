@@ -18,13 +18,14 @@ from pathlib import Path
 
 import uvloop
 
-from cubicle.chat.agent_purses import Limits, Purses
-from cubicle.chat.agent_tokens import AgentTokens
+from cubicle.agents.budget import Limits, Purses
+from cubicle.agents.live_tokens import AgentTokens
+from cubicle.core.chat import Chat
+from cubicle.core.network import Mode
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.rules.chats import Chat
-from cubicle.rules.egress import Mode, Policy, Rule
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect
+from cubicle.egress.policy import Policy, Rule
+from cubicle.machine.machine import Machine
+from cubicle.sandbox.warm_pool import connect
 from cubicle.worker.network import NetworkWorker
 from cubicle.worker.setup import Setup
 

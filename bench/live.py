@@ -27,9 +27,9 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from bench.report import Report, percentile
-from tests.live import pages
-from tests.live.typist import Typist
-from tests.live.watcher import Watcher
+from tests.browser import pages
+from tests.browser.typist import Typist
+from tests.browser.watcher import Watcher
 
 ROOT = Path(__file__).parents[1]
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import uvloop
 
 from cubicle.drivers.memory import MemoryDriver
-from tests.live import ground
+from tests.browser import ground
 
 
 async def serve(folder: Path) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cubicle.drivers.choice import make_driver
+from cubicle.drivers.factory import make_driver
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.sandbox.driver import Unusable
+from cubicle.machine.errors import Unusable
 from cubicle.settings import Settings, load
 
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ import hypothesis
 import pytest
 from blockbuster import BlockBuster
 
-from tests import loop, remains, skips
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.fleet import Fleet
+from tests.support import loop, remains, skips
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
@@ -170,6 +173,16 @@ def nothing_blocks_the_loop() -> Iterator[None]:
     watch.activate()
     yield
     watch.deactivate()
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """Sandboxes with the true guest, all removed at the end."""
+    driver = MemoryDriver(tmp_path / "sandboxes")
+    async with Fleet(driver, Ledger(tmp_path / "ledger"), pool_size=0) as fleet:
+        yield fleet
+        for seen in await driver.running():
+            await driver.delete(seen.name)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

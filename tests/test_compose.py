@@ -28,10 +28,10 @@ from cubicle.drivers.docker.engine import Address, ensure_image
 from cubicle.drivers.oci import builder
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.settings import load
+from tests.browser.typist import Typist
 from tests.conftest import absent
 from tests.drivers.makers import some_base
-from tests.live.typist import Typist
-from tests.service import ACCEPT, messages, text
+from tests.support.service import ACCEPT, messages, text
 from tests.survival.process import free_port
 
 # A browser drops what it is loading whenever an interface of the machine comes or goes, and here some do: nothing beside it.

@@ -74,8 +74,8 @@ def test_where_all_is_promised_a_skip_fails_unless_the_kernel_is_why(tmp_path: P
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
     done = _run(tmp_path, *workers, CUBICLE_REQUIRE_ALL="1")
     assert "1 failed, 1 skipped, " in done.stdout, done.stdout
-    assert "no moon either (tests/skips.py does not allow this" in done.stdout
-    assert "needs a moon (tests/skips.py does not allow this" in done.stdout
+    assert "no moon either (tests/support/skips.py does not allow this" in done.stdout
+    assert "needs a moon (tests/support/skips.py does not allow this" in done.stdout
     assert "SKIPPED 1 × this kernel has no xfs with quotas: unknown file system" in done.stdout
     assert "LEFT OUT 1 × long version: CUBICLE_LONG=1 runs it" in done.stdout
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
@@ -94,7 +94,7 @@ def test_alone_a_skip_is_counted_with_its_reason(tmp_path: Path) -> None:
 def test_where_all_is_promised_a_file_that_skips_itself_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "test_skipping.py").write_text("import pytest\npytest.skip('no moon', allow_module_level=True)\n")
     done = _run(tmp_path, CUBICLE_REQUIRE_ALL="1")
-    assert "no moon (tests/skips.py does not allow this" in done.stdout, done.stdout
+    assert "no moon (tests/support/skips.py does not allow this" in done.stdout, done.stdout
     assert done.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 

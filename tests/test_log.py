@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from cubicle import log
-from cubicle.rules.chats import Chat
-from cubicle.rules.egress import Request, Target
-from cubicle.sandbox.attendants import Attendants
-from cubicle.sandbox.egress.audit import Event, Trail
-from cubicle.sandbox.machine import Machine
-from tests.service import fleet_of
+from cubicle.core.chat import Chat
+from cubicle.egress.audit import Event, Trail
+from cubicle.egress.policy import Request, Target
+from cubicle.machine.machine import Machine
+from cubicle.sandbox.sandbox_services import Attendants
+from tests.support.service import fleet_of
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 from typing import Any
 
-from tests import loop
+from tests.support import loop
 
 
 def test_a_connection_that_is_left_open_is_closed_and_named(monkeypatch: Any) -> None:

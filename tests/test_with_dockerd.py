@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import remains
 from tests.conftest import absent
+from tests.support import remains
 
 pytestmark = pytest.mark.real
 SCRIPT = Path(__file__).parent.parent / "scripts" / "with-dockerd"

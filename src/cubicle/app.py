@@ -11,71 +11,72 @@ import httpx
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from cubicle.agents.adapters.registry import chosen
+from cubicle.agents.agent_token import signing_key
+from cubicle.agents.budget import Limits as Budget
+from cubicle.agents.budget import Purses
+from cubicle.agents.live_tokens import AgentTokens
+from cubicle.agents.mcp_servers import McpServers, read_servers
+from cubicle.agents.runs import SubAgents
+from cubicle.agents.upstreams import apis
+from cubicle.browser.live_views import Screens
 from cubicle.chat.activity import Activity
-from cubicle.chat.agent_apis import apis
-from cubicle.chat.agent_purses import Limits as Budget
-from cubicle.chat.agent_purses import Purses
-from cubicle.chat.agent_tokens import AgentTokens
-from cubicle.chat.key_tries import KeyTries
-from cubicle.chat.library import Library
+from cubicle.chat.key_attempts import KeyTries
 from cubicle.chat.links import Links, kept_secret
-from cubicle.chat.mcp_servers import McpServers, read_servers
-from cubicle.chat.outfit import Outfitter
-from cubicle.chat.personal_tokens import PersonalTokens
-from cubicle.chat.prompt import Prompt
-from cubicle.chat.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
-from cubicle.chat.screens import Screens
-from cubicle.chat.settings_service import SettingsService
-from cubicle.chat.uploads import Uploads
-from cubicle.chat.workplace import Workplace
-from cubicle.drivers.choice import host_of, make_driver, make_free_space, make_ledger, make_limits
+from cubicle.core.caller import Caller
+from cubicle.core.keys import BadKeys, KeyRing
+from cubicle.drivers.factory import host_of, make_driver, make_free_space, make_ledger, make_limits
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.http_api.access import Access
+from cubicle.egress.handler import Limits as EgressLimits
+from cubicle.egress.policy import Policy
+from cubicle.fairness.fair_queue import FairQueue
+from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
+from cubicle.http_api.admin import OperatorRoutes
 from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.auth import Access
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.disk import DiskRoutes
+from cubicle.http_api.disk_health import DiskRoutes
+from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
-from cubicle.http_api.info import mcp_info
-from cubicle.http_api.live import LiveRoutes
+from cubicle.http_api.isolation_health import WallRoutes
+from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
-from cubicle.http_api.operator import OperatorRoutes
-from cubicle.http_api.origins import OriginGuard
-from cubicle.http_api.problems import HANDLERS
+from cubicle.http_api.origin_check import OriginGuard
+from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
+from cubicle.http_api.pages import Pages
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.raw import RawRoutes
-from cubicle.http_api.reception import Reception
-from cubicle.http_api.requests import RequestLog
+from cubicle.http_api.request_log import RequestLog
 from cubicle.http_api.security_headers import SecurityHeaders
+from cubicle.http_api.service import mcp_info
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
+from cubicle.http_api.visits import Reception
 from cubicle.http_api.waking import StartRoutes
-from cubicle.http_api.walls import WallRoutes
+from cubicle.isolation import runner
+from cubicle.isolation.runner import Report
+from cubicle.isolation.startup_check import Warden
 from cubicle.log import forget_user
-from cubicle.mcp_api.door import McpDoor
+from cubicle.machine.errors import Unusable
+from cubicle.mcp_api.endpoint import McpDoor
+from cubicle.prompt.catalogue import Library
+from cubicle.prompt.provision import Outfitter
+from cubicle.prompt.settings_service import SettingsService
+from cubicle.prompt.system_prompt import Prompt
+from cubicle.prompt.user_tokens import PersonalTokens
+from cubicle.prompt.workspace import Workplace
+from cubicle.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
 from cubicle.routes import routes
-from cubicle.rules.callers import Caller
-from cubicle.rules.egress import Policy
-from cubicle.rules.keys import BadKeys, KeyRing
-from cubicle.rules.passes import signing_key
-from cubicle.sandbox import walls
-from cubicle.sandbox.driver import Driver, Unusable
-from cubicle.sandbox.egress.gate import Limits as EgressLimits
-from cubicle.sandbox.fair_queue import FairQueue
+from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.proof import Warden
-from cubicle.sandbox.walls import Report
 from cubicle.settings import BadSettings, DriverName, Settings
-from cubicle.tools.agents.runs import SubAgents
-from cubicle.tools.agents.table import chosen
 from cubicle.tools.registry import Registry
-from cubicle.web_ui.pages import Pages
-from cubicle.web_ui.policy import BadEmbedder, frame_ancestors
 from cubicle.worker.network import NetworkWorker
 from cubicle.worker.setup import Setup
 
@@ -91,7 +92,7 @@ def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) ->
 
     async def prove() -> Report:
         host = await host_of(driver)
-        return await walls.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
+        return await runner.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
 
     return Warden(settings, prove)
 

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from types import MappingProxyType
 from typing import Any, TextIO
 
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _context: ContextVar[Mapping[str, Any]] = ContextVar("cubicle_log_context", default=_NOTHING)

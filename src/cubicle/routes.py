@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from starlette.routing import BaseRoute, Route
 
-from cubicle.http_api.info import Endpoint, health
+from cubicle.http_api.service import Endpoint, health
 
 
 def routes(mcp: Sequence[BaseRoute], mcp_info: Endpoint, *groups: Sequence[BaseRoute]) -> list[BaseRoute]:

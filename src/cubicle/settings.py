@@ -14,9 +14,9 @@ from dotenv.parser import parse_stream
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
-from cubicle.rules.egress import Mode
-from cubicle.rules.hosts import names_of_this_machine
-from cubicle.rules.isolation import Isolation
+from cubicle.core.chat_isolation import Isolation
+from cubicle.core.hosts import names_of_this_machine
+from cubicle.core.network import Mode
 
 
 class BadSettings(Exception):

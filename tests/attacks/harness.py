@@ -17,10 +17,10 @@ from typing import Any, Self
 import httpx
 
 from cubicle.chat.links import Links, kept_secret
+from cubicle.core.chat import Chat
+from cubicle.core.keys import KeyRing
+from cubicle.core.signing import Grant, Reach
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.rules.chats import Chat
-from cubicle.rules.keys import KeyRing
-from cubicle.rules.links import Grant, Reach
 from tests.attacks.client import bash
 from tests.attacks.table import Attack
 from tests.survival.process import free_port

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from cubicle.chat.activity import MAX_CALLS, MAX_CHATS, MAX_OUTPUT, MAX_TEXT, Activity, CallEnd, Event
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
 
 A, B = Chat("a"), Chat("b")
 

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cubicle.chat.links import FRAME_SECONDS, Links, kept_secret
-from cubicle.rules.chats import Chat
-from cubicle.rules.keys import KeyRing
-from cubicle.rules.links import Grant, Reach
+from cubicle.core.chat import Chat
+from cubicle.core.keys import KeyRing
+from cubicle.core.signing import Grant, Reach
 from cubicle.sandbox.lost_found import LostFound
 
 CHAT = Chat("a:b@c")

@@ -15,12 +15,12 @@ from cubicle.drivers.oci import checks, host
 from cubicle.drivers.oci.checks import Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
-from cubicle.sandbox import proof, walls
-from cubicle.sandbox.exhaustion import RESOURCES
-from cubicle.sandbox.serving import only_service_of
+from cubicle.isolation import runner, startup_check
+from cubicle.isolation.exhaustion import RESOURCES
+from cubicle.sandbox.service_lock import only_service_of
 from cubicle.settings import load
-from tests import remains
 from tests.drivers.makers import some_base
+from tests.support import remains
 
 
 @pytest.fixture
@@ -140,13 +140,13 @@ def test_a_proof_tries_every_wall_and_is_kept_for_the_service(monkeypatch, tmp_p
     answer = CliRunner().invoke(doctor, ["--prove"], env={"COLUMNS": "200"})
     assert answer.exit_code == 0, answer.output
     assert "ways out tried, none is open" in answer.output
-    kept = proof.kept(proof.file_of(load()))
+    kept = startup_check.kept(startup_check.file_of(load()))
     assert kept is not None
     assert {"mounts", "guest", "processes", "memory", "disk"} <= {finding.wall for finding in kept.report.findings}
     shared = [finding for finding in kept.report.findings if finding.wall == "shared resources"]
     assert len(shared) == len(RESOURCES)
-    assert [finding for finding in shared if finding.verdict is not walls.Verdict.HOLDS] == []
-    proof.file_of(load()).unlink()
+    assert [finding for finding in shared if finding.verdict is not runner.Verdict.HOLDS] == []
+    startup_check.file_of(load()).unlink()
 
 
 def test_nothing_can_be_proved_of_the_driver_for_tests(monkeypatch):

@@ -17,7 +17,7 @@ from cubicle.cli import host_setup
 from cubicle.cli.host_setup import Need, Plan, host_packages, make_plan
 from cubicle.drivers.oci.images import UnknownImage, Variant
 from cubicle.drivers.oci.runtimes import CANDIDATES
-from cubicle.sandbox.driver import Unusable
+from cubicle.machine.errors import Unusable
 from cubicle.settings import Settings, load
 
 PROGRAM = [sys.executable, "-c", "from cubicle.cli import main; main()", "serve"]

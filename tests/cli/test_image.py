@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from cubicle.cli.image import image
 from cubicle.drivers.oci.images import ImageStore, Manifest, Recipe, Variant
 from cubicle.drivers.oci.records import Meta, Records
-from cubicle.sandbox.serving import only_service_of
+from cubicle.sandbox.service_lock import only_service_of
 
 OLD, STOOD_ON = "a" * 64, "b" * 64
 Call = Callable[..., Result]

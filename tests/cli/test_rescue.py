@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from cubicle.cli import main
-from cubicle.drivers.choice import make_driver
+from cubicle.core.chat import Chat
+from cubicle.drivers.factory import make_driver
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.ledger import Ledger
+from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.lost_found import LostFound
-from cubicle.sandbox.pool import connect
+from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
 from tests.drivers.makers import some_base
-from tests.emptying import empty
+from tests.support.emptying import empty
 
 A = Chat("a-chat")
 

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from cubicle.cli import main
-from cubicle.drivers.choice import make_driver, make_ledger
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
+from cubicle.drivers.factory import make_driver, make_ledger
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import load
-from tests.emptying import empty
+from tests.support.emptying import empty
 
 pytestmark = pytest.mark.timeout(300)  # each call is a Python of its own, with all that it imports
 CHAT = "a-project-with-a-name-of-some-length"

@@ -61,7 +61,7 @@ def test_off_a_terminal_a_setting_is_a_line_however_long(monkeypatch: pytest.Mon
 
 
 def test_on_a_terminal_the_table_is_as_wide_as_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicle.cli.tables.is_terminal", lambda: True)
+    monkeypatch.setattr("cubicle.cli.output.is_terminal", lambda: True)
     monkeypatch.setattr("cubicle.cli.settings.is_terminal", lambda: True)
     lines = CliRunner().invoke(settings, env={"COLUMNS": "80"}).output.splitlines()
     assert max(map(len, lines)) <= 80

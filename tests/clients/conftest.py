@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import absent
-from tests.service import Options, Service, fleet_of, service_of
+from tests.support.service import Options, Service, fleet_of, service_of
 
 HERE = Path(__file__).parent
 Node = Callable[..., Awaitable[tuple[int, str]]]

@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.clients.conftest import Node
-from tests.service import Options, Service, service_of
+from tests.support.service import Options, Service, service_of
 
 TOOLS = ["bash_tool", "view", "create_file", "str_replace", "sub_agent"]
 INSPECTOR = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.clients.conftest import HERE, Node
-from tests.service import Service
+from tests.support.service import Service
 
 RELEASE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 NEXT = "node_modules/conformance-next/dist/index.js"

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.agents.conftest import PROGRAMS, program
+from tests.agents.fake_api import FakeApi, Say, Use
+from tests.agents.fake_others import FakeResponses
 from tests.clients.conftest import HERE
-from tests.service import Options, Service, fleet_of, serve, service_of
-from tests.sub_agent.conftest import PROGRAMS, program
-from tests.sub_agent.fake_api import FakeApi, Say, Use
-from tests.sub_agent.fake_others import FakeResponses
+from tests.support.service import Options, Service, fleet_of, serve, service_of
 
 KEY = "key-of-the-service"
 BEARER = {"Authorization": f"Bearer {KEY}"}

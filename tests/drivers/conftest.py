@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.sandbox.driver import Driver, SandboxError
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect, new_name
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine
+from cubicle.sandbox.driver import Driver
+from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import MAKERS, Maker
-from tests.emptying import leave
+from tests.support.emptying import leave
 
 # Whoever is killed may take its time to die, and would be seen by the next test.
 _CLEAN = """

@@ -15,7 +15,8 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci import runtimes
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
-from cubicle.sandbox.driver import Driver, Unusable
+from cubicle.machine.errors import Unusable
+from cubicle.sandbox.driver import Driver
 from cubicle.settings import load
 from tests.conftest import absent
 

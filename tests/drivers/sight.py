@@ -8,8 +8,8 @@ import re
 import time
 from pathlib import Path
 
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver
-from cubicle.sandbox.machine import Machine
 
 
 async def in_gvisor(machine: Machine) -> bool:

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cubicle.sandbox.machine import Exit, Machine, MachineError
-from cubicle.sandbox.pool import connect
+from cubicle.machine.machine import Exit, Machine, MachineError
+from cubicle.sandbox.warm_pool import connect
 from tests.drivers.conftest import House
 from tests.drivers.sight import in_gvisor
 

@@ -9,9 +9,10 @@ import signal
 
 import pytest
 
-from cubicle.sandbox.driver import Driver, NotRunning, StartFailed, State
-from cubicle.sandbox.machine import Gone, Machine
-from cubicle.sandbox.pool import connect, new_name
+from cubicle.machine.errors import NotRunning, StartFailed
+from cubicle.machine.machine import Gone, Machine
+from cubicle.sandbox.driver import Driver, State
+from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import Maker
 from tests.drivers.sight import gone_from_host, guest_on_host, guest_sign, in_gvisor, seen_on_host
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cubicle.sandbox.handed_file import HandedFile
-from cubicle.sandbox.machine import HOME, READABLE_ROOTS, UPLOADS, WRITABLE_ROOTS, Machine, MachineError
+from cubicle.machine.machine import HOME, READABLE_ROOTS, UPLOADS, WRITABLE_ROOTS, Machine, MachineError
+from cubicle.machine.passed_file import HandedFile
 from tests.conftest import IN_A_HURRY
 
 MANY = 4000 if IN_A_HURRY else 20_000

@@ -10,7 +10,7 @@ import pytest
 
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.sandbox.driver import State
-from tests.emptying import leave
+from tests.support.emptying import leave
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing_that_cannot_be_found(

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from cubicle.sandbox.machine import Machine, MachineError
-from cubicle.sandbox.socket_stream import SocketStream
-from cubicle.sandbox.stream import Stream
+from cubicle.machine.dialled_socket import SocketStream
+from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.stream import Stream
 from tests.conftest import IN_A_HURRY
 from tests.survival.process import free_port
 

@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import Driver, NotRunning, OwnerHasSandbox, StartFailed, State
-from cubicle.sandbox.pool import connect, new_name
+from cubicle.core.chat import Chat
+from cubicle.machine.errors import NotRunning, OwnerHasSandbox, StartFailed
+from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.trash import Note
+from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import Maker
 
 CHAT, OTHER = Chat("chat", "somebody"), Chat("other")

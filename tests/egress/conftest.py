@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
+from cubicle.core.chat import Chat
+from cubicle.core.network import Mode
 from cubicle.drivers.memory import MemoryDriver
+from cubicle.egress.blocked_networks import Address
+from cubicle.egress.handler import Limits
+from cubicle.egress.policy import Policy, Rule
+from cubicle.egress.proxy import EgressDoor
 from cubicle.log import TextLines, fields_of
-from cubicle.rules.addresses import Address
-from cubicle.rules.chats import Chat
-from cubicle.rules.egress import Mode, Policy, Rule
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver
-from cubicle.sandbox.egress.door import EgressDoor
-from cubicle.sandbox.egress.gate import Limits
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect
+from cubicle.sandbox.warm_pool import connect
 
 CHAT = Chat("chat-1")
 LOOPBACK = Rule("loopback of the test", networks=(ip_network("127.0.0.0/8"),))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.egress.door import EgressDoor
+from cubicle.egress.proxy import EgressDoor
+from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.ledger import Ledger
 from tests.egress.conftest import OPEN, Audit, names, shell
 from tests.egress.servers import http_server
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cubicle.rules.egress import Target
+from cubicle.egress.policy import Target
 from tests.egress.conftest import OPEN, Behind
 from tests.egress.servers import Server
 from tests.egress.ways import SECRET, WAYS, Way, authority, opened, redirected, server, trust

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from cubicle.rules.egress import Mode, Policy
-from cubicle.sandbox.machine import Machine
+from cubicle.core.network import Mode
+from cubicle.egress.policy import Policy
+from cubicle.machine.machine import Machine
 from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.rules.addresses import Address
-from cubicle.rules.egress import Mode, Policy, Rule
-from cubicle.sandbox.egress.gate import Limits
+from cubicle.core.network import Mode
+from cubicle.egress.blocked_networks import Address
+from cubicle.egress.handler import Limits
+from cubicle.egress.policy import Policy, Rule
 from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
 

@@ -10,8 +10,9 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from cubicle.rules.addresses import Address
-from cubicle.rules.egress import Action, Mode, Policy, Rule
+from cubicle.core.network import Mode
+from cubicle.egress.blocked_networks import Address
+from cubicle.egress.policy import Action, Policy, Rule
 from tests.conftest import absent
 from tests.egress.conftest import Audit, Behind, shell
 from tests.egress.namespaces import Namespace, cable, enter

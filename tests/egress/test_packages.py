@@ -18,8 +18,8 @@ import pytest
 
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
-from cubicle.sandbox.driver import Unusable
-from cubicle.sandbox.machine import Machine
+from cubicle.machine.errors import Unusable
+from cubicle.machine.machine import Machine
 from cubicle.settings import load
 from tests.conftest import absent
 from tests.egress.conftest import Audit, Behind

@@ -8,11 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cubicle.chat.personal_tokens import PersonalTokens
-from cubicle.chat.settings_service import SettingsService
-from cubicle.rules.callers import Caller
-from cubicle.rules.chats import Chat
-from cubicle.rules.egress import Mode, Policy
+from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
+from cubicle.core.network import Mode
+from cubicle.egress.policy import Policy
+from cubicle.prompt.settings_service import SettingsService
+from cubicle.prompt.user_tokens import PersonalTokens
 from tests.egress.conftest import CHAT, OPEN, Behind, shell
 from tests.egress.test_secrets import World, world, write_rules
 

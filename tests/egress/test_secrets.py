@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cubicle.sandbox.egress.authority import Authority
+from cubicle.egress.tls_authority import Authority
 from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import FORGE_TOKEN, Server, http_server
 

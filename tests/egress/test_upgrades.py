@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.frames import Frame, Opcode
 from websockets.utils import accept_key
 
-from cubicle.sandbox.egress.authority import Authority
+from cubicle.egress.tls_authority import Authority
 from tests.egress.conftest import Audit, Behind
 from tests.egress.servers import Server
 from tests.egress.ways import SECRET, WAYS, authority, opened, server, trust

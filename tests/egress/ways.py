@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from cubicle.rules.egress import Mode, Policy, Scheme, Target
-from cubicle.sandbox.egress.authority import Authority
-from cubicle.sandbox.egress.dialler import Dialler
-from cubicle.sandbox.egress.gate import Gate, Limits
-from cubicle.sandbox.egress.http import HttpSide
-from cubicle.sandbox.egress.meter import Allowance
-from cubicle.sandbox.egress.pipe import Inside
-from cubicle.sandbox.egress.rulebook import Rulebook
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.stream import Stream
+from cubicle.core.network import Mode
+from cubicle.egress.handler import Gate, Limits
+from cubicle.egress.http_proxy import HttpSide
+from cubicle.egress.meter import Allowance
+from cubicle.egress.policy import Policy, Scheme, Target
+from cubicle.egress.rules_file import Rulebook
+from cubicle.egress.streams import Inside
+from cubicle.egress.tls_authority import Authority
+from cubicle.egress.upstream import Dialler
+from cubicle.machine.machine import Machine
+from cubicle.machine.stream import Stream
 from tests.egress.conftest import CHAT, Behind, names
 from tests.egress.servers import Server, http_server
 

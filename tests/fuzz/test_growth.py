@@ -19,48 +19,46 @@ from websockets.client import ClientProtocol
 from websockets.protocol import Protocol, Side, State
 from websockets.uri import WebSocketURI
 
-from cubicle.chat import archive, files, skills
-from cubicle.chat.agent_sse import Endpoint
-from cubicle.chat.devtools import DevTools
+from cubicle.agents import pricing
+from cubicle.agents.gateway_sse import Endpoint
+from cubicle.agents.run_dir import EventLines
+from cubicle.browser import cdp_http
+from cubicle.browser import messages as viewing
+from cubicle.browser.cdp import DevTools
 from cubicle.chat.links import Links
-from cubicle.chat.uploads import Upload
-from cubicle.chat.websocket import WebSocketClient
-from cubicle.guest import wire
-from cubicle.http_api.access import _cookies
-from cubicle.http_api.addresses import without_key
-from cubicle.http_api.files import _folder
-from cubicle.http_api.multipart import _Form
-from cubicle.mcp_api import sessions
-from cubicle.mcp_api.server import _resources
-from cubicle.rules import (
-    accepts,
-    callers,
-    capping,
-    devtools,
-    egress,
+from cubicle.core import (
+    accept,
+    caller,
     hosts,
-    images,
-    links,
-    media,
-    messages,
-    numbering,
+    http_ranges,
+    image_header,
+    media_types,
     origins,
     paths,
-    ranges,
     request_limits,
-    resources,
-    shell,
-    shown,
-    spending,
+    resource_uris,
+    signing,
     untrusted_json,
-    viewing,
 )
-from cubicle.rules.chats import Chat
-from cubicle.rules.keys import KeyRing
-from cubicle.sandbox.egress.names import Names
-from cubicle.sandbox.files import Entry
-from cubicle.sandbox.line import Line
-from cubicle.tools.agents.folder import EventLines
+from cubicle.core import text as shown
+from cubicle.core.chat import Chat
+from cubicle.core.keys import KeyRing
+from cubicle.egress import policy
+from cubicle.egress.fake_dns import Names
+from cubicle.files import archive, browse
+from cubicle.files.uploads import Upload
+from cubicle.guest import wire
+from cubicle.http_api.auth import _cookies
+from cubicle.http_api.files import _folder
+from cubicle.http_api.multipart import _Form
+from cubicle.http_api.urls import without_key
+from cubicle.machine.connection import Line
+from cubicle.machine.files import Entry
+from cubicle.machine.websocket import WebSocketClient
+from cubicle.mcp_api import jsonrpc, sessions
+from cubicle.mcp_api.handlers import _resources
+from cubicle.prompt import skills
+from cubicle.tools import bash_syntax, line_numbers, output
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
 SMALL, LARGE = (64 * 1024, 256 * 1024) if LONG else (16 * 1024, 64 * 1024)
@@ -107,15 +105,15 @@ def text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def raw_headers(data: bytes) -> callers.Headers:
-    return callers.Headers([(name.lower().encode(), data) for name in ("Cookie", *callers.CHAT_HEADERS)])
+def raw_headers(data: bytes) -> caller.Headers:
+    return caller.Headers([(name.lower().encode(), data) for name in ("Cookie", *caller.CHAT_HEADERS)])
 
 
 def everybody(data: bytes) -> None:
-    headers = callers.Headers(
-        [(name.encode(), data) for name in (*callers.CHAT_HEADERS, *callers.EMAIL_HEADERS, *callers.NAME_HEADERS)]
+    headers = caller.Headers(
+        [(name.encode(), data) for name in (*caller.CHAT_HEADERS, *caller.EMAIL_HEADERS, *caller.NAME_HEADERS)]
     )
-    callers.chat_id(headers), callers.email(headers), callers.display_name(headers), callers.mcp_servers(headers)
+    caller.chat_id(headers), caller.email(headers), caller.display_name(headers), caller.mcp_servers(headers)
 
 
 def form(data: bytes) -> None:
@@ -137,21 +135,21 @@ def event_lines(data: bytes) -> None:
 
 
 def usage(data: bytes) -> None:
-    meter = spending.Meter()
+    meter = pricing.Meter()
     for start in range(0, len(data), 64):
         meter.feed(data[start : start + 64])
     meter.finish()
 
 
 def numbered(data: bytes) -> None:
-    numbering_ = numbering.Numbering(numbering.LineRange.parse(1, -1))
+    numbering_ = line_numbers.Numbering(line_numbers.LineRange.parse(1, -1))
     for start in range(0, len(data), 64):
         numbering_.feed(text(data[start : start + 64]))
     numbering_.finish()
 
 
 def capped(data: bytes) -> None:
-    cap, decoder = capping.Cap(), capping.Decoder()
+    cap, decoder = output.Cap(), output.Decoder()
     for start in range(0, len(data), 64):
         cap.feed(decoder.feed(data[start : start + 64]))
     cap.text()
@@ -228,8 +226,8 @@ def devtools_message(data: bytes) -> None:
 def listing(data: bytes) -> None:
     """A folder that has an entry for every 128 bytes, each named by them."""
     names = [text(data[start : start + 128]) for start in range(0, len(data), 128)]
-    entries = [files.Listed("outputs", name, Entry(name, "file", 1, 1.0, 1, None)) for name in names]
-    _folder("", files.Listing(entries, complete=True), LINKS.files(Chat("a")))
+    entries = [browse.Listed("outputs", name, Entry(name, "file", 1, 1.0, 1, None)) for name in names]
+    _folder("", browse.Listing(entries, complete=True), LINKS.files(Chat("a")))
 
 
 def resource_list(data: bytes) -> None:
@@ -244,38 +242,38 @@ def endpoint(data: bytes) -> None:
 
 
 LINKS = Links(b"a" * 32, "http://here", KeyRing.parse("0123456789abcdef"))
-VERSION = ranges.Version(1000, 1.0, 1)
+VERSION = http_ranges.Version(1000, 1.0, 1)
 PARSERS: dict[str, Callable[[bytes], object]] = {
     "cookies": lambda data: _cookies(raw_headers(data)),
     "callers": everybody,
     "chat id": lambda data: Chat(text(data)),
-    "link": lambda data: links.opened(lambda _: b"x" * 32, "chat", text(data), 0),
-    "capability": lambda data: links.opened_capability(lambda _: b"x" * 32, text(data), "a/b", 0),
-    "capability's path": lambda data: links.opened_capability(
+    "link": lambda data: signing.opened(lambda _: b"x" * 32, "chat", text(data), 0),
+    "capability": lambda data: signing.opened_capability(lambda _: b"x" * 32, text(data), "a/b", 0),
+    "capability's path": lambda data: signing.opened_capability(
         lambda _: b"x" * 32, "9999999999.bWFpbg.Yw.h9999.AAAAAAAAAAAAAAAAAAAAAA", text(data), 0
     ),
     "session id": lambda data: sessions.is_wellformed(text(data)),
-    "accept": lambda data: accepts.accepts_mcp([text(data)]),
-    "accept preference": lambda data: accepts.asks_for([text(data)], "text/plain", instead_of="application/json"),
+    "accept": lambda data: accept.accepts_mcp([text(data)]),
+    "accept preference": lambda data: accept.asks_for([text(data)], "text/plain", instead_of="application/json"),
     "host": lambda data: hosts.host_is_known(("a", "b"), text(data)),
     "origin": lambda data: origins.origin_is_ours(text(data), "here", ("http://a",)),
     "query": lambda data: without_key(text(data)),
-    "range": lambda data: ranges.wanted(Headers(value=text(data)), VERSION),
+    "range": lambda data: http_ranges.wanted(Headers(value=text(data)), VERSION),
     "path": lambda data: paths.relative(text(data)),
     "upload name": lambda data: paths.upload_name(text(data)),
-    "resource": lambda data: resources.UploadUri.parse("file://uploads/a/" + text(data)),
-    "media type": lambda data: media.media_type(text(data)),
+    "resource": lambda data: resource_uris.UploadUri.parse("file://uploads/a/" + text(data)),
+    "media type": lambda data: media_types.media_type(text(data)),
     "one line": lambda data: shown.one_line(text(data)),
     "multipart": form,
     "JSON structure": structure,
-    "message": lambda data: messages.parse(untrusted_json.parse(data, max_size=10**9, max_values=10**9)),
-    "shell": lambda data: shell.last_command(text(data)),
+    "message": lambda data: jsonrpc.parse(untrusted_json.parse(data, max_size=10**9, max_values=10**9)),
+    "shell": lambda data: bash_syntax.last_command(text(data)),
     "front matter": lambda data: skills.front_matter(b"---\n" + data + b"\n---\n"),
-    "image header": images.read_header,
-    "png": lambda data: images.read_header(b"\x89PNG\r\n\x1a\n" + data),
-    "jpeg": lambda data: images.read_header(b"\xff\xd8\xff\xe0" + data),
-    "DevTools answer": lambda data: devtools.rewritten(data, "http://here"),
-    "DevTools pages": devtools.pages,
+    "image header": image_header.read_header,
+    "png": lambda data: image_header.read_header(b"\x89PNG\r\n\x1a\n" + data),
+    "jpeg": lambda data: image_header.read_header(b"\xff\xd8\xff\xe0" + data),
+    "DevTools answer": lambda data: cdp_http.rewritten(data, "http://here"),
+    "DevTools pages": cdp_http.pages,
     "DevTools message": devtools_message,
     "backend's WebSocket": backend_frames,
     "backend's WebSocket, read": lambda data: backend_frames(data, follow=False),
@@ -291,8 +289,8 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "live message": viewing.parse,
     "URL of the live view": lambda data: viewing.allowed(text(data)),
     "listing line": Entry.parse,
-    "egress target": lambda data: egress.Target.of("http://" + text(data)),
-    "egress host": lambda data: egress.host_name(text(data)),
+    "egress target": lambda data: policy.Target.of("http://" + text(data)),
+    "egress host": lambda data: policy.host_name(text(data)),
     "DNS": lambda data: Names().answer(data),
     "DNS question": lambda data: Names().answer(b"\0\1\1\0\0\1\0\0\0\0\0\0" + data),
     "agent events": event_lines,
@@ -353,7 +351,7 @@ def test_every_rule_module_that_parses_is_here() -> None:
     source = Path(__file__).read_text()
     without = {"problems", "isolation", "closing", "scaling", "keyboard", "serving", "addresses", "exits", "keys"}
     without |= {"arguments", "passes", "chats", "request_limits", "untrusted_json", "__init__"}
-    folder = Path(egress.__file__).parent
+    folder = Path(policy.__file__).parent
     for module in folder.glob("*.py"):
         assert module.stem in without or f"    {module.stem},\n" in source, module.stem
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from cubicle.guest import wire
-from cubicle.guest.link import Channel, Link
+from cubicle.guest.connection import Channel, Link
 from cubicle.guest.loop import Loop
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cubicle.guest import wire
-from cubicle.guest.link import Channel, Link
+from cubicle.guest.connection import Channel, Link
 from cubicle.guest.loop import READ, Loop
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.sandbox.pool import connect
-from tests.emptying import leave
+from cubicle.sandbox.warm_pool import connect
+from tests.support.emptying import leave
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
 WARM_UP, CALLS = (10_000, 20_000) if LONG else (1_500, 1_500)

@@ -14,8 +14,8 @@ import pytest
 
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.guest import wire
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect
+from cubicle.machine.machine import Machine
+from cubicle.sandbox.warm_pool import connect
 
 
 @pytest.fixture(scope="module")

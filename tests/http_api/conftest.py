@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cubicle.sandbox.fleet import Fleet
-from tests.service import Service, fleet_of, service_of
+from tests.support.service import Service, fleet_of, service_of
 
 
 @pytest.fixture(scope="module")

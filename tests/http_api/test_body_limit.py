@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from cubicle.core.request_limits import MAX_BODY
 from cubicle.http_api.body_limit import BodyLimit
-from cubicle.http_api.problems import HANDLERS
-from cubicle.rules.request_limits import MAX_BODY
-from tests.service import serve
+from cubicle.http_api.errors import HANDLERS
+from tests.support.service import serve
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,10 @@ from starlette.routing import BaseRoute
 
 from cubicle import settings
 from cubicle.app import running
-from cubicle.drivers.choice import make_driver
-from tests.emptying import empty
+from cubicle.drivers.factory import make_driver
 from tests.http_api.chat.test_traversal import CHATS, WAYS
-from tests.service import serve
+from tests.support.emptying import empty
+from tests.support.service import serve
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
 _REFUSED = frozenset({400, 404})

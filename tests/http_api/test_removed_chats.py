@@ -12,10 +12,10 @@ import pytest
 
 from cubicle import settings
 from cubicle.app import running
-from cubicle.drivers.choice import make_driver
-from cubicle.rules.chats import Chat
-from tests.emptying import empty
-from tests.service import ACCEPT, serve
+from cubicle.core.chat import Chat
+from cubicle.drivers.factory import make_driver
+from tests.support.emptying import empty
+from tests.support.service import ACCEPT, serve
 
 IDS = [f"passing-{number}" for number in range(6)]
 

@@ -22,12 +22,12 @@ from websockets.exceptions import ConnectionClosed
 
 from cubicle import settings
 from cubicle.app import running
-from cubicle.drivers.choice import make_driver
+from cubicle.core.problem import ASLEEP, NO_SANDBOX
+from cubicle.drivers.factory import make_driver
 from cubicle.http_api.sandbox_use import MCP_METHODS, READ_ROUTES, ROUTES, Use
-from cubicle.mcp_api.server import Protocol
-from cubicle.rules.problems import ASLEEP, NO_SANDBOX
-from tests.emptying import empty
-from tests.service import ACCEPT, MODERN, modern_meta, serve
+from cubicle.mcp_api.handlers import Protocol
+from tests.support.emptying import empty
+from tests.support.service import ACCEPT, MODERN, modern_meta, serve
 
 CHAT = "watched"
 _MARGIN = 0.4

@@ -11,9 +11,9 @@ from starlette.routing import BaseRoute
 
 from cubicle import settings
 from cubicle.app import running
-from cubicle.drivers.choice import make_driver
-from tests.emptying import empty
-from tests.service import serve
+from cubicle.drivers.factory import make_driver
+from tests.support.emptying import empty
+from tests.support.service import serve
 
 KEY = "key-of-the-tests"
 EMBEDDER = "https://chat.example.org"

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from cubicle.http_api import intake
-from tests.service import serve
+from cubicle.http_api import uvicorn_http
+from tests.support.service import serve
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,7 @@ async def test_a_quiet_connection_stays_longer_than_clients_keep_one(opened):
 
 @pytest.mark.parametrize("begun", [b"", b"GET /", REQUEST[:-2] + b"X-Slow: "])
 async def test_a_client_whose_request_does_not_come_is_given_up(opened, monkeypatch, begun):
-    monkeypatch.setattr(intake, "_HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(uvicorn_http, "_HEAD_SECONDS", 0.3)
     async with connection(opened) as (reader, writer):
         writer.write(begun)
         ended = asyncio.create_task(reader.read())
@@ -76,10 +76,12 @@ async def test_a_client_whose_request_does_not_come_is_given_up(opened, monkeypa
 async def test_but_not_while_the_answer_before_it_is_on_its_way(monkeypatch):
     open_ = asyncio.Event()
     async with connection(open_) as (reader, writer):
-        monkeypatch.setattr(intake, "_HEAD_SECONDS", 0.1)  # not before: the first request may be late on a busy machine
+        monkeypatch.setattr(
+            uvicorn_http, "_HEAD_SECONDS", 0.1
+        )  # not before: the first request may be late on a busy machine
         writer.write(REQUEST + REQUEST[:5])
         await asyncio.sleep(0.4)
-        monkeypatch.setattr(intake, "_HEAD_SECONDS", 60)
+        monkeypatch.setattr(uvicorn_http, "_HEAD_SECONDS", 60)
         await asyncio.sleep(0.4)
         open_.set()
         await answered(reader)
@@ -137,7 +139,7 @@ async def test_a_connection_leaves_no_circle_behind(opened):
         async with connection(opened) as (reader, writer):
             writer.write(REQUEST)
             await answered(reader)
-            held = [weakref.ref(item) for item in gc.get_objects() if type(item) is intake.Connection]
+            held = [weakref.ref(item) for item in gc.get_objects() if type(item) is uvicorn_http.Connection]
             assert held
         for _ in range(100):
             if not any(ref() is not None for ref in held):

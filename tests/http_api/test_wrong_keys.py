@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from cubicle.app import running
-from cubicle.drivers.choice import make_driver
+from cubicle.drivers.factory import make_driver
 from cubicle.settings import BadSettings, Settings, load
-from tests.emptying import empty
-from tests.service import ACCEPT, serve
+from tests.support.emptying import empty
+from tests.support.service import ACCEPT, serve
 
 TRIES = 6
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

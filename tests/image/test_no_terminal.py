@@ -16,8 +16,8 @@ from cubicle.drivers.oci import builder, checks
 from cubicle.drivers.oci.checks import Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR, OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore, Recipe, Variant
-from cubicle.sandbox.pool import connect
-from tests.emptying import leave
+from cubicle.sandbox.warm_pool import connect
+from tests.support.emptying import leave
 
 pytestmark = pytest.mark.anyio
 SAYS_SO = "no terminal server"

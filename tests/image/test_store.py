@@ -24,7 +24,7 @@ from cubicle.drivers.oci.images import (
     Variant,
 )
 from cubicle.drivers.oci.records import Home, Meta, Records
-from cubicle.sandbox.serving import only_service_of
+from cubicle.sandbox.service_lock import only_service_of
 
 
 @pytest.fixture

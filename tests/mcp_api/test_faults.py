@@ -11,16 +11,16 @@ from typing import Any
 import httpx
 import pytest
 
-from cubicle.chat.uploads import Uploads
+from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.mcp_api import server
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import StartFailed
-from cubicle.tools.answers import Answer, Call
+from cubicle.files.uploads import Uploads
+from cubicle.machine.errors import StartFailed
+from cubicle.mcp_api import handlers
+from cubicle.tools.base import Answer, Call
 from cubicle.tools.registry import Registry
 from cubicle.tools.sub_agent import Task
-from tests.mcp_api.test_refusals import assert_problem
-from tests.service import MODERN, Options, Service, fleet_of, messages, modern_meta, service_of, text
+from tests.mcp_api.test_errors import assert_problem
+from tests.support.service import MODERN, Options, Service, fleet_of, messages, modern_meta, service_of, text
 
 SECRET = "secret /var/lib/cubicle/data"
 TOOL = {"name": "bash_tool", "arguments": {"command": "true", "description": "test"}}
@@ -33,7 +33,7 @@ async def broken(*_args: Any, **_options: Any) -> Any:
 
 
 def unfit(*_args: Any, **_options: Any) -> Any:
-    return server.types.TextContent.model_validate({"text": object()})
+    return handlers.types.TextContent.model_validate({"text": object()})
 
 
 async def asked(service: Service, method: str, params: dict[str, Any], *, modern: bool) -> httpx.Response:
@@ -54,11 +54,11 @@ def _break(target: Any, name: str, how: Callable[..., Any] = broken) -> Callable
 @pytest.mark.parametrize(
     ("method", "params", "breaks"),
     [
-        ("tools/list", {}, _break(server.types, "ListToolsResult", unfit)),
+        ("tools/list", {}, _break(handlers.types, "ListToolsResult", unfit)),
         ("tools/call", TOOL, _break(Registry, "run")),
-        ("tools/call", TOOL, _break(server, "_block", unfit)),
+        ("tools/call", TOOL, _break(handlers, "_block", unfit)),
         ("resources/list", {}, _break(Uploads, "list")),
-        ("resources/list", {}, _break(server, "_resources", unfit)),
+        ("resources/list", {}, _break(handlers, "_resources", unfit)),
         ("resources/read", READ, _break(Uploads, "read")),
     ],
 )

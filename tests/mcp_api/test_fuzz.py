@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cubicle.mcp_api import exchange, gate, server
-from cubicle.rules.chats import Chat
-from tests.service import ACCEPT, MODERN, Service, modern_meta
+from cubicle.core.chat import Chat
+from cubicle.mcp_api import handlers, request_check, transport
+from tests.support.service import ACCEPT, MODERN, Service, modern_meta
 
 BODIES = 200_000 if os.environ.get("CUBICLE_LONG") else 1_000 if os.environ.get("CUBICLE_FAST") else 10_000
 SECRET = "the-secret-of-another-chat"
@@ -144,7 +144,7 @@ async def test_no_body_breaks_the_door(service: Service, monkeypatch: pytest.Mon
         await machine.write("/home/assistant/secret.txt", SECRET.encode())
     await service.bash("true", chat="fuzz")
     failures: list[BaseException | None] = []
-    for part in (gate, exchange, server):
+    for part in (request_check, transport, handlers):
         monkeypatch.setattr(part.log, "exception", lambda *_, **__: failures.append(sys.exc_info()[1]))
     rng = random.Random(20260728)
     statuses: set[int] = set()

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.service import MODERN, Service, messages, raw_post, text
+from tests.support.service import MODERN, Service, messages, raw_post, text
 
 INITIALIZE = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 TOOLS = ["bash_tool", "view", "create_file", "str_replace", "sub_agent"]

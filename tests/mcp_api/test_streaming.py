@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cubicle.mcp_api import following
-from cubicle.tools.answers import Answer, Call, say
+from cubicle.mcp_api import progress
+from cubicle.tools.base import Answer, Call, say
 from cubicle.tools.sub_agent import Task
-from tests.service import ACCEPT, MODERN, Options, Service, messages, modern_meta, raw_post, service_of
+from tests.support.service import ACCEPT, MODERN, Options, Service, messages, modern_meta, raw_post, service_of
 
 
 def call(command: str, *, identity: int | str = 7, token: str | None = None, tool: str = "bash_tool") -> dict[str, Any]:
@@ -63,7 +63,7 @@ async def there(service: Service, pattern: str) -> None:
 
 
 def chat_of(name: str) -> Any:
-    from cubicle.rules.chats import Chat
+    from cubicle.core.chat import Chat
 
     return Chat(name)
 
@@ -100,7 +100,7 @@ async def test_output_is_gathered_into_batches(service: Service) -> None:
     command = "for i in $(seq 500); do echo $i; sleep 0.001; done"
     seen = [item async for item in events(service, call(command, token="t"))]
     notes = [m["params"]["message"] for _, m in seen[:-1]]
-    assert 2 <= len(notes) <= seen[-1][0] / following.WINDOW + 2
+    assert 2 <= len(notes) <= seen[-1][0] / progress.WINDOW + 2
     assert "".join(notes) == "".join(f"{i}\n" for i in range(1, 501))
 
 
@@ -118,7 +118,7 @@ async def test_in_the_newer_era_output_comes_only_with_a_token(service: Service)
 
 async def test_a_silent_command_gives_signs_of_life(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     await service.bash("true", chat="stream")
-    monkeypatch.setattr(following, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(progress, "HEARTBEAT", 0.1)
     seen = [item async for item in events(service, call("sleep 0.8", token="t"))]
     comments = [at for at, m in seen if isinstance(m, str)]
     beats = [m["params"] for _, m in seen if isinstance(m, dict) and m.get("method") == "notifications/progress"]
@@ -132,7 +132,7 @@ async def test_a_silent_command_gives_signs_of_life(service: Service, monkeypatc
 
 async def test_a_sign_of_life_sent_as_the_tool_ends_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer that it set then would fire when nobody is there to hear of it."""
-    monkeypatch.setattr(following, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(progress, "HEARTBEAT", 0.01)
     begun, told, beats = asyncio.Event(), asyncio.Event(), []
 
     async def beat(text: str, seconds: float) -> None:
@@ -140,7 +140,7 @@ async def test_a_sign_of_life_sent_as_the_tool_ends_is_the_last(monkeypatch: pyt
         await told.wait()
         beats.append(text)
 
-    async with following.Following(beat, beat, flush=False).running():
+    async with progress.Following(beat, beat, flush=False).running():
         await begun.wait()
         told.set()
     await asyncio.sleep(0.05)

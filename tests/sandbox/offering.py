@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from cubicle.guest import wire
-from cubicle.sandbox.line import Line
-from cubicle.sandbox.machine import Machine
+from cubicle.machine.connection import Line
+from cubicle.machine.machine import Machine
 
 LIMIT = 60.0
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.sandbox.line import Gone
-from cubicle.sandbox.pool import connect
-from tests.emptying import leave
+from cubicle.machine.connection import Gone
+from cubicle.sandbox.warm_pool import connect
+from tests.support.emptying import leave
 
 
 async def test_a_guest_that_loads_slowly_is_waited_for(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
+from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.expiry import Ages, Fate, fate, is_deleted
 from cubicle.sandbox.fleet import Fleet, NoSandbox
-from cubicle.sandbox.ledger import Ledger
 from cubicle.sandbox.trash import Note
 from tests.drivers.makers import Maker, memory, oci
-from tests.emptying import empty
+from tests.support.emptying import empty
 
 HOUR = 3600.0
 AGES = Ages(DAY, 30 * DAY, 7 * DAY)

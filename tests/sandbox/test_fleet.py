@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import NotRunning, StartFailed, State
+from cubicle.machine.errors import NotRunning, StartFailed
+from cubicle.machine.machine import Gone, Machine
+from cubicle.machine.stream import Stream
+from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
-from cubicle.sandbox.ledger import Ledger
-from cubicle.sandbox.machine import Gone, Machine
-from cubicle.sandbox.stream import Stream
 
 A, B = Chat("a"), Chat("A")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.sandbox.driver import NoSpace
+from cubicle.machine.errors import NoSpace
 from cubicle.sandbox.free_space import FreeSpace
 
 MIB = 1024**2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cubicle.chat import agent_relay
-from cubicle.sandbox.egress import environment
+from cubicle.agents import gateway
+from cubicle.egress import environment
 
 TERMINAL, DEVTOOLS = 7681, 9222
 
 
 def test_no_two_parts_listen_on_one_port() -> None:
-    ports = [TERMINAL, DEVTOOLS, agent_relay.PORT]
+    ports = [TERMINAL, DEVTOOLS, gateway.PORT]
     ports += [value for name, value in vars(environment).items() if name.endswith("_PORT")]
     assert len(ports) == len(set(ports))

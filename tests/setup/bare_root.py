@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cubicle.drivers.oci.driver import instance_of
-from tests import remains
+from tests.support import remains
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = "ca-certificates,git,make,python3"

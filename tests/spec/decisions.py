@@ -65,23 +65,23 @@ DECISIONS: list[Row] = [
         "mcp",
         "Changes of a chat's uploads reach those who listen to this chat, and nobody else",
         (
-            "mcp_api/listening::an_upload_a_replacement_and_a_deletion_are_told",
-            "mcp_api/listening::nobody_hears_of_another_chat_or_of_another_tenant",
-            "mcp_api/listening::the_python_sdk_listens",
+            "mcp_api/subscriptions::an_upload_a_replacement_and_a_deletion_are_told",
+            "mcp_api/subscriptions::nobody_hears_of_another_chat_or_of_another_tenant",
+            "mcp_api/subscriptions::the_python_sdk_listens",
         ),
     ),
     (
         "mcp",
         "listChanged is offered only where it is delivered",
-        ("mcp_api/listening::each_era_says_what_it_can_tell",),
+        ("mcp_api/subscriptions::each_era_says_what_it_can_tell",),
     ),
     (
         "mcp",
         "Listening streams are bounded, and end with their client or the service",
         (
-            "mcp_api/listening::streams_are_counted_and_one_that_was_left_is_free_again",
-            "mcp_api/listening::one_tenant_cannot_take_all_streams",
-            "mcp_api/listening::the_end_of_the_service_ends_the_streams",
+            "mcp_api/subscriptions::streams_are_counted_and_one_that_was_left_is_free_again",
+            "mcp_api/subscriptions::one_tenant_cannot_take_all_streams",
+            "mcp_api/subscriptions::the_end_of_the_service_ends_the_streams",
         ),
     ),
     ("mcp", "Output goes out in batches of 100 ms", (S + "output_is_gathered_into_batches",)),
@@ -133,8 +133,8 @@ DECISIONS: list[Row] = [
         (
             S + "a_sub_agent_goes_on_when_the_client_hangs_up",
             S + "a_sub_agent_ends_when_it_is_cancelled",
-            "sub_agent/survival::a_run_goes_on_when_its_caller_is_gone_and_tells_whoever_resumes",
-            "sub_agent/claude::a_cancelled_call_ends_the_agent",
+            "agents/survival::a_run_goes_on_when_its_caller_is_gone_and_tells_whoever_resumes",
+            "agents/claude::a_cancelled_call_ends_the_agent",
         ),
     ),
     ("mcp", "Unknown tool: -32602", (P + "an_unknown_tool_is_an_error_of_the_protocol",)),
@@ -167,8 +167,8 @@ DECISIONS: list[Row] = [
         "Header aliases, first that has a value",
         (
             R + "front_ends_own_headers_name_the_chat",
-            "rules/callers::the_first_name_that_has_a_value_wins",
-            "rules/callers::person_and_servers_are_read",
+            "core/caller::the_first_name_that_has_a_value_wins",
+            "core/caller::person_and_servers_are_read",
         ),
     ),
     (
@@ -176,7 +176,7 @@ DECISIONS: list[Row] = [
         "Values are trimmed; empty and {{...}} are absent",
         (
             P + "blanks_around_a_chat_id_make_no_second_sandbox",
-            "rules/callers::empty_values_and_unfilled_templates_are_absent",
+            "core/caller::empty_values_and_unfilled_templates_are_absent",
         ),
     ),
     (
@@ -184,13 +184,13 @@ DECISIONS: list[Row] = [
         "What is no chat id is 400",
         (
             R + "what_is_no_chat_id_is_refused",
-            "rules/callers::a_chat_id_is_taken_exactly_when_it_has_the_right_characters",
+            "core/caller::a_chat_id_is_taken_exactly_when_it_has_the_right_characters",
         ),
     ),
     (
         "caller",
         "Names come from a digest of tenant and chat id",
-        ("rules/callers::digests_differ_exactly_when_chats_do",),
+        ("core/caller::digests_differ_exactly_when_chats_do",),
     ),
     ("caller", "Letter case makes two chats", (P + "two_chats_have_two_sandboxes_and_letter_case_counts",)),
     # Access
@@ -218,14 +218,14 @@ DECISIONS: list[Row] = [
             R + "without_a_key_a_loopback_service_answers_to_this_machine_alone",
         ),
     ),
-    ("access", "WebSockets check the same, and their Origin", ("live/terminal::foreign_pages_get_no_terminal",)),
+    ("access", "WebSockets check the same, and their Origin", ("browser/terminal::foreign_pages_get_no_terminal",)),
     ("access", "A tenant never sees another's chats", (R + "a_key_of_one_tenant_does_not_open_the_chats_of_another",)),
     (
         "access",
         "Keys that are short or have blanks, and tenants with the operator's name, stop the start",
         (
-            "rules/callers::a_key_that_is_short_or_has_blanks_is_refused_wherever_it_stands",
-            "rules/callers::no_tenant_takes_the_operators_name",
+            "core/caller::a_key_that_is_short_or_has_blanks_is_refused_wherever_it_stands",
+            "core/caller::no_tenant_takes_the_operators_name",
             "cli/running::keys_that_cannot_be_used_stop_the_start",
         ),
     ),
@@ -238,8 +238,8 @@ DECISIONS: list[Row] = [
         "access",
         "A chat's egress allowance outlives the service",
         (
-            "sandbox/allowances::a_restart_forgives_nothing_before_the_day_is_over",
-            "sandbox/allowances::a_killed_service_has_written_what_was_used",
+            "egress/quota::a_restart_forgives_nothing_before_the_day_is_over",
+            "egress/quota::a_killed_service_has_written_what_was_used",
         ),
     ),
     (
@@ -253,7 +253,7 @@ DECISIONS: list[Row] = [
         "Errors are problem+json without stack, path or secret",
         (
             H + "info::unknown_addresses_and_methods_are_problems",
-            "rules/small_rules::a_problem_has_the_four_fields",
+            "core/small_rules::a_problem_has_the_four_fields",
             R + "a_failure_of_the_service_shows_nothing_of_its_inside",
         ),
     ),
@@ -291,14 +291,14 @@ DECISIONS: list[Row] = [
             H + "chat/files::a_listing_says_when_there_is_more_than_it_holds",
         ),
     ),
-    ("http", "Close codes 4401, 4404, 4503", ("live/terminal::close_codes_and_bad_chat_ids",)),
+    ("http", "Close codes 4401, 4404, 4503", ("browser/terminal::close_codes_and_bad_chat_ids",)),
     (
         "http",
         "A chat without a sandbox: reading creates nothing",
         (
             F + "a_chat_without_a_sandbox_has_no_resources_and_gets_no_sandbox",
             H + "chat/files::a_chat_without_a_sandbox_is_empty_and_stays_so",
-            "live/terminal::chats_without_a_sandbox_get_none_from_being_looked_at",
+            "browser/terminal::chats_without_a_sandbox_get_none_from_being_looked_at",
         ),
     ),
     # Tools
@@ -321,8 +321,8 @@ DECISIONS: list[Row] = [
         "tools",
         "Judged on the last command of the last pipeline",
         (
-            "rules/exits::the_last_command_is_found_or_said_to_be_unclear",
-            "rules/exits::find_with_output_is_an_answer_and_without_is_not",
+            "tools/exit_codes::the_last_command_is_found_or_said_to_be_unclear",
+            "tools/exit_codes::find_with_output_is_an_answer_and_without_is_not",
         ),
     ),
     (
@@ -340,7 +340,7 @@ DECISIONS: list[Row] = [
         "The cap counts characters and splits none",
         (
             B + "the_cap_counts_characters_and_splits_none",
-            "rules/capping::decoding_does_not_depend_on_where_the_bytes_are_cut",
+            "tools/output::decoding_does_not_depend_on_where_the_bytes_are_cut",
         ),
     ),
     (
@@ -364,7 +364,7 @@ DECISIONS: list[Row] = [
     (
         "tools",
         "view over the cap is as bash",
-        (V + "a_long_file_is_capped_and_its_end_numbered", "rules/numbering::the_cap_is_that_of_the_numbered_text"),
+        (V + "a_long_file_is_capped_and_its_end_numbered", "tools/line_numbers::the_cap_is_that_of_the_numbered_text"),
     ),
     (
         "tools",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.spec.requirements import Row
 
 H, L, S, K = "egress/http::", "egress/limits::", "egress/secrets::", "egress/packages::"
-C, W, N, B = "egress/captive::", "egress/walls::", "egress/namespace::", "sandbox/egress_rulebook::"
-R, P, U, T = "rules/egress::", "egress/clients::", "egress/upgrades::", "egress/hosts::"
-V, Q = "worker/network::", "sandbox/egress_lookups::"
+C, W, N, B = "egress/transparent_proxy::", "egress/isolation::", "egress/namespace::", "egress/rules_file::"
+R, P, U, T = "egress/policy::", "egress/clients::", "egress/upgrades::", "egress/hosts::"
+V, Q = "worker/network::", "egress/lookups::"
 ON_THE_WIRE = N + "the_policy_holds_on_the_wire"
 
 DOOR: list[Row] = [
@@ -16,7 +16,7 @@ DOOR: list[Row] = [
         "HTTP CONNECT, plain HTTP and SOCKS5 on 127.0.0.1:3128",
         (ON_THE_WIRE, W + "the_door_is_the_only_way_out"),
     ),
-    ("door", "SOCKS5 on a port of its own", (ON_THE_WIRE, "sandbox/egress_parts::the_handshake")),
+    ("door", "SOCKS5 on a port of its own", (ON_THE_WIRE, "egress/parts::the_handshake")),
     ("door", "On every driver the only way out", (W + "the_door_is_the_only_way_out",)),
     (
         "worker",

@@ -22,7 +22,7 @@ def pending(issue: int) -> Pending:
 
 Row = tuple[str, str, "tuple[str, ...] | Pending"]
 
-P, R, S, F = "mcp_api/protocol::", "mcp_api/refusals::", "mcp_api/streaming::", "mcp_api/resources::"
+P, R, S, F = "mcp_api/protocol::", "mcp_api/errors::", "mcp_api/streaming::", "mcp_api/resources::"
 B, W, V = "tools/bash::", "tools/files::", "tools/view::"
 C, H = "clients/clients::", "http_api/"
 
@@ -45,9 +45,9 @@ SPECIFICATION: list[Row] = [
         "1",
         "The same text is in /home/assistant/README.md",
         (
-            "chat/outfit::skills_and_readme_are_there_before_the_first_command_and_read_only",
-            "chat/outfit::a_readme_that_a_command_took_away_is_back_within_a_minute",
-            "http_api/reception::readme_and_skills_are_there_at_the_first_use_by_hand",
+            "prompt/provision::skills_and_readme_are_there_before_the_first_command_and_read_only",
+            "prompt/provision::a_readme_that_a_command_took_away_is_back_within_a_minute",
+            "http_api/visits::readme_and_skills_are_there_at_the_first_use_by_hand",
         ),
     ),
     ("1", "The prompt is not exposed through prompts/get", (P + "the_prompt_is_not_a_prompt_of_the_protocol",)),
@@ -68,14 +68,14 @@ SPECIFICATION: list[Row] = [
         "X-User-Email is in the log, with the tenant: in every line of a request or a chat",
         (
             R + "every_line_of_the_log_has_the_chat_the_request_the_tenant_and_the_user",
-            H + "access::the_log_names_tenant_and_user_of_every_request",
+            "http_api/auth::the_log_names_tenant_and_user_of_every_request",
             "log::what_outlives_a_request_names_the_chat_and_who_used_it_last",
         ),
     ),
     (
         "2.2",
         "X-User-Email and X-User-Name (URL-encoded), X-MCP-Servers (commas)",
-        ("rules/callers::person_and_servers_are_read",),
+        ("core/caller::person_and_servers_are_read",),
     ),
     ("2.2", "Accept must include both types", (R + "both_types_must_be_named_in_accept",)),
     ("2.2", "Content-Type is application/json", (R + "refusals_come_in_their_order",)),
@@ -87,7 +87,7 @@ SPECIFICATION: list[Row] = [
             F + "files_of_one_name_in_two_folders_are_told_apart_by_their_titles",
             F + "a_long_list_comes_in_parts",
             F + "names_that_are_no_text_are_listed_with_marks_in_their_place",
-            "rules/small_rules::a_resource_uri_is_read_back_as_it_was_written",
+            "core/small_rules::a_resource_uri_is_read_back_as_it_was_written",
         ),
     ),
     (
@@ -110,7 +110,7 @@ SPECIFICATION: list[Row] = [
         "An upload is visible to resources/list as soon as the POST returns",
         (H + "chat/uploads::an_upload_is_in_the_sandbox_and_in_the_list_when_the_answer_comes",),
     ),
-    ("3", "An open terminal WebSocket keeps the sandbox up", ("live/terminal::an_open_terminal_is_a_lease",)),
+    ("3", "An open terminal WebSocket keeps the sandbox up", ("browser/terminal::an_open_terminal_is_a_lease",)),
     (
         "3",
         "An idle sandbox is stopped after CONTAINER_MAX_AGE_HOURS",
@@ -119,21 +119,21 @@ SPECIFICATION: list[Row] = [
     (
         "3",
         "start-ttyd starts the terminal server lazily",
-        ("live/terminal::start_answers_once_the_terminal_takes_connections",),
+        ("browser/terminal::start_answers_once_the_terminal_takes_connections",),
     ),
     (
         "3",
         "The terminal session survives disconnects",
-        ("live/terminal::what_runs_in_the_terminal_survives_a_disconnect",),
+        ("browser/terminal::what_runs_in_the_terminal_survives_a_disconnect",),
     ),
     (
         "3",
         "A coding agent is seen live and taken over in that session, and survives disconnects of all kinds",
         (
-            "sub_agent/survival::a_person_sees_the_run_in_the_terminal",
-            "sub_agent/survival::a_person_can_take_the_session_over",
-            "sub_agent/survival::a_run_goes_on_when_its_caller_is_gone_and_tells_whoever_resumes",
-            "sub_agent/survival::a_killed_service_finds_the_run_again",
+            "agents/survival::a_person_sees_the_run_in_the_terminal",
+            "agents/survival::a_person_can_take_the_session_over",
+            "agents/survival::a_run_goes_on_when_its_caller_is_gone_and_tells_whoever_resumes",
+            "agents/survival::a_killed_service_finds_the_run_again",
         ),
     ),
     # 4.1 Isolation
@@ -152,7 +152,7 @@ SPECIFICATION: list[Row] = [
     (
         "4.2",
         "instructions are rendered fresh on each request",
-        (H + "access::the_instructions_are_rendered_fresh_for_each_initialize",),
+        ("http_api/auth::the_instructions_are_rendered_fresh_for_each_initialize",),
     ),
     (
         "4.2",
@@ -175,14 +175,14 @@ SPECIFICATION: list[Row] = [
     (
         "4.2",
         "resources/read of text types and of the rest",
-        (F + "text_is_read_as_text_and_the_rest_as_base64", "rules/small_rules::types_go_by_name"),
+        (F + "text_is_read_as_text_and_the_rest_as_base64", "core/small_rules::types_go_by_name"),
     ),
     # 4.3 Tools
     ("4.3", "bash_tool streams stdout and stderr", (S + "output_comes_as_progress_while_the_command_runs",)),
     (
         "4.3",
         "Semantic exit codes: grep 1 is not an error",
-        (B + "what_a_command_answers", "rules/exits::exit_1_of_these_is_an_answer_and_2_is_not"),
+        (B + "what_a_command_answers", "tools/exit_codes::exit_1_of_these_is_an_answer_and_2_is_not"),
     ),
     (
         "4.3",
@@ -194,7 +194,7 @@ SPECIFICATION: list[Row] = [
     (
         "4.3",
         "view: text with line numbers",
-        (V + "text_comes_with_its_line_numbers", "rules/numbering::every_line_has_its_own_number"),
+        (V + "text_comes_with_its_line_numbers", "tools/line_numbers::every_line_has_its_own_number"),
     ),
     ("4.3", "view: binary as base64", (V + "binary_files_come_as_base64_bounded",)),
     (
@@ -207,7 +207,7 @@ SPECIFICATION: list[Row] = [
         "view_range: start and end, 1-indexed, inclusive",
         (
             V + "text_comes_with_its_line_numbers",
-            "rules/numbering::a_range_shows_exactly_its_lines_or_says_how_many_there_are",
+            "tools/line_numbers::a_range_shows_exactly_its_lines_or_says_how_many_there_are",
         ),
     ),
     ("4.3", "create_file makes missing directories", (W + "a_file_is_created_with_its_folders_then_overwritten",)),
@@ -225,24 +225,24 @@ SPECIFICATION: list[Row] = [
         "4.3",
         "sub_agent launches a coding agent in the sandbox",
         (
-            "sub_agent/claude::tools_work_in_the_sandbox_and_progress_is_told",
-            "sub_agent/others::it_answers_uses_tools_fails_and_resumes",
+            "agents/claude::tools_work_in_the_sandbox_and_progress_is_told",
+            "agents/others::it_answers_uses_tools_fails_and_resumes",
         ),
     ),
     (
         "4.3",
         "Servers named in X-MCP-Servers are passed to it",
-        ("sub_agent/walls::an_mcp_server_is_passed_on_and_used_without_its_credential",),
+        ("agents/walls::an_mcp_server_is_passed_on_and_used_without_its_credential",),
     ),
     (
         "4.3",
         "resume_session_id resumes a prior agent session",
-        ("sub_agent/claude::resuming_goes_on_with_the_new_prompt",),
+        ("agents/claude::resuming_goes_on_with_the_new_prompt",),
     ),
     (
         "4.3",
         "model resolves through a per-alias variable",
-        ("sub_agent/claude::an_alias_stands_for_the_model_that_the_settings_name",),
+        ("agents/claude::an_alias_stands_for_the_model_that_the_settings_name",),
     ),
     # 4.4 Plain HTTP endpoints
     (
@@ -253,17 +253,17 @@ SPECIFICATION: list[Row] = [
     (
         "4.4",
         "The prompt includes skills, file URLs, mount paths and identity",
-        ("chat/prompt::it_says_what_a_model_needs",),
+        ("prompt/system_prompt::it_says_what_a_model_needs",),
     ),
     (
         "4.4",
         "The prompt is cached for 60 seconds per pair",
-        ("chat/prompt::within_a_minute_a_pair_gets_the_same_text",),
+        ("prompt/system_prompt::within_a_minute_a_pair_gets_the_same_text",),
     ),
     ("4.4", "GET /skill-list", (H + "chat/prompt_and_skills::the_skill_list_as_json_and_as_text",)),
     ("4.4", "GET /skill-mounts", (H + "chat/prompt_and_skills::skill_mounts_name_places_in_the_sandbox_only",)),
-    ("4.4", "GET /mcp-info: tools, headers, endpoint", (H + "info::mcp_info_says_how_to_connect",)),
-    ("4.4", "GET /health: one field, healthy", (H + "info::health_is_one_field_and_needs_no_key",)),
+    ("4.4", "GET /mcp-info: tools, headers, endpoint", ("http_api/service::mcp_info_says_how_to_connect",)),
+    ("4.4", "GET /health: one field, healthy", ("http_api/service::health_is_one_field_and_needs_no_key",)),
     (
         "4.4",
         "POST /api/uploads saves raw bytes",
@@ -273,30 +273,30 @@ SPECIFICATION: list[Row] = [
     (
         "4.4",
         "GET /preview returns a preview",
-        ("web_ui/pages::the_page_learns_its_chat_file_capability_and_whether_it_is_embedded",),
+        ("http_api/pages/pages::the_page_learns_its_chat_file_capability_and_whether_it_is_embedded",),
     ),
     (
         "4.4",
         "GET /files/<chat>/archive returns a zip",
         (H + "chat/hostile::the_archive_holds_what_is_good_and_says_what_is_not",),
     ),
-    ("4.4", "GET /browser status and json", ("live/browser::every_address_leads_through_the_service",)),
-    ("4.4", "WS /browser devtools", ("live/browser::both_sockets_and_the_bare_one",)),
+    ("4.4", "GET /browser status and json", ("browser/browser::every_address_leads_through_the_service",)),
+    ("4.4", "WS /browser devtools", ("browser/browser::both_sockets_and_the_bare_one",)),
     (
         "4.4",
         "Terminal status, start-ttyd, WebSocket",
         (
-            "live/terminal::start_answers_once_the_terminal_takes_connections",
-            "live/terminal::a_person_types_and_sees_the_output",
+            "browser/terminal::start_answers_once_the_terminal_takes_connections",
+            "browser/terminal::a_person_types_and_sees_the_output",
         ),
     ),
     (
         "4.4",
         "Terminal sessions, processes, kill",
         (
-            "live/agents::sessions_are_listed_newest_first_and_read_page_by_page",
-            "live/agents::only_coding_agents_are_listed_and_killed",
-            "sub_agent/others::it_answers_uses_tools_fails_and_resumes",
+            "browser/agents::sessions_are_listed_newest_first_and_read_page_by_page",
+            "browser/agents::only_coding_agents_are_listed_and_killed",
+            "agents/others::it_answers_uses_tools_fails_and_resumes",
         ),
     ),
     # 5. Authentication
@@ -347,12 +347,12 @@ SPECIFICATION: list[Row] = [
     (
         "8",
         "Output cap: first 15,000 plus last 15,000 characters",
-        (B + "output_over_the_cap_keeps_both_ends", "rules/capping::the_cap_is_30000_characters_in_two_halves"),
+        (B + "output_over_the_cap_keeps_both_ends", "tools/output::the_cap_is_30000_characters_in_two_halves"),
     ),
     (
         "8",
         "SUB_AGENT_MAX_TURNS, overridable by max_turns",
-        ("sub_agent/claude::the_run_stops_at_its_most_turns_and_can_go_on",),
+        ("agents/claude::the_run_stops_at_its_most_turns_and_can_go_on",),
     ),
     # 9. Versioning
     (

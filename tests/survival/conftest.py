@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.drivers.choice import make_driver
+from cubicle.drivers.factory import make_driver
 from cubicle.drivers.oci.images import ImageStore
 from tests.drivers.makers import some_base
-from tests.emptying import empty
+from tests.support.emptying import empty
 from tests.survival.process import ServiceProcess
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
-from tests import remains
 from tests.conftest import absent
+from tests.support import remains
 
 GIB = 1024**3
 FORMATS = {

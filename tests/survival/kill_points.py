@@ -19,8 +19,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from cubicle.drivers.choice import make_driver, make_ledger
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
+from cubicle.drivers.factory import make_driver, make_ledger
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings, load
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
 from tests.survival.conftest import serving
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial, pytest.mark.timeout(600)]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from cubicle import settings
-from cubicle.drivers.choice import make_driver
+from cubicle.drivers.factory import make_driver
 from cubicle.drivers.oci.images import ImageStore, Variant
-from tests.emptying import empty
+from tests.support.emptying import empty
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
 POINTS = 400 if LONG else 34

@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cubicle.drivers.choice import make_driver
+from cubicle.drivers.factory import make_driver
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 from cubicle.settings import Settings
-from tests import remains
 from tests.drivers.sight import seen_on_host, within
-from tests.emptying import empty
+from tests.support import remains
+from tests.support.emptying import empty
 from tests.survival.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.drivers.choice import make_driver
-from tests.emptying import empty
+from cubicle.drivers.factory import make_driver
+from tests.support.emptying import empty
 from tests.survival.process import ServiceProcess
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))

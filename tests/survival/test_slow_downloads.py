@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
-from tests import remains
+from tests.support import remains
 from tests.survival.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from cubicle.core.chat import Chat
+from cubicle.core.network import Mode
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.rules import exits
-from cubicle.rules.chats import Chat
-from cubicle.rules.egress import Mode, Policy
-from cubicle.sandbox.egress.door import EgressDoor
+from cubicle.egress.policy import Policy
+from cubicle.egress.proxy import EgressDoor
+from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.ledger import Ledger
-from tests.service import Options, Service, service_of, text
+from cubicle.tools import exit_codes
+from tests.support.service import Options, Service, service_of, text
 
 
 async def run(service: Service, command: str, **arguments: Any) -> tuple[str, bool]:
@@ -39,8 +40,8 @@ async def run(service: Service, command: str, **arguments: Any) -> tuple[str, bo
         ("diff <(echo a) <(echo b)", None, False),
         ("test -f /none", "[exit code 1: test says the condition is false; this is not an error]", False),
         ("[ 1 = 2 ]", "[exit code 1: [ says the condition is false; this is not an error]", False),
-        ("grep x /dev/null; false", exits.judge("false", 1, printed=False).note, True),
-        ("kill -9 $$", exits.killed(9).note, True),
+        ("grep x /dev/null; false", exit_codes.judge("false", 1, printed=False).note, True),
+        ("kill -9 $$", exit_codes.killed(9).note, True),
         ("printf '\\377\\376ok'", "\ufffd\ufffdok", False),
         ("pwd", "/home/assistant\n", False),
         ("id -u", "1000\n", False),
@@ -71,13 +72,13 @@ async def test_a_command_that_takes_too_long_is_ended_and_its_output_kept(servic
         assert time.monotonic() - started < limit + 60
         if said.startswith("before"):
             break
-    assert (said, failed) == (f"before\n{exits.timed_out(limit).note}", True)
+    assert (said, failed) == (f"before\n{exit_codes.timed_out(limit).note}", True)
 
 
 @pytest.mark.real
 async def test_the_usual_time_limit_is_the_setting(service: Service) -> None:
     async with service_of(service.fleet, Options({"command_timeout": 1})) as hasty:
-        assert await run(hasty, "sleep 200") == (exits.timed_out(1).note, True)
+        assert await run(hasty, "sleep 200") == (exit_codes.timed_out(1).note, True)
         assert await run(hasty, "sleep 1.5; echo ok", timeout=60) == ("ok\n", False)
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cubicle.rules.chats import Chat
-from tests.service import Service, text
+from cubicle.core.chat import Chat
+from tests.support.service import Service, text
 
 
 async def ask(service: Service, tool: str, **arguments: Any) -> tuple[str, bool]:

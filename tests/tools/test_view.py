@@ -16,8 +16,8 @@ import pytest
 from openpyxl.formula.translate import Translator
 from openpyxl.utils.datetime import CALENDAR_MAC_1904
 
-from cubicle.rules.chats import Chat
-from tests.service import Options, Service, service_of, text
+from cubicle.core.chat import Chat
+from tests.support.service import Options, Service, service_of, text
 
 
 async def put(service: Service, path: str, content: bytes) -> None:

@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
-from cubicle.chat.agent_purses import Limits as Budget
-from cubicle.chat.agent_purses import Purses
-from cubicle.chat.agent_tokens import AgentTokens
+from cubicle.agents.budget import Limits as Budget
+from cubicle.agents.budget import Purses
+from cubicle.agents.live_tokens import AgentTokens
+from cubicle.core.chat import Chat
+from cubicle.core.network import Mode
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.rules.chats import Chat
-from cubicle.rules.egress import Mode, Policy, Rule
+from cubicle.egress.policy import Policy, Rule
+from cubicle.egress.rules_file import Additions
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver
-from cubicle.sandbox.egress.rulebook import Additions
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect
+from cubicle.sandbox.warm_pool import connect
 from cubicle.worker.network import NetworkWorker
 from cubicle.worker.setup import Setup
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci import captive
+from cubicle.drivers.oci import transparent_proxy
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox.driver import Driver
@@ -59,7 +59,7 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Driver:
 
 @pytest.fixture
 def captive_driver(tmp_path: Path) -> OciDriver:
-    if not captive.available():
+    if not transparent_proxy.available():
         absent("needs nft and ip (Debian: apt-get install nftables iproute2)")
     store = ImageStore(load().image_dir)
     return OciDriver(tmp_path / "data", store, some_base(store).digest, SUBUID_START, runtime="runc", captive=True)

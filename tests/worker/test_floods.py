@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.sandbox.machine import Machine
+from cubicle.machine.machine import Machine
 from tests.egress.servers import http_server
 from tests.worker.conftest import CHAT, OTHER, Ground, shell
 from tests.worker.floods import ATTACK, KINDS, source_and_sink

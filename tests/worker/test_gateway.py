@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.chat.agent_apis import apis
-from cubicle.chat.agent_purses import Limits as Budget
-from cubicle.chat.agent_relay import ADDRESS, PORT
-from cubicle.rules.chats import Chat
-from cubicle.rules.passes import RUN_ENDED, Pass
-from cubicle.sandbox.machine import Machine
+from cubicle.agents.agent_token import RUN_ENDED, Pass
+from cubicle.agents.budget import Limits as Budget
+from cubicle.agents.gateway import ADDRESS, PORT
+from cubicle.agents.upstreams import apis
+from cubicle.core.chat import Chat
+from cubicle.machine.machine import Machine
 from cubicle.settings import Settings
-from tests.service import serve
-from tests.sub_agent.conftest import KEY
-from tests.sub_agent.fake_api import FakeApi, Hold, Say, Wait
+from tests.agents.conftest import KEY
+from tests.agents.fake_api import FakeApi, Hold, Say, Wait
+from tests.support.service import serve
 from tests.worker.conftest import CHAT, OTHER, Ground, ground_of, shell
 from tests.worker.test_floods import memory_of
 from tests.worker.test_network import AGAIN, kill

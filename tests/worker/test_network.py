@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.rules.egress import Mode, Policy, Rule, Scheme
-from cubicle.sandbox.egress.allowances import FOLDER
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect
+from cubicle.core.network import Mode
+from cubicle.egress.policy import Policy, Rule, Scheme
+from cubicle.egress.quota import FOLDER
+from cubicle.machine.machine import Machine
+from cubicle.sandbox.warm_pool import connect
 from cubicle.worker import network
 from tests.egress.servers import Server, http_server
 from tests.worker.conftest import CHAT, OTHER, Ground, ground_of, shell, until

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
 from cubicle.worker.shares import SLACK, Share, Shares, current, task_factory
 
 pytestmark = pytest.mark.anyio

@@ -1,1 +1,1 @@
-"""What belongs to a chat besides its sandbox: uploads, previews, prompt, skills."""
+"""What belongs to a chat as a whole: its activity, its signed links, its terminal, its removal."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
 
 MAX_CALLS = 300
 """Calls kept of one chat; of more, those that ended first are forgotten."""

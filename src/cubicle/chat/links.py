@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from cubicle import durable, record
+from cubicle.core import signing as rules
+from cubicle.core.chat import Chat
+from cubicle.core.keys import KeyRing
+from cubicle.core.paths import encoded
+from cubicle.core.signing import Grant, Reach
 from cubicle.record import BadRecord
-from cubicle.rules import links as rules
-from cubicle.rules.chats import Chat
-from cubicle.rules.keys import KeyRing
-from cubicle.rules.links import Grant, Reach
-from cubicle.rules.paths import encoded
 from cubicle.sandbox.lost_found import LostFound
 
 SECRET_FILE = "link-secret"  # noqa: S105 - the name of a file

@@ -10,8 +10,8 @@ import asyncio
 import shlex
 from weakref import WeakKeyDictionary
 
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.machine import Machine, MachineError
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine, MachineError
 
 PORT = 7681
 SUBPROTOCOL = "tty"

@@ -15,20 +15,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cubicle.cli.failures import exits
-from cubicle.cli.tables import show
-from cubicle.drivers.choice import host_of, make_driver, make_limits
+from cubicle.cli.errors import exits
+from cubicle.cli.output import show
+from cubicle.drivers.factory import host_of, make_driver, make_limits
 from cubicle.drivers.oci import checks
 from cubicle.drivers.oci.checks import Check, Subject, Verdict
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
-from cubicle.sandbox import proof, walls
-from cubicle.sandbox.driver import Driver, Limits, Unusable
+from cubicle.isolation import runner, startup_check
+from cubicle.isolation.runner import Finding, Report
+from cubicle.isolation.runner import Verdict as WallVerdict
+from cubicle.isolation.startup_check import Proof
+from cubicle.machine.errors import Unusable
+from cubicle.sandbox.driver import Driver, Limits
 from cubicle.sandbox.lost_found import LostFound
-from cubicle.sandbox.proof import Proof
-from cubicle.sandbox.serving import service_of
-from cubicle.sandbox.walls import Finding, Report
-from cubicle.sandbox.walls import Verdict as WallVerdict
+from cubicle.sandbox.service_lock import service_of
 from cubicle.settings import DriverName, Settings, load
 
 _WALL_COLOURS = {
@@ -65,7 +66,7 @@ def _prove(settings: Settings, console: Console) -> None:
         raise Unusable("DRIVER=memory has no walls: there is nothing to prove.")
     with console.status("trying to get out of a sandbox"):
         report = asyncio.run(proved(make_driver(settings), make_limits(settings)))
-        proof.keep(proof.file_of(settings), Proof(report, time.time()))
+        startup_check.keep(startup_check.file_of(settings), Proof(report, time.time()))
     show(_walls_table(report))
     count = len(report.findings)
     if report.missing:
@@ -82,7 +83,7 @@ async def proved(driver: Driver, limits: Limits) -> Report:
     await driver.open()
     try:
         host = await host_of(driver)
-        return await walls.prove(driver, limits, kernel=host.kernel, here=host.here)
+        return await runner.prove(driver, limits, kernel=host.kernel, here=host.here)
     finally:
         await driver.close()
 

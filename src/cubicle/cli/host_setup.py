@@ -15,7 +15,7 @@ import click
 from cubicle.drivers.oci.host import program, require_root
 from cubicle.drivers.oci.images import ImageStore, NotBuilt, Variant
 from cubicle.drivers.oci.runtimes import CANDIDATES
-from cubicle.sandbox.driver import Unusable
+from cubicle.machine.errors import Unusable
 from cubicle.settings import DriverName, Settings
 
 _PATH = f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin"

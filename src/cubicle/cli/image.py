@@ -18,7 +18,7 @@ from rich.status import Status
 from rich.table import Table
 
 from cubicle import settings
-from cubicle.cli.tables import show, span
+from cubicle.cli.output import show, span
 from cubicle.drivers.oci import builder, export
 from cubicle.drivers.oci.image_users import users
 from cubicle.drivers.oci.images import Base, BuildFailed, ImageError, ImageStore, Variant

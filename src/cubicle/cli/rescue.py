@@ -9,12 +9,12 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from cubicle.cli.failures import exits
-from cubicle.cli.tables import show, span
-from cubicle.drivers.choice import make_driver, make_ledger
+from cubicle.cli.errors import exits
+from cubicle.cli.output import show, span
+from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
+from cubicle.core.text import one_line
+from cubicle.drivers.factory import make_driver, make_ledger
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
-from cubicle.rules.shown import one_line
 from cubicle.sandbox.lost_found import Lost, LostFound
 from cubicle.settings import BadSettings, Settings, load
 

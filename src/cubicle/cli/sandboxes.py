@@ -23,17 +23,18 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from cubicle.cli.failures import exits
-from cubicle.cli.tables import megabytes, show, span
-from cubicle.drivers.choice import make_driver, make_ledger
-from cubicle.rules.chats import DEFAULT_TENANT, BadChatId, Chat
-from cubicle.rules.shown import one_line
-from cubicle.sandbox.driver import Driver, NotRunning, SandboxError, Seen, State
-from cubicle.sandbox.ledger import Record
+from cubicle.cli.errors import exits
+from cubicle.cli.output import megabytes, show, span
+from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
+from cubicle.core.text import one_line
+from cubicle.drivers.factory import make_driver, make_ledger
+from cubicle.machine.errors import NotRunning, SandboxError
+from cubicle.machine.machine import Machine, Process
+from cubicle.sandbox.chat_index import Record
+from cubicle.sandbox.driver import Driver, Seen, State
 from cubicle.sandbox.lost_found import LostFound
-from cubicle.sandbox.machine import Machine, Process
-from cubicle.sandbox.pool import connect
 from cubicle.sandbox.trash import Discarded
+from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import BadSettings, Settings, load, terminal_type
 
 _COLOURS = {State.RUNNING: "green", State.STOPPED: "dim", State.FAILED: "red", State.STARTING: "yellow"}

@@ -18,8 +18,8 @@ import uvloop
 
 from cubicle import log as logs
 from cubicle.cli import host_setup
-from cubicle.cli.failures import exits
-from cubicle.sandbox.serving import only_service_of
+from cubicle.cli.errors import exits
+from cubicle.sandbox.service_lock import only_service_of
 from cubicle.settings import BadSettings, Settings, load, misspelt
 
 log = logging.getLogger("cubicle")

@@ -10,7 +10,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from cubicle.cli.tables import is_terminal, show
+from cubicle.cli.output import is_terminal, show
 from cubicle.settings import BadSettings, Settings, load, misspelt
 
 _PREFACE = """\

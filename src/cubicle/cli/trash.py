@@ -9,14 +9,15 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from cubicle.chat.removal import remove_records
-from cubicle.cli.failures import exits
+from cubicle.cli.errors import exits
+from cubicle.cli.output import megabytes, show, span
 from cubicle.cli.sandboxes import Host, chat_named, check_choice, disk_use, open_host, tenant_option
-from cubicle.cli.tables import megabytes, show, span
-from cubicle.drivers.choice import make_ledger
-from cubicle.rules.chats import Chat
-from cubicle.rules.shown import one_line
-from cubicle.sandbox.driver import NotRunning, OwnerHasSandbox, SandboxError, Seen
+from cubicle.core.chat import Chat
+from cubicle.core.text import one_line
+from cubicle.drivers.factory import make_ledger
+from cubicle.machine.errors import NotRunning, OwnerHasSandbox, SandboxError
+from cubicle.removal import remove_records
+from cubicle.sandbox.driver import Seen
 from cubicle.sandbox.trash import Discarded, Note
 from cubicle.settings import Settings, load
 

@@ -20,11 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from cubicle import durable
-from cubicle.drivers.oci.completion import in_thread
+from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.oci.disk import used_bytes
 from cubicle.guest import bundle, wire
-from cubicle.sandbox.driver import NotRunning, OwnerHasSandbox, Seen, StartFailed, State, Unusable
-from cubicle.sandbox.host_folder import HostFolder
+from cubicle.machine.errors import NotRunning, OwnerHasSandbox, StartFailed, Unusable
+from cubicle.machine.upload_folder import HostFolder
+from cubicle.sandbox.driver import Seen, State
 from cubicle.sandbox.trash import Discarded, Note
 
 _START_LIMIT = 30.0

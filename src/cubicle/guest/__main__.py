@@ -9,13 +9,13 @@ import socket
 import sys
 import time
 
-from . import census, files, ports, run, wire
+from . import exec_channels, files, ports, process_table, wire
 from .commands import Office
+from .connection import Channel, Link
 from .identity import Identity
-from .link import Channel, Link
 from .loop import READ, Loop
-from .publishing import Publisher
-from .shelf import Shelf
+from .path_policy import Shelf
+from .synced_files import Publisher
 
 
 class Guest:
@@ -62,7 +62,7 @@ class Guest:
         class Stats(Channel):
             def begin(self, request: dict[str, object]) -> None:
                 self.end(
-                    **census.usage(guest.home, guest.office.kills),
+                    **process_table.usage(guest.home, guest.office.kills),
                     uptime=time.monotonic() - guest.began,
                     links=len(guest.links),
                 )
@@ -72,7 +72,7 @@ class Guest:
                 self.end()
 
         found: dict[str, type[Channel]] = {"hello": Hello, "stats": Stats, "ping": Ping}
-        found.update(run.operations(self.office))
+        found.update(exec_channels.operations(self.office))
         for name, kind in files.OPERATIONS.items():
             found[name] = type(kind.__name__, (kind,), {"shelf": shelf, "publisher": publisher})
         for name, port_kind in ports.OPERATIONS.items():

@@ -8,15 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from . import census, wire
-from .deputy import Deputy
+from . import process_table, wire
+from .connection import Channel, Refused
 from .descriptors import waiting, window_size
 from .identity import Identity
-from .link import Channel, Refused
 from .loop import READ, Loop, Timer
+from .output_buffer import Tail
+from .spawn import Program, Starter
+from .spawn_helper import Deputy
 from .spec import Spec
-from .starting import Program, Starter
-from .tail import Tail
 
 GRACE = 0.5
 TERM_TO_KILL = 2.0
@@ -249,8 +249,8 @@ class Office:
         self.identity = identity
         self.home = home
         self.env = env
-        self.marks = census.Marks(apart=identity.switches)
-        self.kills = census.MemoryKills()
+        self.marks = process_table.Marks(apart=identity.switches)
+        self.kills = process_table.MemoryKills()
         self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self.commands: dict[str, Command] = {}
         self._by_pid: dict[int, Command] = {}
@@ -291,7 +291,7 @@ class Office:
                 break
             ended.update(left)
             for number in (signal.SIGSTOP, signal.SIGKILL):
-                census.signal_all(left, number)
+                process_table.signal_all(left, number)
             self.reap()
         return len(ended)
 

@@ -8,9 +8,9 @@ import stat
 from collections.abc import Iterator
 
 from . import wire
-from .draft import TEMPORARY, Draft
-from .link import Link, Refused
-from .shelf import FileChannel, describe, open_regular, whole
+from .atomic_write import TEMPORARY, Draft
+from .connection import Link, Refused
+from .path_policy import FileChannel, describe, open_regular, whole
 
 _MOST_EDITED = 64 * 1024 * 1024
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from . import wire
-from .link import Channel, Link, Refused, said
+from .connection import Channel, Link, Refused, said
 from .loop import READ, WRITE, Loop
 
 _MOST_CALLERS = 512

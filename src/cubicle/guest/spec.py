@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .link import Refused
+from .connection import Refused
 
 
 class Spec:

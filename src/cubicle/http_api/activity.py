@@ -11,10 +11,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from cubicle.chat.activity import Activity
+from cubicle.core.chat import Chat
+from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.held import Held
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.fair_slots import FairSlots
+from cubicle.http_api.held_response import Held
 
 
 class ActivityRoutes:

@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from cubicle.chat.archive import Archive
-from cubicle.chat.files import ARCHIVE
+from cubicle.core.chat import Chat
+from cubicle.fairness.fair_slots import FairSlots
+from cubicle.files.archive import Archive
+from cubicle.files.browse import ARCHIVE
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.held import Held
+from cubicle.http_api.content_headers import disposition
+from cubicle.http_api.held_response import Held
 from cubicle.http_api.waking import AsleepPage, Reading
-from cubicle.rules.chats import Chat
-from cubicle.rules.serving import disposition
-from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.fleet import Fleet
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cubicle.http_api.addresses import route_path
-from cubicle.http_api.problems import Refusal, response
-from cubicle.rules.callers import Headers
-from cubicle.rules.problems import Problem
-from cubicle.rules.request_limits import MAX_BODY
+from cubicle.core.caller import Headers
+from cubicle.core.problem import Problem
+from cubicle.core.request_limits import MAX_BODY
+from cubicle.http_api.errors import Refusal, response
+from cubicle.http_api.urls import route_path
 
 _TOO_LARGE = Problem(413, f"This address takes a body of at most {MAX_BODY // 1024} KB.")
 _UPLOADS = "/api/uploads/"

@@ -11,20 +11,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from cubicle.chat import browser
-from cubicle.http_api.addresses import without_key
-from cubicle.http_api.bridge import Bridge, Limits, refusing
+from cubicle.browser import cdp_http, chromium
+from cubicle.core.chat import Chat
+from cubicle.core.problem import Problem
+from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_from_a_link
-from cubicle.http_api.problems import Refusal
-from cubicle.http_api.reception import Reception
-from cubicle.rules import devtools
-from cubicle.rules.chats import Chat
-from cubicle.rules.problems import Problem
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.fair_slots import FairSlots
+from cubicle.http_api.errors import Refusal
+from cubicle.http_api.urls import without_key
+from cubicle.http_api.visits import Reception
+from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine, MachineError
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.machine import Machine, MachineError
 
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _QUESTIONS = ("", "/list", "/version", "/protocol", "/new")
@@ -49,8 +48,8 @@ class BrowserRoutes:
         self._fleet = fleet
         self._reception = reception or Reception(fleet)
         self._public = public_base_url.rstrip("/")
-        self._limits = limits or Limits(most=browser.MOST_MESSAGE)
-        self._browsers = browser.Browsers()
+        self._limits = limits or Limits(most=chromium.MOST_MESSAGE)
+        self._browsers = chromium.Browsers()
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
 
     def routes(self) -> list[BaseRoute]:
@@ -75,7 +74,7 @@ class BrowserRoutes:
         pages = None
         with suppress(SandboxError):  # not up, or going down: then nothing runs there
             async with self._fleet.look(chat) as machine:
-                pages = await browser.pages(machine)
+                pages = await chromium.pages(machine)
         state = self._fleet.condition(chat)
         return JSONResponse({"running": pages is not None, "pages": pages or [], "sandbox": state})
 
@@ -95,10 +94,10 @@ class BrowserRoutes:
         if target == "/json/new" and request.url.query:
             target += "?" + without_key(request.url.query)
         async with self._for_question(question, chat_of(request)) as machine:
-            answer = await browser.ask(machine, request.method, target)
+            answer = await chromium.ask(machine, request.method, target)
         body = answer.body
         if target != "/json/protocol":
-            body = devtools.rewritten(body, self._base(request), _key(request))
+            body = cdp_http.rewritten(body, self._base(request), _key(request))
         is_json = answer.content_type.startswith("application/json")
         return Response(
             body,
@@ -131,12 +130,12 @@ class BrowserRoutes:
             self._fleet.lease(chat, create=False, wake=False) as machine,
         ):
             if kind is None:
-                path = await browser.endpoint(machine)
+                path = await chromium.endpoint(machine)
             else:
                 path = f"/devtools/{kind}/{client.path_params['page']}"
-                if devtools.socket_path(path) is None:
+                if cdp_http.socket_path(path) is None:
                     raise MachineError("not-found", "There is no such page.")
-            backend = await browser.connect(machine, path)
+            backend = await chromium.connect(machine, path)
             try:
                 await client.accept()
                 await Bridge(client, backend, machine, self._limits).run()

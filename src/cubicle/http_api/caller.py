@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from starlette.requests import HTTPConnection
 
-from cubicle.http_api.problems import Refusal
+from cubicle.core import caller, problem
+from cubicle.core.caller import Caller, Headers
+from cubicle.core.chat import DEFAULT_CHAT_ID, Chat
+from cubicle.core.chat_isolation import Isolation
+from cubicle.core.keys import KeyRing
+from cubicle.http_api.errors import Refusal
 from cubicle.log import note_caller
-from cubicle.rules import callers, problems
-from cubicle.rules.callers import Caller, Headers
-from cubicle.rules.chats import DEFAULT_CHAT_ID, Chat
-from cubicle.rules.isolation import Isolation
-from cubicle.rules.keys import KeyRing
 
 
 def tenant(connection: HTTPConnection, ring: KeyRing) -> str:
@@ -18,7 +18,7 @@ def tenant(connection: HTTPConnection, ring: KeyRing) -> str:
     opened = ring.tenant(Headers(connection.scope["headers"]).get("Authorization"))
     opened = opened or getattr(connection.state, "signed_in", None)
     if opened is None:
-        raise Refusal(problems.UNAUTHORIZED)
+        raise Refusal(problem.UNAUTHORIZED)
     return opened
 
 
@@ -26,10 +26,10 @@ def from_query(connection: HTTPConnection, ring: KeyRing, mode: Isolation) -> Ca
     """The caller of /system-prompt and the like: a header wins, then the query, then the default chat."""
     headers = Headers(connection.scope["headers"])
     owner = tenant(connection, ring)
-    chat_id = callers.chat_id(headers) or connection.query_params.get("chat_id", "").strip() or DEFAULT_CHAT_ID
+    chat_id = caller.chat_id(headers) or connection.query_params.get("chat_id", "").strip() or DEFAULT_CHAT_ID
     if mode is Isolation.SINGLE:
         chat_id = DEFAULT_CHAT_ID
-    email = callers.email(headers) or callers.plain(connection.query_params.get("user_email"))
+    email = caller.email(headers) or caller.plain(connection.query_params.get("user_email"))
     chat = Chat(chat_id, owner)
     note_caller(chat, email)
-    return Caller(chat, email=email, name=callers.display_name(headers))
+    return Caller(chat, email=email, name=caller.display_name(headers))

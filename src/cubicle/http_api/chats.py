@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.requests import HTTPConnection
 
-from cubicle.http_api.addresses import route_path, segment
+from cubicle.core.chat import DEFAULT_CHAT_ID, BadChatId, Chat
+from cubicle.core.chat_isolation import Isolation
+from cubicle.http_api.urls import route_path, segment
 from cubicle.log import note_caller
-from cubicle.rules.chats import DEFAULT_CHAT_ID, BadChatId, Chat
-from cubicle.rules.isolation import Isolation
 
 
 def chat_of(connection: HTTPConnection) -> Chat:

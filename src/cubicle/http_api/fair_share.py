@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cubicle.http_api.sockets import ClientSocket
-from cubicle.rules.callers import CHAT_HEADERS
-from cubicle.rules.keys import KeyRing
-from cubicle.sandbox.fair_queue import FairQueue, Share, metered
+from cubicle.core.caller import CHAT_HEADERS
+from cubicle.core.keys import KeyRing
+from cubicle.fairness.fair_queue import FairQueue, Share, metered
+from cubicle.http_api.uvicorn_ws import ClientSocket
 
 SHARE = "cubicle.share"
 """Where, in the ASGI scope, whoever finds out more of the caller can say whom the rest is charged to."""

@@ -11,22 +11,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from cubicle.chat import files
 from cubicle.chat.links import Links
-from cubicle.http_api.addresses import file_path
+from cubicle.core import http_ranges
+from cubicle.core.chat import Chat
+from cubicle.core.paths import readable
+from cubicle.core.problem import Problem
+from cubicle.fairness.fair_slots import FairSlots
+from cubicle.files import browse
+from cubicle.http_api import content_headers
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.held import Held
-from cubicle.http_api.outlet import FileAnswer
-from cubicle.http_api.problems import Refusal, refuse
+from cubicle.http_api.errors import Refusal, refuse
+from cubicle.http_api.file_response import FileAnswer
+from cubicle.http_api.held_response import Held
+from cubicle.http_api.urls import file_path
 from cubicle.http_api.waking import AsleepPage, Reading
-from cubicle.rules import ranges, serving
-from cubicle.rules.chats import Chat
-from cubicle.rules.paths import readable
-from cubicle.rules.problems import Problem
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.fair_slots import FairSlots
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import FileReader, Machine
 from cubicle.sandbox.fleet import Fleet, NoSandbox
-from cubicle.sandbox.machine import FileReader, Machine
 
 _NO_FILE = "There is no such file in this chat."
 NO_CODE = "Files of a chat are not run as scripts or styles of the service's own pages."
@@ -55,7 +56,7 @@ class FileRoutes:
 
     async def get(self, request: Request) -> Response:
         """The file; a JSON listing if the path is a folder."""
-        if serving.is_for_own_page(request.headers):
+        if content_headers.is_for_own_page(request.headers):
             raise refuse(403, NO_CODE)
         chat = chat_of(request)
         path = file_path(request)
@@ -66,7 +67,7 @@ class FileRoutes:
         download = request.query_params.get("download", "") not in ("", "0", "false")
 
         def headers(name: str) -> dict[str, str]:
-            return serving.file_headers(name, download=download)
+            return content_headers.file_headers(name, download=download)
 
         return Held(lambda: self._answer(request, chat, path, headers))
 
@@ -75,8 +76,8 @@ class FileRoutes:
         chat, path = chat_of(request), file_path(request)
         try:
             async with self._fleet.look(chat) as machine:
-                await files.find(machine, path)
-        except (files.NoSuchFile, NoSandbox):
+                await browse.find(machine, path)
+        except (browse.NoSuchFile, NoSandbox):
             return False
         except SandboxError:
             return True
@@ -85,7 +86,7 @@ class FileRoutes:
     @asynccontextmanager
     async def _answer(self, request: Request, chat: Chat, path: str, headers: Headers) -> AsyncIterator[Response]:
         async with absent_is_404(), self._reading.machine(request, chat) as machine:
-            place = await files.find(machine, path) if path else None
+            place = await browse.find(machine, path) if path else None
             if place is None or place.stat.kind == "directory":
                 yield await self._folder(request, chat, machine, path)
                 return
@@ -95,24 +96,24 @@ class FileRoutes:
     async def _folder(self, request: Request, chat: Chat, machine: Machine, path: str) -> Response:
         hidden = request.query_params.get("hidden", "") not in ("", "0", "false")
         async with self._listings.hold(chat):
-            found = await files.listing(machine, path, hidden=hidden)
+            found = await browse.listing(machine, path, hidden=hidden)
             return await asyncio.to_thread(_folder, path, found, self._links.files(chat, request.state.link))
 
 
-def _folder(path: str, found: files.Listing, url: Callable[[str], str]) -> Response:
+def _folder(path: str, found: browse.Listing, url: Callable[[str], str]) -> Response:
     """Of ten thousand entries it takes a while, so not in the event loop."""
     entries = [_entry(listed, url) for listed in found.entries]
     return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
 
 
-def _entry(listed: files.Listed, url: Callable[[str], str]) -> dict[str, Any]:
+def _entry(listed: browse.Listed, url: Callable[[str], str]) -> dict[str, Any]:
     entry = listed.entry
     slash = "/" if entry.kind == "directory" else ""
     return {
         "name": readable(entry.path),
         "kind": entry.kind,
         "size": entry.size,
-        "modified": ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
+        "modified": http_ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
         "root": listed.root,
         "url": url(listed.shown + slash),
     }
@@ -123,33 +124,33 @@ async def absent_is_404() -> AsyncIterator[None]:
     """Around all that looks for a file of a chat and reads it."""
     try:
         yield
-    except (files.NoSuchFile, NoSandbox):
+    except (browse.NoSuchFile, NoSandbox):
         raise refuse(404, _NO_FILE) from None
-    except files.Changing:
+    except browse.Changing:
         raise refuse(503, "The file changes all the time. Try again.") from None
 
 
 @asynccontextmanager
 async def file_answer(
-    request: Request, machine: Machine, place: files.Place, headers: Headers
+    request: Request, machine: Machine, place: browse.Place, headers: Headers
 ) -> AsyncIterator[Response]:
     """The file, or the part of it that the request wants."""
-    seen: list[ranges.Version] = []
+    seen: list[http_ranges.Version] = []
 
-    def choose(version: ranges.Version) -> ranges.Part:
+    def choose(version: http_ranges.Version) -> http_ranges.Part:
         seen.append(version)
-        return ranges.wanted(request.headers, version, ranged=request.method == "GET")
+        return http_ranges.wanted(request.headers, version, ranged=request.method == "GET")
 
     base = headers(place.path.rpartition("/")[2])
     try:
-        async with files.opened(machine, place, choose) as (reader, part):
+        async with browse.opened(machine, place, choose) as (reader, part):
             yield _sent(request, reader, part, base | _version_headers(seen[-1]))
-    except ranges.NotModified:
+    except http_ranges.NotModified:
         yield Response(status_code=304, headers=_version_headers(seen[-1]) | _without_type(base))
-    except ranges.Changed:
+    except http_ranges.Changed:
         detail = "The file is of another version than the request names. Read it again without that condition."
         raise Refusal(Problem(412, detail, _version_headers(seen[-1]))) from None
-    except ranges.Unsatisfiable:
+    except http_ranges.Unsatisfiable:
         problem = Problem(416, "The range lies outside the file.", {"Content-Range": f"bytes */{seen[-1].size}"})
         raise Refusal(problem) from None
 
@@ -158,7 +159,7 @@ def _listing(path: str, entries: list[dict[str, Any]], *, complete: bool) -> dic
     return {"path": readable(path), "entries": entries, "complete": complete}
 
 
-def _version_headers(version: ranges.Version) -> dict[str, str]:
+def _version_headers(version: http_ranges.Version) -> dict[str, str]:
     return {"ETag": version.etag, "Last-Modified": version.last_modified}
 
 
@@ -166,7 +167,7 @@ def _without_type(headers: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name not in ("Content-Type", "Content-Disposition")}
 
 
-def _sent(request: Request, reader: FileReader, part: ranges.Part, headers: dict[str, str]) -> Response:
+def _sent(request: Request, reader: FileReader, part: http_ranges.Part, headers: dict[str, str]) -> Response:
     headers = headers | {"Content-Length": str(part.length)}
     if part.partial:
         headers["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{reader.stat.size}"

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from cubicle.chat.key_tries import KeyTries, TooManyTries
+from cubicle.chat.key_attempts import KeyTries, TooManyTries
 from cubicle.chat.links import Links
-from cubicle.http_api.access import LOGIN_COOKIE
+from cubicle.http_api.auth import LOGIN_COOKIE
 
 _LONGEST_FORM = 8192
 SignInPage = Callable[..., Response]

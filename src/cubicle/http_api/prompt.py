@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from cubicle.chat.prompt import Prompt
+from cubicle.core.chat_isolation import Isolation
+from cubicle.core.keys import KeyRing
 from cubicle.http_api.caller import from_query
-from cubicle.rules.isolation import Isolation
-from cubicle.rules.keys import KeyRing
+from cubicle.prompt.system_prompt import Prompt
 
 
 class PromptRoutes:

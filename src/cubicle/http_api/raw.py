@@ -10,21 +10,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from cubicle.chat import files
 from cubicle.chat.links import Links
-from cubicle.http_api.addresses import file_path, seen_base, way_to_root
+from cubicle.core import problem
+from cubicle.core.http_ranges import Part
+from cubicle.core.paths import encoded, readable
+from cubicle.core.signing import Grant, Reach
+from cubicle.files import browse
+from cubicle.http_api import content_headers
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.files import NO_CODE, absent_is_404, file_answer
-from cubicle.http_api.held import Held
+from cubicle.http_api.held_response import Held
 from cubicle.http_api.page_guard import guarded
-from cubicle.http_api.problems import Refusal, refuse
+from cubicle.http_api.urls import file_path, seen_base, way_to_root
 from cubicle.http_api.waking import Reading
-from cubicle.rules import problems, serving
-from cubicle.rules.links import Grant, Reach
-from cubicle.rules.paths import encoded, readable
-from cubicle.rules.ranges import Part
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.machine import Machine
 
 
 class RawRoutes:
@@ -49,7 +50,7 @@ class RawRoutes:
         chat, path = chat_of(request), file_path(request, 4)
         reach = Reach.SCRIPTS if _is_set(request, "scripts") else Reach.PAGE
         async with absent_is_404(), self._reading.machine(request, chat) as machine:
-            path = await files.true_path(machine, path)
+            path = await browse.true_path(machine, path)
         folder = "" if _is_set(request, "all") else path.rpartition("/")[0]
         capability = self._links.capability(Grant(chat, reach, folder), request.state.link)
         url = f"raw/{capability}/{quote(encoded(path))}"
@@ -60,8 +61,8 @@ class RawRoutes:
         path = file_path(request)
         grant = self._links.opened_capability(request.path_params["capability"], path)
         if grant is None:
-            raise Refusal(problems.UNAUTHORIZED)
-        if serving.is_for_own_page(request.headers, framed=True):
+            raise Refusal(problem.UNAUTHORIZED)
+        if content_headers.is_for_own_page(request.headers, framed=True):
             raise refuse(403, NO_CODE)
         if request.headers.get("Sec-Fetch-Dest") == "document":
             # In a tab nothing would keep the page from going elsewhere, with its own address and what it has read.
@@ -74,11 +75,13 @@ class RawRoutes:
         bases = self._bases(request, grant.folder)
         async with absent_is_404(), self._reading.machine(request, grant.chat) as machine:
             place = await _find(machine, grant, path)
-            if scripts and serving.runs_scripts(place.path):
+            if scripts and content_headers.runs_scripts(place.path):
                 async with _page(request, machine, place, bases) as response:
                     yield response
                 return
-            answer = file_answer(request, machine, place, lambda name: serving.raw_headers(name, bases, scripts=False))
+            answer = file_answer(
+                request, machine, place, lambda name: content_headers.raw_headers(name, bases, scripts=False)
+            )
             async with answer as response:
                 yield response
 
@@ -90,22 +93,22 @@ class RawRoutes:
         return " ".join(sorted(f"{base}/raw/{capability}/{below}" for base in seen))
 
 
-async def _find(machine: Machine, grant: Grant, path: str) -> files.Place:
+async def _find(machine: Machine, grant: Grant, path: str) -> browse.Place:
     if grant.folder:
-        place = await files.find_below(machine, grant.folder, path)
+        place = await browse.find_below(machine, grant.folder, path)
     else:
-        place = await files.find(machine, path)
-    if place.stat.kind != "file" or (grant.reach is Reach.PICTURES and not serving.is_picture(place.path)):
-        raise files.NoSuchFile
+        place = await browse.find(machine, path)
+    if place.stat.kind != "file" or (grant.reach is Reach.PICTURES and not content_headers.is_picture(place.path)):
+        raise browse.NoSuchFile
     return place
 
 
 @asynccontextmanager
-async def _page(request: Request, machine: Machine, place: files.Place, bases: str) -> AsyncIterator[Response]:
+async def _page(request: Request, machine: Machine, place: browse.Place, bases: str) -> AsyncIterator[Response]:
     """The whole page behind the guard: it is of another length than the file, and no part of it stands alone."""
-    headers = serving.raw_headers(place.path, bases, scripts=True) | {"Cache-Control": "private, no-store"}
+    headers = content_headers.raw_headers(place.path, bases, scripts=True) | {"Cache-Control": "private, no-store"}
     del headers["Accept-Ranges"]
-    async with files.opened(machine, place, lambda version: Part(0, version.size, False)) as (reader, _):
+    async with browse.opened(machine, place, lambda version: Part(0, version.size, False)) as (reader, _):
         if request.method == "HEAD":
             yield Response(headers=headers)
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubicle.http_api.intake import Connection
-from cubicle.http_api.sockets import ClientSocket
+from cubicle.http_api.uvicorn_http import Connection
+from cubicle.http_api.uvicorn_ws import ClientSocket
 
 OPTIONS: dict[str, Any] = {
     "http": Connection,

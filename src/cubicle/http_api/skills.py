@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from cubicle.chat.library import Library, Shelf
+from cubicle.core.accept import JSON, asks_for
+from cubicle.core.chat_isolation import Isolation
+from cubicle.core.keys import KeyRing
 from cubicle.http_api.caller import from_query
-from cubicle.rules.accepts import JSON, asks_for
-from cubicle.rules.isolation import Isolation
-from cubicle.rules.keys import KeyRing
+from cubicle.prompt.catalogue import Library, Shelf
 
 
 class SkillRoutes:

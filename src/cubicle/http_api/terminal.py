@@ -9,17 +9,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from cubicle.chat import agents, terminal
-from cubicle.chat.websocket import WebSocketClient
-from cubicle.http_api.bridge import Bridge, Limits, refusing
+from cubicle.agents import sessions as agents
+from cubicle.agents.runs import NotOurs, SubAgents
+from cubicle.chat import terminal
+from cubicle.core.chat import Chat
+from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.reception import Reception
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.fair_slots import FairSlots
+from cubicle.http_api.visits import Reception
+from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Gone
+from cubicle.machine.websocket import WebSocketClient
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
-from cubicle.sandbox.machine import Gone
-from cubicle.tools.agents.runs import NotOurs, SubAgents
 
 MOST_INPUT = 1024**2
 MOST_OUTPUT = 4 * 1024**2

@@ -9,19 +9,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from cubicle.chat.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
-from cubicle.http_api.addresses import tail
+from cubicle.core import problem
+from cubicle.core.chat import Chat
+from cubicle.core.paths import BadPath, readable, upload_name
+from cubicle.core.resource_uris import UploadUri
+from cubicle.fairness.fair_slots import FairSlots
+from cubicle.files.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.intake import body_of, chunks_of
+from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
-from cubicle.http_api.problems import Refusal, refuse
+from cubicle.http_api.urls import tail
+from cubicle.http_api.uvicorn_http import body_of, chunks_of
 from cubicle.http_api.waking import wants_wake
-from cubicle.rules import problems
-from cubicle.rules.chats import Chat
-from cubicle.rules.paths import BadPath, readable, upload_name
-from cubicle.rules.resources import UploadUri
-from cubicle.sandbox.fair_slots import FairSlots
-from cubicle.sandbox.pour import BrokeOff
+from cubicle.machine.zero_copy import BrokeOff
 
 _FORM_ROOM = 64 * 1024
 """What a form may be larger than the file in it."""
@@ -58,7 +58,7 @@ class UploadRoutes:
             async with self._saves.hold(chat):
                 upload, digest = await self._uploads.save(chat, path, content, limit=self._limit)
         except TooLarge:
-            raise Refusal(problems.too_large(self._limit)) from None
+            raise Refusal(problem.too_large(self._limit)) from None
         except DiskFull:
             raise refuse(507, "The sandbox of this chat has no room for the file. Delete something first.") from None
         except NameTaken:
@@ -85,7 +85,7 @@ class UploadRoutes:
         """Refuse before the first byte what says itself that it is too large."""
         length = request.headers.get("Content-Length", "")
         if length.isascii() and length.isdigit() and int(length[:20]) > limit:
-            raise Refusal(problems.too_large(self._limit))
+            raise Refusal(problem.too_large(self._limit))
 
 
 def _name(request: Request) -> str:

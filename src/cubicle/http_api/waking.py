@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from cubicle.http_api.addresses import same_with
+from cubicle.core.chat import Chat
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.reception import Reception
-from cubicle.rules.chats import Chat
+from cubicle.http_api.urls import same_with
+from cubicle.http_api.visits import Reception
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Asleep, Fleet
-from cubicle.sandbox.machine import Machine
 
 AsleepPage = Callable[[Request, str, str], Response]
 """Makes the page (409) for a person: from the request, the reason, and the address that wakes and then shows it."""

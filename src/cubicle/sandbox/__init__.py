@@ -1,1 +1,1 @@
-"""Machines, the driver contract and the fleet. Knows no MCP, no HTTP and no particular driver."""
+"""The driver contract and the fleet: which sandbox a chat has, and how long. Knows no MCP, no HTTP and no driver."""

@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 from cubicle.log import chat_fields
-from cubicle.sandbox.attendants import Attendants
-from cubicle.sandbox.berth import Berth
+from cubicle.machine.connection import Gone
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver, Seen, State
-from cubicle.sandbox.line import Gone
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect
+from cubicle.sandbox.sandbox_services import Attendants
+from cubicle.sandbox.slot import Berth
+from cubicle.sandbox.warm_pool import connect
 
 log = logging.getLogger(__name__)
 

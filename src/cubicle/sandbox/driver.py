@@ -1,13 +1,4 @@
-"""The driver contract: where a sandbox lives.
-
-SandboxError
-├── StartFailed      the sandbox could not be started; the message says why, in words
-│   ├── OwnerHasSandbox    the owner has another sandbox, which it names
-│   ├── OwnedByAnother     the sandbox belongs to another owner
-│   └── NoSpace      the host is too short of disk space to start anything
-├── NotRunning       there is no such sandbox, or it is not up
-└── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
-"""
+"""The driver contract: where a sandbox lives."""
 
 from __future__ import annotations
 
@@ -16,43 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from cubicle.sandbox.host_folder import HostFolder
+from cubicle.machine.upload_folder import HostFolder
 from cubicle.sandbox.trash import Discarded, Note
-
-
-class SandboxError(Exception):
-    """A sandbox could not do what was asked; the message is for people."""
-
-
-class StartFailed(SandboxError):
-    """The sandbox could not be started."""
-
-
-class NoSpace(StartFailed):
-    """The host has too little free disk space to start a sandbox."""
-
-
-class NotRunning(SandboxError):
-    """There is no such sandbox, or it is not up."""
-
-
-class OwnerHasSandbox(StartFailed):
-    """The owner has another sandbox: `name`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__("This chat already has another sandbox.")
-        self.name = name
-
-
-class OwnedByAnother(StartFailed):
-    """The sandbox belongs to another owner."""
-
-    def __init__(self) -> None:
-        super().__init__("This sandbox belongs to another chat.")
-
-
-class Unusable(SandboxError):
-    """This driver cannot work on this host."""
 
 
 class State(StrEnum):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from cubicle.sandbox.berth import Berth
 from cubicle.sandbox.clock import DAY, QUIET_SECONDS, Clock, ServiceClock
 from cubicle.sandbox.driver import Driver, State
+from cubicle.sandbox.slot import Berth
 
 log = logging.getLogger(__name__)
 

@@ -10,20 +10,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
 
+from cubicle.core.chat import Chat
+from cubicle.fairness.fair_slots import FairSlots
 from cubicle.log import chat_fields
-from cubicle.rules.chats import Chat
+from cubicle.machine.errors import NoSpace, NotRunning, OwnedByAnother, SandboxError, StartFailed
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
-from cubicle.sandbox.attendants import Attendant, Attendants
-from cubicle.sandbox.berth import Berth, Overview
+from cubicle.sandbox.chat_index import Ledger, Record
 from cubicle.sandbox.clock import DAY, Clock
-from cubicle.sandbox.driver import Driver, NoSpace, NotRunning, OwnedByAnother, SandboxError, Seen, StartFailed, State
+from cubicle.sandbox.driver import Driver, Seen, State
 from cubicle.sandbox.expiry import Ages, Expiry
-from cubicle.sandbox.fair_slots import FairSlots
 from cubicle.sandbox.free_space import FreeSpace
-from cubicle.sandbox.ledger import Ledger, Record
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import Furnish, Pool, connect, new_name
+from cubicle.sandbox.sandbox_services import Attendant, Attendants
+from cubicle.sandbox.slot import Berth, Overview
 from cubicle.sandbox.trash import Discarded, Note
+from cubicle.sandbox.warm_pool import Furnish, Pool, connect, new_name
 
 log = logging.getLogger(__name__)
 

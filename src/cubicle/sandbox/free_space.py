@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cubicle.sandbox.driver import NoSpace
+from cubicle.machine.errors import NoSpace
 
 log = logging.getLogger(__name__)
 

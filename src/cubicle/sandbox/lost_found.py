@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle import durable, record
+from cubicle.core.chat import BadChatId, Chat
 from cubicle.record import BadRecord
-from cubicle.rules.chats import BadChatId, Chat
 
 log = logging.getLogger(__name__)
 

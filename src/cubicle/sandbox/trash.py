@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from cubicle.rules.chats import BadChatId, Chat
+from cubicle.core.chat import BadChatId, Chat
 
 _VERSION = 1
 

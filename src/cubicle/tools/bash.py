@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cubicle.chat.workplace import Workplace
-from cubicle.rules import exits
-from cubicle.rules.arguments import Arguments
-from cubicle.rules.capping import Cap, Decoder
-from cubicle.rules.exits import Verdict
-from cubicle.sandbox.machine import HOME, Exit, MachineError, Process
-from cubicle.tools.answers import Answer, Call, Text, fail, schema
-from cubicle.tools.failures import sentence
+from cubicle.machine.machine import HOME, Exit, MachineError, Process
+from cubicle.prompt.workspace import Workplace
+from cubicle.tools import exit_codes
+from cubicle.tools.arguments import Arguments
+from cubicle.tools.base import Answer, Call, Text, fail, schema
+from cubicle.tools.errors import sentence
+from cubicle.tools.exit_codes import Verdict
+from cubicle.tools.output import Cap, Decoder
 
 _DESCRIPTION = """\
 Run a shell command (bash) in this chat's own Linux computer and get what it prints, standard output and errors in the \
@@ -75,12 +75,12 @@ class BashTool:
 
     def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> Verdict:
         if exit.timed_out:
-            return exits.timed_out(timeout)
+            return exit_codes.timed_out(timeout)
         if exit.out_of_memory:
-            return exits.out_of_memory(self._memory_mb)
+            return exit_codes.out_of_memory(self._memory_mb)
         if exit.code is None:
-            return exits.killed(exit.signal or 9)
-        return exits.judge(command, exit.code, printed)
+            return exit_codes.killed(exit.signal or 9)
+        return exit_codes.judge(command, exit.code, printed)
 
 
 async def _follow(process: Process, output: Cap, call: Call) -> Exit:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cubicle.chat.workplace import Workplace
-from cubicle.rules.arguments import Arguments
-from cubicle.rules.numbering import count
-from cubicle.sandbox.machine import WRITABLE_ROOTS, MachineError
-from cubicle.tools.answers import Answer, Call, fail, say, schema
-from cubicle.tools.failures import sentence
+from cubicle.machine.machine import WRITABLE_ROOTS, MachineError
+from cubicle.prompt.workspace import Workplace
+from cubicle.tools.arguments import Arguments
+from cubicle.tools.base import Answer, Call, fail, say, schema
+from cubicle.tools.errors import sentence
+from cubicle.tools.line_numbers import count
 
 
 class CreateFile:

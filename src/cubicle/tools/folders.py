@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cubicle.rules.capping import Cap
-from cubicle.sandbox.machine import READABLE_ROOTS, Entry, Machine
+from cubicle.machine.machine import READABLE_ROOTS, Entry, Machine
+from cubicle.tools.output import Cap
 
 _LEVELS = 2
 _MOST_ENTRIES = 2_000

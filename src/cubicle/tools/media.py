@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 from anyio import to_thread
 
-from cubicle.rules.capping import OUTPUT_CAP, joined
-from cubicle.rules.images import ImageHeader, read_header
-from cubicle.rules.media import media_type
-from cubicle.sandbox.machine import READABLE_ROOTS, Exit, Machine
+from cubicle.core.image_header import ImageHeader, read_header
+from cubicle.core.media_types import media_type
+from cubicle.machine.machine import READABLE_ROOTS, Exit, Machine
 from cubicle.settings import ViewImages
-from cubicle.tools.answers import Answer, Block, Image, Text
+from cubicle.tools.base import Answer, Block, Image, Text
 from cubicle.tools.folders import human_size
-from cubicle.tools.inside import program
+from cubicle.tools.output import OUTPUT_CAP, joined
+from cubicle.tools.scripts import program
 
 LONGEST_SIDE = 1280
 MOST_THUMBNAIL = 200 * 1024

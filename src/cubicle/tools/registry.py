@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cubicle.chat.activity import Activity, CallEnd
-from cubicle.chat.workplace import Workplace
-from cubicle.rules import exits
-from cubicle.rules.arguments import Arguments, BadArgument
-from cubicle.rules.callers import CHAT_HEADERS
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.line import Gone
+from cubicle.core.caller import CHAT_HEADERS
+from cubicle.machine.connection import Gone
+from cubicle.machine.errors import SandboxError
+from cubicle.prompt.workspace import Workplace
 from cubicle.settings import Settings
-from cubicle.tools.answers import Answer, Call, Text, Tool, fail
+from cubicle.tools import exit_codes
+from cubicle.tools.arguments import Arguments, BadArgument
+from cubicle.tools.base import Answer, Call, Text, Tool, fail
 from cubicle.tools.bash import BashTool
 from cubicle.tools.files import CreateFile, StrReplace
 from cubicle.tools.sub_agent import SubAgent, SubAgentTool
@@ -107,7 +107,7 @@ def _end(answer: Answer) -> CallEnd:
     elif exit is not None and exit.out_of_memory:
         ending = "out_of_memory"
     elif exit is not None and exit.code is None:
-        ending, signal = "killed", exits.signal_name(exit.signal or 9)
+        ending, signal = "killed", exit_codes.signal_name(exit.signal or 9)
     code = exit.code if exit is not None and ending in ("done", "failed", "out_of_memory") else None
     if answer.notes is not None:
         return CallEnd(ending, notes=answer.notes, exit_code=code, signal=signal)

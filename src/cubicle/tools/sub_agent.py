@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from cubicle.rules.arguments import Arguments
-from cubicle.tools.answers import Answer, Call, fail, schema
+from cubicle.tools.arguments import Arguments
+from cubicle.tools.base import Answer, Call, fail, schema
 
 MODELS = ("sonnet", "opus", "haiku")
 _MOST_TURNS = 1_000

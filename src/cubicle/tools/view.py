@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from cubicle.chat.workplace import Workplace
-from cubicle.rules.arguments import Arguments
-from cubicle.rules.capping import Decoder
-from cubicle.rules.images import read_header
-from cubicle.rules.media import looks_binary
-from cubicle.rules.numbering import WHOLE, BadRange, LineRange, Numbering, OutOfRange
-from cubicle.sandbox.machine import READABLE_ROOTS, Machine, MachineError
+from cubicle.core.image_header import read_header
+from cubicle.core.media_types import looks_binary
+from cubicle.machine.machine import READABLE_ROOTS, Machine, MachineError
+from cubicle.prompt.workspace import Workplace
 from cubicle.settings import ViewImages
-from cubicle.tools.answers import Answer, Call, fail, say, schema
-from cubicle.tools.failures import sentence
+from cubicle.tools.arguments import Arguments
+from cubicle.tools.base import Answer, Call, fail, say, schema
+from cubicle.tools.errors import sentence
 from cubicle.tools.folders import show_folder
+from cubicle.tools.line_numbers import WHOLE, BadRange, LineRange, Numbering, OutOfRange
 from cubicle.tools.media import Unreadable, document_text, is_document, show_bytes, show_image
+from cubicle.tools.output import Decoder
 
 _START = 64 * 1024
 

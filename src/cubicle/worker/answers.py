@@ -13,15 +13,15 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from cubicle.chat.agent_purses import OutOfBudget, Purses
-from cubicle.chat.agent_tokens import AgentTokens, TokenRefused
+from cubicle.agents.agent_token import Pass
+from cubicle.agents.budget import OutOfBudget, Purses
+from cubicle.agents.live_tokens import AgentTokens, TokenRefused
+from cubicle.agents.pricing import Usage
+from cubicle.core.chat import Chat
+from cubicle.egress.rules_file import Additions, Rulebook
 from cubicle.log import chat_fields
-from cubicle.rules.chats import Chat
-from cubicle.rules.passes import Pass
-from cubicle.rules.spending import Usage
-from cubicle.sandbox.egress.rulebook import Additions, Rulebook
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.refusals import Refusal
+from cubicle.machine.machine import Machine
+from cubicle.machine.refusals import Refusal
 from cubicle.worker.channel import ChannelLost, Fields, Handler
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from cubicle.rules.untrusted_json import BadJson, parse_object
+from cubicle.core.untrusted_json import BadJson, parse_object
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Self
 
-from cubicle.chat.agent_purses import Purses
-from cubicle.chat.agent_tokens import AgentTokens
+from cubicle.agents.budget import Purses
+from cubicle.agents.live_tokens import AgentTokens
+from cubicle.core.chat import Chat
+from cubicle.egress.environment import proxy_environment
+from cubicle.egress.quota import FOLDER, remove_record
+from cubicle.egress.rules_file import Additions, Rulebook
+from cubicle.egress.tls_authority import Authority
 from cubicle.log import chat_fields
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.egress.allowances import FOLDER, remove_record
-from cubicle.sandbox.egress.authority import Authority
-from cubicle.sandbox.egress.environment import proxy_environment
-from cubicle.sandbox.egress.rulebook import Additions, Rulebook
-from cubicle.sandbox.machine import Machine
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine
 from cubicle.worker.answers import Answers, Attachment, environment_of
 from cubicle.worker.channel import ChannelLost, ControlChannel
 from cubicle.worker.setup import Setup

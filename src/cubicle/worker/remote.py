@@ -14,14 +14,14 @@ from typing import Any
 
 import anyio
 
-from cubicle.chat.agent_purses import OutOfBudget
-from cubicle.chat.agent_tokens import NOT_A_TOKEN, TokenRefused
+from cubicle.agents.agent_token import Pass
+from cubicle.agents.budget import OutOfBudget
+from cubicle.agents.live_tokens import NOT_A_TOKEN, TokenRefused
+from cubicle.agents.pricing import Usage
+from cubicle.core.chat import Chat
+from cubicle.egress.meter import Pace
+from cubicle.egress.policy import Rule, Scheme
 from cubicle.log import fields_of
-from cubicle.rules.chats import Chat
-from cubicle.rules.egress import Rule, Scheme
-from cubicle.rules.passes import Pass
-from cubicle.rules.spending import Usage
-from cubicle.sandbox.egress.meter import Pace
 from cubicle.worker.answers import token_of
 from cubicle.worker.channel import ChannelLost, ControlChannel
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import uvloop
 
-from cubicle.chat.agent_relay import Relay
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.egress.door import EgressDoor
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.refusals import Refusal, Refusals
+from cubicle.agents.gateway import Relay
+from cubicle.core.chat import Chat
+from cubicle.egress.proxy import EgressDoor
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine
+from cubicle.machine.refusals import Refusal, Refusals
 from cubicle.worker.channel import ChannelLost, ControlChannel, Fields, Handler
 from cubicle.worker.remote import MAX_REFUSALS, REFUSALS_PER_SECOND, ForwardedLog, Service, Volume
 from cubicle.worker.setup import Setup

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cubicle.chat.agent_apis import Api
-from cubicle.chat.mcp_servers import McpServers
-from cubicle.rules.egress import Policy
-from cubicle.sandbox.egress.gate import Limits
-from cubicle.sandbox.egress.rulebook import RulesSource
+from cubicle.agents.mcp_servers import McpServers
+from cubicle.agents.upstreams import Api
+from cubicle.egress.handler import Limits
+from cubicle.egress.policy import Policy
+from cubicle.egress.rules_file import RulesSource
 
 
 @dataclass(frozen=True, slots=True)

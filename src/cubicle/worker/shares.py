@@ -15,8 +15,8 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar
 from typing import Any
 
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.line import Line
+from cubicle.core.chat import Chat
+from cubicle.machine.connection import Line
 
 SLACK = 0.003
 """Seconds of processor time."""

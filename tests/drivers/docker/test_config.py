@@ -14,7 +14,8 @@ from cubicle.drivers.docker import config, engine
 from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.config import Facts, Wanted
 from cubicle.drivers.oci.checks import Verdict
-from cubicle.sandbox.driver import Limits, Unusable
+from cubicle.machine.errors import Unusable
+from cubicle.sandbox.driver import Limits
 
 LIMITED = {"core", "sigpending", "msgqueue", "memlock"}
 LIMITS = Limits(memory_bytes=1 << 30, cpus=1.5, pids=100, disk_bytes=1 << 32)

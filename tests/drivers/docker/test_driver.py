@@ -15,17 +15,18 @@ from typing import Any
 
 import pytest
 
-from cubicle.drivers.choice import host_of
 from cubicle.drivers.docker import driver as docker_driver
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
+from cubicle.drivers.factory import host_of
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.sandbox import walls
-from cubicle.sandbox.driver import Host, Limits, SandboxError, State, Unusable
-from cubicle.sandbox.line import Gone
-from cubicle.sandbox.machine import Machine, MachineError
-from cubicle.sandbox.pool import connect
-from cubicle.sandbox.stream import Connection, Stream
+from cubicle.isolation import runner
+from cubicle.machine.connection import Gone
+from cubicle.machine.errors import SandboxError, Unusable
+from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.stream import Connection, Stream
+from cubicle.sandbox.driver import Host, Limits, State
+from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
 from tests.drivers.makers import some_base
 
@@ -138,7 +139,7 @@ async def test_the_isolation_check_says_what_it_could_not_try_on_another_machine
     async with over_tcp(load().docker_host.removeprefix("unix://")) as url, make_driver(address=Address(url)) as far:
         host = await host_of(far)
         assert not host.here
-        report = await walls.prove(far, Limits(), kernel=host.kernel, here=host.here, exhaust=False)
+        report = await runner.prove(far, Limits(), kernel=host.kernel, here=host.here, exhaust=False)
     unchecked = {finding.attempt for finding in report.unchecked}
     assert unchecked == {"a file of the host", "a port of the host's loopback", "an abstract socket of the host"}
     assert {finding.verdict.value for finding in report.unchecked} == {"not checked"}

@@ -21,10 +21,10 @@ import pytest
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.sandbox import walls
+from cubicle.isolation import runner
+from cubicle.isolation.runner import Verdict
 from cubicle.sandbox.driver import Limits
-from cubicle.sandbox.pool import connect
-from cubicle.sandbox.walls import Verdict
+from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
 from tests.conftest import absent
 from tests.drivers.makers import some_base
@@ -126,7 +126,7 @@ async def driver(unopened: DockerDriver) -> AsyncIterator[DockerDriver]:
 
 
 async def test_every_wall_holds(driver: DockerDriver) -> None:
-    report = await walls.prove(driver, LIMITS, kernel=platform.release())
+    report = await runner.prove(driver, LIMITS, kernel=platform.release())
     weak = [finding for finding in report.findings if finding.verdict is not Verdict.HOLDS]
     # A quota of btrfs does not show: the report cannot tell it from a watchdog. It is tried below.
     assert [finding.wall for finding in weak if finding.wall != "disk"] == []

@@ -10,7 +10,7 @@ import pytest
 
 from cubicle.drivers.docker import driver as module
 from cubicle.drivers.docker.driver import DockerDriver
-from cubicle.sandbox.driver import SandboxError
+from cubicle.machine.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
 

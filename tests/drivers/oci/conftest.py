@@ -15,14 +15,14 @@ import pytest
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
 from cubicle.drivers.oci.process import ProcessId
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Limits, Seen
-from cubicle.sandbox.machine import Machine
-from cubicle.sandbox.pool import connect
+from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
-from tests import remains
 from tests.conftest import absent
 from tests.drivers.makers import some_base
-from tests.emptying import leave
+from tests.support import remains
+from tests.support.emptying import leave
 
 SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 

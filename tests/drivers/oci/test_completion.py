@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cubicle.drivers.oci.completion import complete, in_thread
+from cubicle.drivers.common.completion import complete, in_thread
 
 
 async def test_a_thread_is_waited_for_though_cancelled_twice():

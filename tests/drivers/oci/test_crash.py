@@ -10,8 +10,8 @@ import pytest
 
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 from cubicle.sandbox.driver import State
-from tests import remains
 from tests.drivers.oci.conftest import cgroups, eventually, machine_of, mounted, said
+from tests.support import remains
 
 pytestmark = [pytest.mark.anyio, pytest.mark.oci]
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.sandbox.driver import Limits
-from cubicle.sandbox.pool import connect
+from cubicle.sandbox.warm_pool import connect
 
 async def main(data, images, image):
     limits = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)

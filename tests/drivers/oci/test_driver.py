@@ -16,9 +16,10 @@ from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START
-from cubicle.sandbox.driver import NotRunning, SandboxError, StartFailed, State, Unusable
-from cubicle.sandbox.machine import HOME, Gone
-from cubicle.sandbox.pool import connect
+from cubicle.machine.errors import NotRunning, SandboxError, StartFailed, Unusable
+from cubicle.machine.machine import HOME, Gone
+from cubicle.sandbox.driver import State
+from cubicle.sandbox.warm_pool import connect
 from tests.conftest import absent
 from tests.drivers.oci.conftest import (
     SMALL,
@@ -32,7 +33,7 @@ from tests.drivers.oci.conftest import (
     said,
     state_of,
 )
-from tests.remains import children, loop_devices
+from tests.support.remains import children, loop_devices
 
 pytestmark = [pytest.mark.anyio, pytest.mark.oci]
 ROUNDS = 1000 if os.environ.get("CUBICLE_LONG") else 30

@@ -12,7 +12,7 @@ import pytest
 from cubicle.drivers.oci import id_ranges
 from cubicle.drivers.oci.config import IDS
 from cubicle.drivers.oci.id_ranges import COUNT, FIRST_RANGE, IdRanges, NoFreeRange, first_id, is_own
-from cubicle.sandbox.driver import StartFailed
+from cubicle.machine.errors import StartFailed
 
 LONG_AGO = 1_000_000_000
 

@@ -15,9 +15,10 @@ from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.image_users import leave_note, users
 from cubicle.drivers.oci.records import Home, Meta, Records
 from cubicle.drivers.oci.repair import repair
-from cubicle.sandbox.driver import OwnerHasSandbox, SandboxError, State
+from cubicle.machine.errors import OwnerHasSandbox, SandboxError
+from cubicle.sandbox.driver import State
 from cubicle.sandbox.lost_found import LostFound
-from cubicle.sandbox.pool import connect
+from cubicle.sandbox.warm_pool import connect
 from tests.conftest import IN_A_HURRY
 from tests.drivers.oci.conftest import said, state_of
 

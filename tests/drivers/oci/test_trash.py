@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from cubicle import durable
+from cubicle.core.chat import Chat
 from cubicle.drivers.oci import image_users
 from cubicle.drivers.oci.records import Meta, Records
 from cubicle.drivers.oci.trash import Trash
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.driver import OwnerHasSandbox
+from cubicle.machine.errors import OwnerHasSandbox
 from cubicle.sandbox.trash import Note
 
 CHAT, OTHER = Chat("chat"), Chat("other")
@@ -33,7 +33,7 @@ from pathlib import Path
 from cubicle.drivers.oci.records import Records
 from cubicle.drivers.oci.trash import Trash
 from cubicle.sandbox.trash import Note
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
 
 folder, deed, owner, left = sys.argv[1:4] + [int(sys.argv[4])]
 trash = Trash(Records(Path(folder)))

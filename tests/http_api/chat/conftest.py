@@ -14,26 +14,26 @@ import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from cubicle.chat.key_tries import KeyTries
-from cubicle.chat.library import Library
+from cubicle.chat.key_attempts import KeyTries
 from cubicle.chat.links import Links
-from cubicle.chat.prompt import Prompt
-from cubicle.chat.uploads import Uploads
-from cubicle.http_api.access import Access
+from cubicle.core.chat import Chat
+from cubicle.core.chat_isolation import Isolation
+from cubicle.core.keys import KeyRing
+from cubicle.core.problem import UNAUTHORIZED
+from cubicle.files.uploads import Uploads
 from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.auth import Access
+from cubicle.http_api.errors import HANDLERS, response
 from cubicle.http_api.files import FileRoutes
-from cubicle.http_api.origins import OriginGuard
-from cubicle.http_api.problems import HANDLERS, response
+from cubicle.http_api.origin_check import OriginGuard
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.uploads import UploadRoutes
-from cubicle.rules.chats import Chat
-from cubicle.rules.isolation import Isolation
-from cubicle.rules.keys import KeyRing
-from cubicle.rules.problems import UNAUTHORIZED
+from cubicle.prompt.catalogue import Library
+from cubicle.prompt.system_prompt import Prompt
 from cubicle.sandbox.fleet import Fleet
-from tests.service import fleet_of, serve
+from tests.support.service import fleet_of, serve
 
 
 @dataclass

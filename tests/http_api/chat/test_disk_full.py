@@ -2,12 +2,12 @@
 
 import pytest
 
+from cubicle.core.chat import Chat
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
-from cubicle.rules.chats import Chat
+from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import Limits
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.ledger import Ledger
 from cubicle.settings import load
 from tests.drivers.makers import some_base
 

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cubicle.chat import files
-from cubicle.rules.chats import Chat
-from cubicle.rules.links import Grant, Reach
-from cubicle.rules.ranges import Part
-from cubicle.sandbox.machine import HOME, OUTPUTS, UPLOADS
+from cubicle.core.chat import Chat
+from cubicle.core.http_ranges import Part
+from cubicle.core.signing import Grant, Reach
+from cubicle.files import browse
+from cubicle.machine.machine import HOME, OUTPUTS, UPLOADS
 
 CHAT = Chat("files")
 TEXT = b"0123456789" * 1000
@@ -272,7 +272,7 @@ async def test_a_folder_that_cannot_be_read_is_not_there_and_hides_nothing_else(
 
 
 async def test_a_listing_says_when_there_is_more_than_it_holds(site, monkeypatch):
-    monkeypatch.setattr(files, "MOST_LISTED", 5)
+    monkeypatch.setattr(browse, "MOST_LISTED", 5)
     await site.bash(Chat("counted"), "cd /mnt/user-data/outputs && mkdir four five six && touch {four,five,six}/{1..4}")
     await site.bash(Chat("counted"), "cd /mnt/user-data/outputs && touch {five,six}/5 six/6")
     for folder, count, complete in (("four", 4, True), ("five", 5, True), ("six", 5, False), ("", 3, True)):
@@ -348,10 +348,10 @@ class Restless:
 async def test_a_file_that_is_replaced_all_the_time_is_read_whole_in_one_version(site):
     async with site.fleet.lease(Chat("restless")) as machine:
         await machine.write(f"{OUTPUTS}/a", b"")
-        place = await files.find(machine, "a")
-        async with files.opened(Restless(machine), place, lambda version: Part(0, version.size)) as (reader, part):
+        place = await browse.find(machine, "a")
+        async with browse.opened(Restless(machine), place, lambda version: Part(0, version.size)) as (reader, part):
             content = b"".join([chunk async for chunk in reader])
         assert len(content) == part.length == reader.stat.size > 0
-        with pytest.raises(files.Changing):
-            async with files.opened(Restless(machine), place, lambda version: Part(0, version.size, partial=True)):
+        with pytest.raises(browse.Changing):
+            async with browse.opened(Restless(machine), place, lambda version: Part(0, version.size, partial=True)):
                 pass

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
 
 CHAT = Chat("hostile")
 TRAPS = r"""

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from cubicle.http_api import intake
-from cubicle.rules.chats import Chat
-from cubicle.sandbox.handed_file import HandedFile
-from cubicle.sandbox.machine import OUTPUTS, MachineError
+from cubicle.core.chat import Chat
+from cubicle.http_api import uvicorn_http
+from cubicle.machine.machine import OUTPUTS, MachineError
+from cubicle.machine.passed_file import HandedFile
 from tests.conftest import IN_A_HURRY
-from tests.service import fleet_of
+from tests.support.service import fleet_of
 
 from .conftest import site_of
 
@@ -216,7 +216,7 @@ async def test_clients_that_do_not_read_hold_up_nobody_and_get_all_in_the_end(si
 async def test_a_client_that_never_reads_is_given_up(site, way):
     await until(lambda: not descriptors())
     hurry = pytest.MonkeyPatch()
-    hurry.setattr(intake, "PATIENCE", 1.0)
+    hurry.setattr(uvicorn_http, "PATIENCE", 1.0)
     async with connection(site, slow=True) as (reader, writer):
         # A second request in the pipeline makes uvicorn send the answer.
         writer.write(request() if way == "from the disk" else request() + request(path="/files/down/"))

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cubicle.http_api import intake
-from cubicle.rules.chats import Chat
+from cubicle.core.chat import Chat
+from cubicle.http_api import uvicorn_http
 
 from .conftest import site_of
 
@@ -28,12 +28,12 @@ def poured(monkeypatch):
     """How many bodies went that way: a test here that none did would say nothing."""
     seen = []
 
-    class Seen(intake.Pour):
+    class Seen(uvicorn_http.Pour):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             seen.append(self)
 
-    monkeypatch.setattr(intake, "Pour", Seen)
+    monkeypatch.setattr(uvicorn_http, "Pour", Seen)
     yield seen
     assert seen
 

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from cubicle.rules.chats import Chat
-from cubicle.rules.isolation import Isolation
+from cubicle.core.chat import Chat
+from cubicle.core.chat_isolation import Isolation
 
 from .conftest import site_of
 

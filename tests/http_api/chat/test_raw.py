@@ -2,9 +2,9 @@
 
 import pytest
 
+from cubicle.core.chat import Chat
+from cubicle.core.signing import Grant, Reach
 from cubicle.http_api.page_guard import GUARD, guarded
-from cubicle.rules.chats import Chat
-from cubicle.rules.links import Grant, Reach
 
 CHAT = Chat("raw")
 OUTPUTS = "/mnt/user-data/outputs"

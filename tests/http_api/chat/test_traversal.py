@@ -2,8 +2,8 @@
 
 import pytest
 
-from cubicle.rules.chats import Chat
-from cubicle.rules.links import Grant, Reach
+from cubicle.core.chat import Chat
+from cubicle.core.signing import Grant, Reach
 
 WAYS = [
     b"../../../../etc/passwd",

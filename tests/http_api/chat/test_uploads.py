@@ -5,12 +5,12 @@ import os
 import httpx
 import pytest
 
-from cubicle.chat import uploads
-from cubicle.chat.uploads import FOLDER, Upload
+from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.rules.chats import Chat
+from cubicle.files import uploads
+from cubicle.files.uploads import FOLDER, Upload
 from tests.conftest import IN_A_HURRY
-from tests.service import fleet_of
+from tests.support.service import fleet_of
 
 from .conftest import site_of
 

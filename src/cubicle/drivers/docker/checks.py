@@ -15,7 +15,7 @@ from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import REPOSITORY, Address
 from cubicle.drivers.oci.checks import Check, Verdict
 from cubicle.drivers.oci.images import ImageError, ImageStore
-from cubicle.sandbox.driver import Unusable
+from cubicle.machine.errors import Unusable
 
 _LIMITS = {"MemoryLimit": "memory", "PidsLimit": "processes", "CpuCfsQuota": "CPU"}
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.docker import config
 from cubicle.drivers.docker.records import Records, word
-from cubicle.drivers.oci.completion import in_thread
 
 log = logging.getLogger(__name__)
 

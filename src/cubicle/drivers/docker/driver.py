@@ -22,30 +22,22 @@ from aiodocker import Docker
 from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 
+from cubicle.drivers.common import unix_sockets
+from cubicle.drivers.common.completion import complete, in_thread
 from cubicle.drivers.docker import config, engine, trash
-from cubicle.drivers.docker.answers import ENGINE_ERRORS, last_words, plain, unless, why
 from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.cleaning import Cleaner
 from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import Address, Image
+from cubicle.drivers.docker.engine_errors import ENGINE_ERRORS, last_words, plain, unless, why
 from cubicle.drivers.docker.records import Home, Records, word
 from cubicle.drivers.docker.streams import Streams
-from cubicle.drivers.oci import seccomp, sockets
-from cubicle.drivers.oci.completion import complete, in_thread
+from cubicle.drivers.oci import seccomp
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
-from cubicle.sandbox.driver import (
-    Host,
-    Limits,
-    NotRunning,
-    OwnedByAnother,
-    OwnerHasSandbox,
-    SandboxError,
-    Seen,
-    StartFailed,
-    State,
-)
-from cubicle.sandbox.host_folder import HostFolder
+from cubicle.machine.errors import NotRunning, OwnedByAnother, OwnerHasSandbox, SandboxError, StartFailed
+from cubicle.machine.upload_folder import HostFolder
+from cubicle.sandbox.driver import Host, Limits, Seen, State
 from cubicle.sandbox.trash import Discarded, Note
 
 log = logging.getLogger(__name__)
@@ -244,7 +236,7 @@ class DockerDriver:
     async def connect(self, name: str) -> socket.socket:
         try:
             if self.by_socket:
-                return await sockets.connect(self._records.home(name).socket, _CONNECT_SECONDS)
+                return await unix_sockets.connect(self._records.home(name).socket, _CONNECT_SECONDS)
             return await self._streams.open(await self._container(name), _CONNECT_SECONDS)
         except BlockingIOError:
             raise NotRunning("The sandbox is up but accepts no connection.") from None
@@ -316,7 +308,7 @@ class DockerDriver:
         while time.monotonic() < deadline and (await container.show())["State"]["Running"]:
             for _ in range(50):
                 with contextlib.suppress(OSError):
-                    (await sockets.connect(home.socket, 1.0)).close()
+                    (await unix_sockets.connect(home.socket, 1.0)).close()
                     return
                 await asyncio.sleep(0.01)
         raise StartFailed(f"The sandbox's guest did not come up: {await last_words(container)}.")

@@ -23,7 +23,7 @@ from cubicle.drivers.docker.config import INSTANCE, NAME, Facts
 from cubicle.drivers.oci import export
 from cubicle.drivers.oci.images import Base, ImageError, ImageStore
 from cubicle.guest import bundle
-from cubicle.sandbox.driver import SandboxError, Unusable
+from cubicle.machine.errors import SandboxError, Unusable
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle import durable, record
+from cubicle.machine.errors import SandboxError
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import SandboxError
-from cubicle.sandbox.serving import open_lock
+from cubicle.sandbox.service_lock import open_lock
 from cubicle.sandbox.trash import Note
 
 log = logging.getLogger(__name__)

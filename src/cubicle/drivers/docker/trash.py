@@ -11,11 +11,11 @@ from typing import Any
 from aiodocker import Docker
 from aiodocker.exceptions import DockerError
 
+from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.docker import config, engine
-from cubicle.drivers.docker.answers import ENGINE_ERRORS, plain
+from cubicle.drivers.docker.engine_errors import ENGINE_ERRORS, plain
 from cubicle.drivers.docker.records import Records
-from cubicle.drivers.oci.completion import in_thread
-from cubicle.sandbox.driver import OwnerHasSandbox, SandboxError
+from cubicle.machine.errors import OwnerHasSandbox, SandboxError
 from cubicle.sandbox.trash import Discarded, Note
 
 _MEASURE_SECONDS = 10.0

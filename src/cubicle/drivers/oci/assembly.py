@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from cubicle import record
-from cubicle.drivers.oci import mounts, repair, sockets
+from cubicle.drivers.common import unix_sockets
+from cubicle.drivers.oci import mounts, repair
 from cubicle.drivers.oci.config import TCP_BYTES, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.guests import GuestFile
@@ -21,8 +22,9 @@ from cubicle.drivers.oci.host import CGROUPS, Place
 from cubicle.drivers.oci.identity import Identities, Identity
 from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Meta, Records, Run
+from cubicle.machine.errors import SandboxError, StartFailed
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Limits, SandboxError, StartFailed
+from cubicle.sandbox.driver import Limits
 from cubicle.sandbox.free_space import FreeSpace
 
 _LOG_FLAGS = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -102,7 +104,7 @@ class Assembly:
         self._write_bundle(home, who, base)
         home.save_failure("")
         record.remove(home.socket)
-        listener = sockets.listen(home.socket) if self.hands_over else None
+        listener = unix_sockets.listen(home.socket) if self.hands_over else None
         try:
             output = os.open(who.files / "guest.log", _LOG_FLAGS, 0o600)
             return Ready(home.bundle, output, listener, who.first_id)

@@ -16,7 +16,8 @@ from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.id_ranges import IdRanges
 from cubicle.drivers.oci.identity import Identities
 from cubicle.drivers.oci.namespaces import Maker
-from cubicle.sandbox.driver import Limits, NoSpace, SandboxError
+from cubicle.machine.errors import NoSpace, SandboxError
+from cubicle.sandbox.driver import Limits
 from cubicle.sandbox.free_space import FreeSpace
 
 _MAX_SHOWN = 3

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cubicle import durable, record
 from cubicle.drivers.oci import ext4, loops, mounts, quota
-from cubicle.sandbox.driver import NoSpace
+from cubicle.machine.errors import NoSpace
 
 log = logging.getLogger(__name__)
 

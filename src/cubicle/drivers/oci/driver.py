@@ -17,9 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from cubicle import record
-from cubicle.drivers.oci import captive, cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, sockets, space
+from cubicle.drivers.common import unix_sockets
+from cubicle.drivers.common.completion import complete, in_thread
+from cubicle.drivers.oci import cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, space, transparent_proxy
 from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
-from cubicle.drivers.oci.completion import complete, in_thread
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.id_ranges import IdRanges, is_own
 from cubicle.drivers.oci.identity import Identities
@@ -29,12 +30,13 @@ from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Records, Run
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 from cubicle.drivers.oci.trash import Trash
+from cubicle.machine.errors import NoSpace, NotRunning, SandboxError, StartFailed, Unusable
+from cubicle.machine.upload_folder import HostFolder
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Limits, NoSpace, NotRunning, SandboxError, Seen, StartFailed, Unusable
+from cubicle.sandbox.driver import Limits, Seen
 from cubicle.sandbox.free_space import FreeSpace
-from cubicle.sandbox.host_folder import HostFolder
 from cubicle.sandbox.lost_found import Lost
-from cubicle.sandbox.serving import open_lock
+from cubicle.sandbox.service_lock import open_lock
 from cubicle.sandbox.trash import Discarded, Note
 
 log = logging.getLogger(__name__)
@@ -92,7 +94,7 @@ class OciDriver:
     @property
     def captive(self) -> bool:
         """Whether new sandboxes get a network that leads to the egress door; gVisor has one of its own make."""
-        return self._wants_captive and self.runtime.hands_over and captive.available()
+        return self._wants_captive and self.runtime.hands_over and transparent_proxy.available()
 
     @property
     def disk_mode(self) -> DiskMode:
@@ -205,7 +207,7 @@ class OciDriver:
 
     async def connect(self, name: str) -> socket.socket:
         try:
-            return await sockets.connect(self._assembly.socket(self._records.home(name)), _CONNECT_SECONDS)
+            return await unix_sockets.connect(self._assembly.socket(self._records.home(name)), _CONNECT_SECONDS)
         except BlockingIOError:
             raise NotRunning("The sandbox is up but accepts no connection.") from None
         except OSError:
@@ -259,7 +261,7 @@ class OciDriver:
         finally:
             ready.close()
         run = await in_thread(self._assembly.settle, home, self.runtime.name, ready.first_id)
-        if self.captive and (problem := await in_thread(captive.capture, run.process.pid)):
+        if self.captive and (problem := await in_thread(transparent_proxy.capture, run.process.pid)):
             log.warning("sandbox %s has no captive network: %s", home.name, problem)
         if not self.runtime.hands_over:
             await self._find_socket(home, run.process)
@@ -306,7 +308,7 @@ class OciDriver:
         deadline = time.monotonic() + _SOCKET_SECONDS
         while time.monotonic() < deadline and await in_thread(lambda: process.alive):
             with contextlib.suppress(OSError):
-                (await sockets.connect(self._assembly.socket(home), 1.0)).close()
+                (await unix_sockets.connect(self._assembly.socket(home), 1.0)).close()
                 return
             await asyncio.sleep(0.01)
         raise StartFailed(f"The sandbox's guest did not come up: {self._assembly.last_words(home)}.")

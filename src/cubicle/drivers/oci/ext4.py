@@ -21,7 +21,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from cubicle.sandbox.driver import StartFailed
+from cubicle.machine.errors import StartFailed
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,9 @@ from cubicle.drivers.oci import mounts, namespaces
 from cubicle.drivers.oci.config import RLIMITS, Facts, Wanted, bundle_config, read_only
 from cubicle.drivers.oci.hidden import SHOWN_SYS, hidden, open_to_all
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, at_most, find
+from cubicle.machine.errors import Unusable
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Limits, Unusable
+from cubicle.sandbox.driver import Limits
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o711}

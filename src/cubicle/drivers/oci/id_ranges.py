@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle.drivers.oci.config import IDS
-from cubicle.sandbox.driver import StartFailed
+from cubicle.machine.errors import StartFailed
 
 FIRST_RANGE = 0x7000_0000
 COUNT = 0xFFE

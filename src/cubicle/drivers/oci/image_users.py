@@ -18,7 +18,7 @@ from cubicle import durable, record
 from cubicle.drivers.oci.records import Records
 from cubicle.drivers.oci.trash import Trash
 from cubicle.record import BadRecord
-from cubicle.sandbox.serving import service_of
+from cubicle.sandbox.service_lock import service_of
 
 
 @dataclass(frozen=True, slots=True)

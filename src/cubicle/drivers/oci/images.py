@@ -35,8 +35,8 @@ from pathlib import Path
 import cubicle
 from cubicle import durable, record
 from cubicle.drivers.oci.image_users import leave_note, users
+from cubicle.machine.errors import Unusable
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Unusable
 
 SUBUID_START = 0x7000_0000
 """First host id of the range that all sandboxes share; no systemd or subuid default reaches up to it."""

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from cubicle import durable, record
 from cubicle.drivers.oci.process import ProcessId
+from cubicle.machine.errors import OwnedByAnother, OwnerHasSandbox, SandboxError
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import OwnedByAnother, OwnerHasSandbox, SandboxError
 from cubicle.sandbox.lost_found import LostFound
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from cubicle import durable, record
 from cubicle.drivers.oci.disk import copy_sparse
 from cubicle.drivers.oci.records import Home, Meta, Records
 from cubicle.drivers.oci.repair import known_meta
-from cubicle.sandbox.driver import SandboxError
+from cubicle.machine.errors import SandboxError
 from cubicle.sandbox.lost_found import NOTE, Lost
-from cubicle.sandbox.pool import new_name
+from cubicle.sandbox.warm_pool import new_name
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CHECK_SECONDS = 3600

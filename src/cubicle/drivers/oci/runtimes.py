@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cubicle.drivers.oci.completion import complete
+from cubicle.drivers.common.completion import complete
 from cubicle.drivers.oci.config import LISTEN_FD, RLIMITS
 from cubicle.drivers.oci.process import ended
 

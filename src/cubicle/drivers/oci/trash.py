@@ -19,8 +19,8 @@ from pathlib import Path
 from cubicle import durable, record
 from cubicle.drivers.oci.disk import used_bytes
 from cubicle.drivers.oci.records import Home, Records
+from cubicle.machine.errors import NotRunning, OwnerHasSandbox
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import NotRunning, OwnerHasSandbox
 from cubicle.sandbox.trash import Discarded, Note
 
 _NOTE = "discarded.json"

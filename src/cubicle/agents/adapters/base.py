@@ -1,0 +1,128 @@
+"""What an adapter of a coding agent gives: a command, its surroundings, and a reader of its events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cubicle.agents.gateway import ADDRESS
+from cubicle.agents.mcp_servers import McpServer
+
+SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_LONGEST_LINE = 500
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One run, as an adapter must know it."""
+
+    folder: str
+    """A folder of the sandbox, this run's own."""
+    model: str
+    max_turns: int
+    carried: str = field(repr=False)
+    """The token that the agent shows to the relay."""
+    session: str
+    """The id that a new session gets, where the agent lets others choose it."""
+    resume: str | None = None
+    servers: tuple[McpServer, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def address(self, api: str) -> str:
+        """Where in the sandbox the agent finds a model's API."""
+        return f"{ADDRESS}/{api}"
+
+    def server_address(self, server: McpServer) -> str:
+        return f"{ADDRESS}/mcp/{server.name}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is known of a run so far."""
+
+    session: str = ""
+    text: str = ""
+    error: bool | None = None
+    """None until the agent itself says how it ended."""
+    turns: int = 0
+    dollars: float | None = None
+    out_of_turns: bool = False
+
+
+class Reader(Protocol):
+    """Understands one run's events, in order."""
+
+    outcome: Outcome
+
+    def read(self, event: Fields) -> Iterator[str]:
+        """Take in one event; gives the lines of it that are worth showing."""
+        ...
+
+
+class Adapter(Protocol):
+    """One coding agent."""
+
+    name: str
+    api: str
+    """The API that it calls: a name of `chat.agent_apis`."""
+    speaks_sse: bool
+    """Whether it can use MCP servers of the type sse."""
+
+    def command(self, program: str, order: Order) -> list[str]:
+        """The run without a person; the prompt is on its standard input."""
+        ...
+
+    def take_over(self, program: str, session: str) -> list[str]:
+        """The same session with a person at the terminal."""
+        ...
+
+    def environment(self, order: Order) -> dict[str, str]: ...
+
+    def files(self, order: Order) -> dict[str, str]:
+        """Files that it needs: name in the run's folder, or whole path, to content."""
+        ...
+
+    def reader(self) -> Reader: ...
+
+
+def text_of(value: Any, most: int = 1_000_000) -> str:
+    """A text from the sandbox, or nothing."""
+    return value[:most] if isinstance(value, str) else ""
+
+
+def session_of(value: Any) -> str:
+    """A session's id, or nothing: it ends up in command lines and in answers."""
+    return value if isinstance(value, str) and SESSION.fullmatch(value) else ""
+
+
+def number_of(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9 else 0.0
+
+
+def fields_of(value: Any) -> Fields:
+    return value if isinstance(value, dict) else {}
+
+
+def items_of(value: Any) -> list[Fields]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def short(text: str) -> str:
+    """One line of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
+
+
+def used(tool: str, arguments: Any) -> str:
+    """A line about a tool that is used: with the argument that says most."""
+    given = fields_of(arguments)
+    for name in ("command", "file_path", "filePath", "path", "pattern", "query", "url", "description", "prompt"):
+        if isinstance(value := given.get(name), str):
+            return short(f"→ {tool}: {value}")
+        if isinstance(value, list):
+            return short(f"→ {tool}: {' '.join(map(str, value))}")
+    return short(f"→ {tool}")

@@ -1,0 +1,216 @@
+"""What the coding agents of each chat and of each tenant have spent, and whether they may spend more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from cubicle import durable, record
+from cubicle.agents.pricing import Usage, price
+from cubicle.core.chat import Chat
+from cubicle.record import BadRecord, Fields
+from cubicle.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one chat or tenant; 0 is no limit."""
+
+    dollars: float = 0
+    requests: int = 0
+    tokens: int = 0
+    days: float = 0
+    """After which the counting begins anew; 0: never."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Those of a chat, for as long as it exists."""
+        return cls(settings.sub_agent_budget_usd, settings.sub_agent_max_requests, settings.sub_agent_max_tokens)
+
+    @classmethod
+    def of_tenant(cls, settings: Settings) -> Self:
+        return cls(
+            settings.sub_agent_tenant_budget_usd,
+            settings.sub_agent_tenant_max_requests,
+            settings.sub_agent_tenant_max_tokens,
+            settings.sub_agent_tenant_days,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    dollars: float = 0
+    requests: int = 0
+    tokens: int = 0
+    since: float = 0.0
+    """The date at which the counting began, where it begins anew some day."""
+
+
+class OutOfBudget(Exception):
+    """The chat or its tenant has spent what it may; the message says of what."""
+
+
+class Spending:
+    """What each of several has spent: one small file each, so that a restart forgives nothing."""
+
+    def __init__(self, folder: Path, days: float = 0, clock: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._days = days
+        self._clock = clock
+        self._spent: dict[str, Spent] = {}
+        self._on_disk: dict[str, Spent] = {}
+        self._writing = asyncio.Lock()
+
+    def open(self) -> None:
+        record.make_folder(self._folder)
+
+    async def of(self, name: str) -> Spent:
+        if name not in self._spent:
+            found = await asyncio.to_thread(self._read, name)
+            self._spent.setdefault(name, found)
+        spent, now = self._spent[name], self._clock()
+        if self._days and (not spent.since or now - spent.since >= self._days * _DAY):
+            self._spent[name] = Spent(since=now) if spent.since else replace(spent, since=now)
+        return self._spent[name]
+
+    def add(self, name: str, *, dollars: float = 0, requests: int = 0, tokens: int = 0) -> None:
+        """Count more of one that `of` has been asked about; of one that was forgotten meanwhile nothing."""
+        spent = self._spent.get(name)
+        if spent is not None:
+            self._spent[name] = replace(
+                spent,
+                dollars=spent.dollars + dollars,
+                requests=spent.requests + requests,
+                tokens=spent.tokens + tokens,
+            )
+
+    async def save(self, name: str) -> None:
+        async with self._writing:
+            spent = self._spent.get(name)
+            if spent is not None and spent != self._on_disk.get(name):  # another call may have written this one's, too
+                await asyncio.to_thread(record.write, self._folder / name, asdict(spent))
+                self._on_disk[name] = spent
+
+    async def forget(self, name: str) -> None:
+        async with self._writing:
+            self._spent.pop(name, None)
+            self._on_disk.pop(name, None)
+            await asyncio.to_thread(remove_record, self._folder, name)
+
+    def _read(self, name: str) -> Spent:
+        path = self._folder / name
+        try:
+            return _parse(record.read(path))
+        except FileNotFoundError:
+            return Spent()
+        except (OSError, BadRecord) as error:
+            log.error("the budget record %s cannot be read and is set aside: %s", name, error)
+            with suppress(OSError):
+                durable.move(path, path.with_name(f"{name}.unreadable-{int(time.time())}"))
+            return Spent()
+
+
+class Purses:
+    """The budgets of chats and of their tenants: a call of a model must fit into both."""
+
+    def __init__(
+        self, folder: Path, limits: Limits, tenants_folder: Path | None = None, tenant_limits: Limits | None = None
+    ) -> None:
+        self._limits = limits
+        self._tenant_limits = tenant_limits or Limits()
+        self._chats = Spending(folder)
+        self._tenants = Spending(tenants_folder or folder / "tenants", self._tenant_limits.days)
+
+    def open(self) -> None:
+        self._chats.open()
+        self._tenants.open()
+
+    async def spent(self, chat: Chat) -> Spent:
+        return await self._chats.of(chat.digest)
+
+    async def spent_by(self, tenant: str) -> Spent:
+        return await self._tenants.of(tenant)
+
+    async def begin(self, chat: Chat) -> None:
+        """One more request; OutOfBudget when the chat or its tenant has used up what it may."""
+        await self.spent_by(chat.tenant)
+        await self.spent(chat)
+        # Asked again: both are known now, so nothing is waited for between the look and the count.
+        _require_chat(await self.spent(chat), self._limits)
+        _require_tenant(chat.tenant, await self.spent_by(chat.tenant), self._tenant_limits)
+        self._chats.add(chat.digest, requests=1)
+        self._tenants.add(chat.tenant, requests=1)
+
+    def count(self, chat: Chat, model: str, usage: Usage) -> None:
+        """Add what a request used, which `begin` has let through."""
+        dollars = price(model, usage)
+        self._chats.add(chat.digest, dollars=dollars, tokens=usage.tokens)
+        self._tenants.add(chat.tenant, dollars=dollars, tokens=usage.tokens)
+
+    async def save(self, chat: Chat) -> None:
+        await self._chats.save(chat.digest)
+        await self._tenants.save(chat.tenant)
+
+    async def forget(self, chat: Chat) -> None:
+        """Remove all that is known of a chat, which was removed itself. What it spent stays its tenant's."""
+        await self._chats.forget(chat.digest)
+
+
+def _require_chat(spent: Spent, limits: Limits) -> None:
+    if limits.dollars and spent.dollars >= limits.dollars:
+        raise OutOfBudget(
+            f"The budget of this chat is spent: {spent.dollars:.2f} of {limits.dollars:.2f} USD (SUB_AGENT_BUDGET_USD)."
+        )
+    if limits.requests and spent.requests >= limits.requests:
+        raise OutOfBudget(f"This chat has made all its {limits.requests} model calls (SUB_AGENT_MAX_REQUESTS).")
+    if limits.tokens and spent.tokens >= limits.tokens:
+        raise OutOfBudget(f"This chat has used all its {limits.tokens} tokens (SUB_AGENT_MAX_TOKENS).")
+
+
+def _require_tenant(tenant: str, spent: Spent, limits: Limits) -> None:
+    renewed = ""
+    if limits.days:
+        day = time.strftime("%Y-%m-%d", time.gmtime(min(spent.since + limits.days * _DAY, 32503680000.0)))
+        renewed = f" It begins anew on {day}."
+    if limits.dollars and spent.dollars >= limits.dollars:
+        raise OutOfBudget(
+            f"The budget of all chats of the tenant {tenant} is spent: {spent.dollars:.2f} of {limits.dollars:.2f} USD "
+            f"(SUB_AGENT_TENANT_BUDGET_USD).{renewed}"
+        )
+    if limits.requests and spent.requests >= limits.requests:
+        raise OutOfBudget(
+            f"The chats of the tenant {tenant} have made all their {limits.requests} model calls "
+            f"(SUB_AGENT_TENANT_MAX_REQUESTS).{renewed}"
+        )
+    if limits.tokens and spent.tokens >= limits.tokens:
+        raise OutOfBudget(
+            f"The chats of the tenant {tenant} have used all their {limits.tokens} tokens "
+            f"(SUB_AGENT_TENANT_MAX_TOKENS).{renewed}"
+        )
+
+
+def remove_record(folder: Path, name: str) -> None:
+    """Also one that was set aside."""
+    with suppress(FileNotFoundError, IsADirectoryError):
+        durable.remove(folder / name)
+    for path in folder.glob(f"{name}.unreadable-*"):
+        with suppress(OSError):
+            durable.remove(path)
+
+
+def _parse(fields: Fields) -> Spent:
+    since = fields.number("since") if "since" in fields.values else 0.0
+    spent = Spent(fields.number("dollars"), fields.whole("requests"), fields.whole("tokens"), since)
+    if spent.dollars < 0 or since < 0:
+        raise BadRecord("a number in it cannot be")
+    return spent

@@ -1,0 +1,80 @@
+"""Which tab of a chat's browser is in front: the one that was opened or activated last, by the model or by a person.
+
+DevTools has no event for it. The visibility of tabs tells it only while no client emulates focus, as Playwright does in
+every page: then all tabs count as visible. But `/json/list` names the tabs in the order of their last activation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from cubicle.browser import cdp_http
+from cubicle.browser.chromium import PORT
+from cubicle.browser.tab import Tab
+from cubicle.machine.fetch import fetch
+from cubicle.machine.machine import Machine, MachineError
+
+_MAX_LIST = 512 * 1024
+_TIMEOUT = 4.0
+_EVERY = 0.3
+_EVERY_UNSEEN = 5.0
+_SETTLE = 0.03
+"""A switch of tabs brings several events; the list is read when they are over."""
+
+
+class FrontTab:
+    """The order of activation, and which tab was found in front last."""
+
+    def __init__(self, machine: Machine, tabs: Mapping[str, Tab]) -> None:
+        self._machine = machine
+        self._tabs = tabs
+        self._order: list[str] = []
+        self._found = ""
+        self._changed = asyncio.Event()
+
+    def look_again(self) -> None:
+        """Something happened that may have brought up another tab."""
+        self._changed.set()
+
+    async def wait(self, *, seen: bool) -> None:
+        """Until it is time to look: something happened, or a part of a second went by while somebody watches."""
+        try:
+            async with asyncio.timeout(_EVERY if seen else _EVERY_UNSEEN):
+                await self._changed.wait()
+            await asyncio.sleep(_SETTLE)
+        except TimeoutError:
+            pass
+        self._changed.clear()
+
+    async def read(self) -> Tab | None:
+        """The tab in front, if it is another than the last time."""
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                answer = await fetch(self._machine, PORT, "GET", "/json/list", most=_MAX_LIST)
+            self._order = [page["id"] for page in cdp_http.pages(answer.body)]
+        except (MachineError, cdp_http.NotDevTools, TimeoutError):
+            pass  # what was read last holds; the visibility of the tabs still counts
+        front = next((tab for tab in self._ordered() if tab.visible), None)
+        if front is None or front.id == self._found:
+            return None
+        self._found = front.id
+        return front
+
+    def _ordered(self) -> Iterator[Tab]:
+        """The attached tabs, the one that was activated last first."""
+        for id in self._order:
+            tab = self._tabs.get(id)
+            if tab is not None and tab.session:
+                yield tab
+
+    def any(self) -> Tab | None:
+        """A tab to show when nothing says which one is in front."""
+        attached = [tab for tab in self._tabs.values() if tab.session]
+        return next((tab for tab in reversed(attached) if tab.visible), attached[-1] if attached else None)
+
+    def is_front_of_other_window(self, tab: Tab, shown: Tab) -> bool:
+        """Whether the tab can be seen beside the shown one, because it is the front one of a window of its own."""
+        if tab.window == shown.window:
+            return False
+        return next((one for one in self._ordered() if one.visible and one.window == tab.window), None) is tab

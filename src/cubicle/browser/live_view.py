@@ -1,0 +1,346 @@
+"""A chat's browser as people see it: attached to once, shown to many, driven by one of them at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from cubicle.browser import cdp, messages
+from cubicle.browser.cdp import DevTools, DevToolsError, Event
+from cubicle.browser.chromium import NoBrowser
+from cubicle.browser.control import Driving
+from cubicle.browser.dialogs import Prompt, Prompts
+from cubicle.browser.front_tab import FrontTab
+from cubicle.browser.screencast import Casting
+from cubicle.browser.tab import Tab
+from cubicle.browser.viewer import Viewer
+from cubicle.core.close_codes import BROKEN, STOPPED
+from cubicle.egress.policy import BadTarget, Target
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine
+
+_MOST_TABS = 50
+_TICK = 1.0
+_BEAT_EVERY = 5
+_ANSWER_LIMIT = 4.0
+_RUNNING = {"browser": "running", "reason": ""}
+
+
+class Screen:
+    """Lives while somebody watches. `run` does the work; viewers come and go meanwhile."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._devtools: DevTools
+        self._group = asyncio.TaskGroup()
+        self._sessions: dict[str, Tab] = {}
+        self._count = 0
+        self._state = dict(_RUNNING)
+        self.tabs: dict[str, Tab] = {}
+        self.viewers: dict[str, Viewer] = {}
+        self.casting = Casting(self.viewers)
+        self._front_tab = FrontTab(machine, self.tabs)
+        self.prompts = Prompts()
+        self.driving = Driving(self)
+        self.interest = 0
+        self.left = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def active(self) -> Tab | None:
+        """The tab that everybody is shown."""
+        return self.casting.tab
+
+    # ---- its life
+
+    async def run(self) -> None:
+        """Until the last viewer left, or the browser is gone."""
+        reason = "The browser ended."
+        try:
+            async with cdp.attached(self._machine, self._on_event) as self._devtools, self._group:
+                await self._begin()
+                self.ready.set_result(None)
+                work = [self._group.create_task(self._keep()), self._group.create_task(self._follow())]
+                ends = [self._group.create_task(event.wait()) for event in (self.left, self._devtools.closed)]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in (*work, *ends):
+                    task.cancel()
+                self._devtools.end()
+        except* (NoBrowser, DevToolsError) as errors:
+            reason = str(errors.exceptions[0])
+        except* SandboxError:
+            reason = "The sandbox went away."
+        finally:
+            outlived = await self._outlived()
+            if not self.ready.done():
+                self.ready.set_result(None)
+            if self._machine.stopped:
+                self._farewell(self._machine.stopped, STOPPED)
+            else:
+                self._farewell(reason if outlived else "The sandbox went away.", BROKEN)
+
+    async def _outlived(self) -> bool:
+        """Whether the sandbox is still there: the end of its browser may be heard before its own."""
+        with suppress(SandboxError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_LIMIT):
+                await self._machine.ping()
+        return self._machine.alive
+
+    async def _begin(self) -> None:
+        await self._devtools.call("Target.setDiscoverTargets", discover=True)
+        await self._look()
+        with suppress(TimeoutError):  # a page that hangs does not answer; viewers see that it is there
+            async with asyncio.timeout(_ANSWER_LIMIT):
+                for tab in self.tabs.copy().values():
+                    await tab.attached.wait()
+        await self._show_front()
+
+    async def _follow(self) -> None:
+        """Show the tab that the model, or a person, brings to the front."""
+        while True:
+            await self._front_tab.wait(seen=any(viewer.visible for viewer in self.viewers.values()))
+            await self._show_front()
+
+    async def _show_front(self) -> None:
+        found = await self._front_tab.read()
+        if found is None and self.active is None:
+            found = self._front_tab.any()
+        if found is not None:
+            self.front(found)
+
+    async def _keep(self) -> None:
+        """The heartbeat, only while the browser answers; and the end of a lease that nobody lengthens."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(_TICK)
+            ticks += 1
+            self.driving.expire()
+            for tab in self.tabs.values():
+                tab.begin_again()
+                tab.confirm()
+            with suppress(DevToolsError):
+                await self._look()
+                if ticks % _BEAT_EVERY == 0:
+                    self.tell_all(type="heartbeat")
+
+    async def _look(self) -> None:
+        """See which tabs there are: a title that a page sets itself is no event."""
+        listed = (await self._devtools.call("Target.getTargets", limit=_ANSWER_LIMIT)).get("targetInfos")
+        changed = False
+        for info in listed if isinstance(listed, list) else ():
+            if isinstance(info, dict):
+                known = self.tabs.get(messages.short(info.get("targetId"), 100))
+                if known is None:
+                    self._found(info)
+                else:
+                    changed |= known.rename(info)
+        if changed:
+            self.tell_tabs()
+
+    def _farewell(self, reason: str, code: int) -> None:
+        self.left.set()
+        for viewer in self.viewers.values():
+            viewer.tell(type="state", browser="closed", reason=messages.short(reason))
+            viewer.end(code, reason)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the background; what the browser refuses of it is nobody's failure."""
+
+        async def doing() -> None:
+            with suppress(DevToolsError):
+                await work
+
+        task = doing()
+        try:
+            self._group.create_task(task)
+        except RuntimeError:  # the view is coming to its end: nothing is begun any more
+            task.close()
+            work.close()
+
+    def browser_tell(self, method: str, **params: Any) -> None:
+        self._devtools.tell(method, **params)
+
+    # ---- viewers
+
+    def enter(self) -> Viewer:
+        self._count += 1
+        viewer = Viewer(f"v{self._count}")
+        self.viewers[viewer.id] = viewer
+        latest = self.casting.latest
+        viewport = {"w": 1280, "h": latest.height if latest else 800}
+        viewer.tell(type="hello", version=1, viewer=viewer.id, viewport=viewport)
+        viewer.tell(type="state", **self._state)
+        viewer.tell(**self._tabs())
+        viewer.tell(**self.driving.record(viewer))
+        for prompt in self.prompts:
+            if prompt.kind == "dialog":
+                viewer.tell(**prompt.record())
+        if latest is not None:
+            viewer.show(latest)
+        self.casting.adapt()
+        return viewer
+
+    def leave(self, viewer: Viewer) -> None:
+        self.viewers.pop(viewer.id, None)
+        self.driving.left(viewer)
+        if not self.left.is_set():
+            self.casting.adapt()
+
+    def tell_all(self, **message: Any) -> None:
+        for viewer in self.viewers.values():
+            viewer.tell(**message)
+
+    # ---- tabs
+
+    def _tabs(self) -> dict[str, Any]:
+        shown = self.active
+        return {
+            "type": "tabs",
+            "tabs": [tab.record() for tab in self.tabs.values()],
+            "active": shown.id if shown else "",
+            "back": shown.back if shown else False,
+            "forward": shown.forward if shown else False,
+            "loading": shown.loading if shown else False,
+            "refusal": self._refusal(shown.unreached) if shown else "",
+        }
+
+    def _refusal(self, url: str | None) -> str:
+        """Why the network door did not let the browser reach this address, in words for a person; empty if it did."""
+        try:
+            refusal = self._machine.refusals.latest(str(Target.of(url))) if url else None
+        except BadTarget:
+            return ""
+        return refusal.shown if refusal else ""
+
+    def tell_tabs(self) -> None:
+        self.tell_all(**self._tabs())
+
+    def _found(self, info: dict[str, Any]) -> None:
+        id = messages.short(info.get("targetId"), 100)
+        if info.get("type") != "page" or not id or id in self.tabs or len(self.tabs) >= _MOST_TABS:
+            return
+        tab = self.tabs[id] = Tab(self._devtools, id)
+        tab.rename(info)
+        self.start(self._attach(tab))
+        self.tell_tabs()
+
+    async def _attach(self, tab: Tab) -> None:
+        try:
+            await tab.attach(lambda session: self._sessions.__setitem__(session, tab))
+            self.start(self._read_landing(tab))
+            self.start(self._read_history(tab))
+            self.start(tab.read_window())
+            tab.catch_choosers(self.driving.holder is not None)
+            await tab.begin_watch()
+        finally:
+            tab.attached.set()
+
+    async def open_tab(self, url: str) -> None:
+        """A new tab, shown when this returns: what is said next is meant for it."""
+        opened = await self._devtools.call("Target.createTarget", url=url)
+        tab = self.tabs.get(messages.short(opened.get("targetId"), 100))
+        if tab is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ANSWER_LIMIT):
+                    await tab.attached.wait()
+            self.front(tab)
+
+    def _lost(self, id: str) -> None:
+        tab = self.tabs.pop(id, None)
+        if tab is None:
+            return
+        self._sessions.pop(tab.session, None)
+        self.forget(prompt for prompt in self.prompts if prompt.tab == id)
+        if self.active is tab:
+            self.casting.show(None)
+            self._front_tab.look_again()
+        self.tell_tabs()
+
+    def front(self, tab: Tab) -> None:
+        """Show this tab to everybody."""
+        if tab is self.active or tab.id not in self.tabs or not tab.session:
+            return
+        self.casting.show(tab)
+        self._tell_of_crash()
+        self.tell_tabs()
+
+    # ---- what the browser says
+
+    def _on_event(self, event: Event) -> None:
+        params = event.params
+        if not event.session:
+            info = params.get("targetInfo")
+            if isinstance(info, dict):
+                known = self.tabs.get(messages.short(info.get("targetId"), 100))
+                if known is None:
+                    self._found(info)
+                elif known.rename(info):
+                    self.tell_tabs()
+            elif event.method == "Target.targetDestroyed":
+                self._lost(messages.short(params.get("targetId"), 100))
+            return
+        tab = self._sessions.get(event.session)
+        if tab is not None:
+            self._on_tab_event(tab, event.method, params)
+
+    def _on_tab_event(self, tab: Tab, method: str, params: dict[str, Any]) -> None:
+        match method:
+            case "Page.screencastFrame":
+                self.casting.take(tab, params)
+            case "Page.screencastVisibilityChanged":
+                tab.visible = params.get("visible") is True
+                self._front_tab.look_again()
+            case "Page.frameStartedLoading" | "Page.frameStoppedLoading" if params.get("frameId") == tab.id:
+                tab.loading = method == "Page.frameStartedLoading"
+                if not tab.loading:
+                    self.start(self._read_history(tab))  # a page from the cache tells of itself before its place is set
+                self.tell_tabs()
+            case "Page.frameNavigated":
+                frame = params.get("frame")
+                if isinstance(frame, dict) and not frame.get("parentId"):
+                    self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
+                    tab.crashed = False
+                    tab.begin_again()
+                    moved = tab.land(frame)
+                    self._tell_of_crash()
+                    shown = self.active
+                    if moved and shown is not None and self._front_tab.is_front_of_other_window(tab, shown):
+                        self.front(tab)
+                    self.start(self._read_history(tab))
+            case "Page.navigatedWithinDocument":
+                self.start(self._read_history(tab))
+            case "Page.javascriptDialogOpening":
+                self.tell_all(**self.prompts.dialog(tab.id, params).record())
+            case "Page.javascriptDialogClosed":
+                self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind == "dialog")
+            case "Page.fileChooserOpened":
+                self.start(self.driving.choose_files(tab, params))
+            case "Page.downloadWillBegin" | "Page.downloadProgress":
+                self.driving.download(params)
+            case "Inspector.targetCrashed":
+                tab.crashed = True
+                self._tell_of_crash()
+
+    async def _read_landing(self, tab: Tab) -> None:
+        await tab.read_landing()
+        self.tell_tabs()
+
+    async def _read_history(self, tab: Tab) -> None:
+        await tab.read_history()
+        self.tell_tabs()
+
+    def _tell_of_crash(self) -> None:
+        """Whether the page that is shown is still there."""
+        crashed = self.active is not None and self.active.crashed
+        state = {"browser": "crashed", "reason": "This page crashed."} if crashed else dict(_RUNNING)
+        if state != self._state:
+            self._state = state
+            self.tell_all(type="state", **state)
+
+    def forget(self, closed: Iterable[Prompt]) -> None:
+        """These prompts are no longer open."""
+        for prompt in list(closed):
+            if self.prompts.close(prompt.id):
+                self.tell_all(type="gone", id=prompt.id)

@@ -1,0 +1,73 @@
+"""The screens of all chats that somebody watches: one each, from the first viewer to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self
+
+from cubicle.browser.chromium import NoBrowser
+from cubicle.browser.live_view import Screen
+from cubicle.browser.viewer import Viewer
+from cubicle.core.chat import Chat
+from cubicle.log import chat_fields
+from cubicle.machine.machine import Machine
+
+log = logging.getLogger(__name__)
+
+
+class Screens:
+    """Entered once, by the service."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._screens: dict[str, Screen] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        for screen in self._screens.values():
+            screen.left.set()
+        await self._group.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def join(self, chat: Chat, machine: Machine) -> AsyncIterator[tuple[Screen, Viewer]]:
+        """Watch a chat's browser. NoBrowser when none runs."""
+        screen = self._screens.get(chat.digest)
+        if screen is None or screen.left.is_set():
+            screen = self._screens[chat.digest] = Screen(machine)
+            self._group.create_task(_run(screen, chat), name=f"screen {chat.digest}")
+        screen.interest += 1
+        try:
+            await asyncio.shield(screen.ready)
+            if screen.left.is_set():
+                raise NoBrowser("No browser runs in this sandbox.")
+            viewer = screen.enter()
+            try:
+                yield screen, viewer
+            finally:
+                screen.leave(viewer)
+        finally:
+            screen.interest -= 1
+            if not screen.interest:
+                screen.left.set()
+                if self._screens.get(chat.digest) is screen:
+                    del self._screens[chat.digest]
+
+    def driver(self, chat: Chat) -> str | None:
+        """The name of the person who drives this chat's browser now."""
+        screen = self._screens.get(chat.digest)
+        holder = screen.driving.holder if screen else None
+        return holder.name if holder else None
+
+
+async def _run(screen: Screen, chat: Chat) -> None:
+    """What a browser says is the sandbox's word: whatever it brings about ends this screen, not the others."""
+    try:
+        await screen.run()
+    except Exception:
+        log.exception("a live view failed", extra=chat_fields(chat))

@@ -1,0 +1,1 @@
+"""Pure rules that every layer may use: no await, no I/O, no framework."""

@@ -1,0 +1,13 @@
+"""How far the sandboxes reach: the setting NETWORK."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """The values of EGRESS."""
+
+    OPEN = "open"
+    ALLOWLIST = "allowlist"
+    NONE = "none"

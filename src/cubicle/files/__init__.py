@@ -1,0 +1,1 @@
+"""A chat's files: uploads, reading, listing, archives."""

@@ -1,0 +1,166 @@
+"""The channels of commands: run, attach, signal, resize, kill."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+
+from .commands import Command, Office
+from .connection import Channel, Link, Refused
+from .descriptors import window_size
+from .loop import WRITE
+
+
+def operations(office: Office) -> dict[str, type[Channel]]:
+    """The channel classes, bound to this sandbox's commands."""
+
+    kinds = (Run, Attach, Signal, Resize, Kill, Release)
+    return {kind.__name__.lower(): type(kind.__name__, (kind,), {"office": office}) for kind in kinds}
+
+
+class CommandChannel(Channel):
+    """A channel that has to do with a command."""
+
+    office: Office
+
+
+class Hearing(CommandChannel):
+    """A channel that hears a command's output and feeds its input."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        super().__init__(link, number)
+        self.command: Command | None = None
+        self._input: deque[bytes] = deque()
+        self._input_ends = False
+
+    def ready(self) -> None:
+        if self.command is not None:
+            self.command.pump()
+
+    def on_data(self, stream: int, payload: memoryview) -> None:
+        self._input.append(bytes(payload))
+        self._feed()
+
+    def on_eof(self, stream: int) -> None:
+        self._input_ends = True
+        self._feed()
+
+    def on_lost(self) -> None:
+        """The service is gone, the command goes on: somebody may attach again."""
+        if self.command is not None and self.command.listener is self:
+            self.command.attach(None)
+
+    def _feed(self) -> None:
+        command = self.command
+        if command is None:
+            return
+        loop = command.office.loop
+        while self._input and command.input >= 0:
+            try:
+                done = os.write(command.input, self._input[0])
+            except (BlockingIOError, InterruptedError):
+                loop.watch(command.input, WRITE, lambda events: self._feed())
+                return
+            except OSError:
+                command.close_input()
+                break
+            self.give(done)
+            if done < len(self._input[0]):
+                self._input[0] = self._input[0][done:]
+            else:
+                self._input.popleft()
+        if command.input < 0:
+            self.give(sum(map(len, self._input)))
+            self._input.clear()
+            return
+        loop.unwatch(command.input)
+        if self._input_ends and not command.has_pty:
+            command.close_input()
+
+
+class Run(Hearing):
+    """Start a command and stay with it."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        self.command = self.office.start(request)
+        self.event(started=self.command.id, pid=self.command.pid)
+        self.command.attach(self)
+
+    def on_cancel(self) -> None:
+        command = self.command
+        if command is not None and command.listener is self:
+            command.listener = None
+            command.kill(0.4)
+            command.pump()
+
+
+class Attach(Hearing):
+    """Hear a command again: what is kept of its output first, then what comes."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        command = self.office.find(str(request.get("id")))
+        self.event(attached=command.id, pid=command.pid, offset=command.tail.offset)
+        for stream, chunk in command.tail.chunks():
+            self.data(chunk, stream)
+        if command.answered:
+            self.end(**command.exit())
+            return
+        self.command = command
+        command.attach(self)
+
+    def on_cancel(self) -> None:
+        self.on_lost()
+
+
+class Signal(CommandChannel):
+    """Signal a command's process group."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        command = self.office.find(str(request.get("id")))
+        number = request.get("signal")
+        if not isinstance(number, int) or not 0 < number < 65:
+            raise Refused("bad-request", "signal is a number from 1 to 64")
+        if not command.ended:
+            os.killpg(command.pid, number)
+        self.end()
+
+
+class Resize(CommandChannel):
+    """Tell a command with a terminal its new size."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        command = self.office.find(str(request.get("id")))
+        columns, rows = request.get("columns"), request.get("rows")
+        if not isinstance(columns, int) or not isinstance(rows, int):
+            raise Refused("bad-request", "columns and rows are numbers")
+        if command.has_pty:
+            for fd in command.outputs:
+                window_size(fd, max(1, min(columns, 1000)), max(1, min(rows, 1000)))
+        self.end()
+
+
+class Kill(CommandChannel):
+    """End a command and everything that it started."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        command = self.office.find(str(request.get("id")))
+        patience = request.get("patience", 2.0)
+        if not isinstance(patience, (int, float)):
+            raise Refused("bad-request", "patience is a number of seconds")
+        if command.answered:
+            self.office.marks.strike(command.mark, 9)
+        else:
+            command.kill(max(0.0, min(float(patience), 60.0)))
+        self.end()
+
+
+class Release(CommandChannel):
+    """Nobody listens to the command any more; it goes on, and its last output is kept."""
+
+    def begin(self, request: dict[str, object]) -> None:
+        command = self.office.find(str(request.get("id")))
+        listener = command.listener
+        if listener is not None and listener.link is self.link:
+            self.link.forget(listener)
+            command.attach(None)
+        self.end()

@@ -1,0 +1,114 @@
+"""The operator's table: /api/sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cubicle.chat.activity import Activity
+from cubicle.core.text import one_line
+from cubicle.http_api.chats import chat_of
+from cubicle.http_api.errors import refuse
+from cubicle.machine.errors import SandboxError
+from cubicle.sandbox.driver import State
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.slot import Overview
+from cubicle.sandbox.trash import Discarded
+
+_ASK_SECONDS = 3.0
+
+
+class OperatorRoutes:
+    """Every sandbox of the caller's tenant; stop it, or remove it to the trash with all that is in it."""
+
+    def __init__(self, fleet: Fleet, activity: Activity) -> None:
+        self._fleet = fleet
+        self._activity = activity
+        self._looks: dict[str, tuple[float, float]] = {}
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/sandboxes", self.listed, methods=["GET"]),
+            Route("/api/sandboxes/{chat}/stop", self.stop, methods=["POST"]),
+            Route("/api/sandboxes/{chat}", self.remove, methods=["DELETE"]),
+        ]
+
+    async def listed(self, request: Request) -> Response:
+        seen = [o for o in self._fleet.overview() if o.chat is not None and o.chat.tenant == request.state.tenant]
+        rows = await asyncio.gather(*(self._row(overview) for overview in seen))
+        names = {overview.name for overview in self._fleet.overview()}
+        self._looks = {name: look for name, look in self._looks.items() if name in names}
+        running = sum(overview.state is State.RUNNING for overview in seen)
+        totals = {"sandboxes": len(seen), "running": running}
+        trash = [row for each in await self._trash() if (row := _trash_row(each, request.state.tenant)) is not None]
+        if trash:
+            size = sum(row["disk_bytes"] or 0 for row in trash)
+            totals |= {"in_trash": len(trash), "MB_in_trash": round(size / 1000**2)}
+        return JSONResponse({"sandboxes": rows, "trash": trash, "totals": totals})
+
+    async def _trash(self) -> list[Discarded]:
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                return await self._fleet.trash()
+        except (SandboxError, OSError, TimeoutError):
+            return []  # the sandboxes are shown without it
+
+    async def _row(self, overview: Overview) -> dict[str, Any]:
+        assert overview.chat is not None
+        tool, user = self._activity.last(overview.chat)
+        row: dict[str, Any] = {
+            "chat": overview.chat.id,
+            "state": overview.state.value,
+            "reason": overview.reason,
+            "age_seconds": round(overview.age_seconds, 1) if overview.age_seconds is not None else None,
+            "idle_seconds": round(overview.idle_seconds, 1),
+            "connections": overview.leases,
+            "user": one_line(user, 200),
+            "last_tool": tool,
+        }
+        try:
+            async with asyncio.timeout(_ASK_SECONDS), self._fleet.look(overview.chat) as machine:
+                stats = await machine.stats()
+        except (SandboxError, TimeoutError):
+            return row
+        return row | {
+            "cpu_seconds": stats.cpu_seconds,
+            "cpu_percent": self._cpu_percent(overview.name, stats.cpu_seconds),
+            "memory_bytes": stats.memory,
+            "disk_bytes": stats.disk_used,
+            "processes": stats.processes,
+        }
+
+    def _cpu_percent(self, name: str, seconds: float | None) -> float | None:
+        """Of one CPU, since the last look at this sandbox."""
+        if seconds is None:
+            return None
+        now = time.monotonic()
+        before, used = self._looks.get(name, (now, seconds))
+        self._looks[name] = (now, seconds)
+        return round(max(0.0, seconds - used) / (now - before) * 100, 1) if now > before else None
+
+    async def stop(self, request: Request) -> Response:
+        chat = chat_of(request)
+        if not self._fleet.has(chat):
+            raise refuse(404, "This chat has no sandbox.")
+        await self._fleet.stop(chat)
+        return JSONResponse({"stopped": True, "chat": chat.id})
+
+    async def remove(self, request: Request) -> Response:
+        if not await self._fleet.remove(chat_of(request)):
+            raise refuse(404, "This chat has no sandbox.")
+        return Response(status_code=204)
+
+
+def _trash_row(each: Discarded, tenant: str) -> dict[str, Any] | None:
+    """One removed sandbox, if it is the tenant's."""
+    note = each.note
+    if note is None or note.chat is None or note.chat.tenant != tenant:
+        return None
+    return {"chat": note.chat.id, "removed_at": note.at, "reason": note.reason, "disk_bytes": note.size}

@@ -1,0 +1,85 @@
+"""WS /browser/<chat>/live: the browser as people see it (docs/live-browser.md)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from cubicle.browser import messages
+from cubicle.browser.live_view import Screen
+from cubicle.browser.live_views import Screens
+from cubicle.browser.viewer import Viewer
+from cubicle.core import close_codes
+from cubicle.fairness.fair_slots import FairSlots
+from cubicle.http_api.chats import chat_of
+from cubicle.http_api.websocket_proxy import Ending, hang_up, refusing
+from cubicle.sandbox.fleet import Fleet
+
+_MOST_FAULTS = 10
+
+
+class LiveRoutes:
+    """One WebSocket a viewer; the open connection is a lease on the sandbox."""
+
+    def __init__(self, fleet: Fleet, screens: Screens) -> None:
+        self._fleet = fleet
+        self._screens = screens
+        self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
+
+    def routes(self) -> list[BaseRoute]:
+        return [WebSocketRoute("/browser/{chat}/live", self.socket)]
+
+    async def socket(self, client: WebSocket) -> None:
+        chat = chat_of(client)
+        async with (
+            refusing(client),
+            self._sockets.hold(chat, wait=False),
+            self._fleet.lease(chat, create=False, wake=False) as machine,
+            self._screens.join(chat, machine) as (screen, viewer),
+        ):
+            await client.accept()
+            ending = await _serve(client, screen, viewer)
+            await hang_up(client, ending.code, ending.reason)
+
+
+async def _serve(client: WebSocket, screen: Screen, viewer: Viewer) -> Ending:
+    """Until one side ends it."""
+    async with asyncio.TaskGroup() as group:
+        ends = [group.create_task(_send(client, viewer)), group.create_task(_receive(client, screen, viewer))]
+        done, rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        return done.pop().result()
+
+
+async def _send(client: WebSocket, viewer: Viewer) -> Ending:
+    try:
+        while (message := await viewer.next()) is not None:
+            if isinstance(message, str):
+                await client.send_text(message)
+            else:
+                await client.send_bytes(message)
+    except WebSocketDisconnect:
+        return Ending(close_codes.GOING_AWAY)
+    return Ending(*(viewer.over or (close_codes.BROKEN, "")))
+
+
+async def _receive(client: WebSocket, screen: Screen, viewer: Viewer) -> Ending:
+    while True:
+        event = await client.receive()
+        if event["type"] == "websocket.disconnect":
+            return Ending(close_codes.GOING_AWAY)
+        text = event.get("text")
+        if text is not None and len(text.encode()) > messages.MOST_MESSAGE:
+            return Ending(close_codes.TOO_BIG, "A message is over 1 MiB.")
+        try:
+            said = messages.parse(text or "")
+        except messages.BadMessage:
+            viewer.faults += 1
+            viewer.tell(type="refused", message="", reason="bad-message")
+            if viewer.faults >= _MOST_FAULTS:
+                return Ending(1008, "Too many messages that are none of the list.")
+        else:
+            await screen.driving.obey(viewer, said)

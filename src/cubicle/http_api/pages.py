@@ -1,0 +1,288 @@
+"""The handlers of the pages: each answers with a shell of HTML that carries a few facts for its script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from cubicle.core import paths
+from cubicle.core.chat import BadChatId, Chat
+from cubicle.core.text import one_line
+from cubicle.http_api.assets import STATIC, AssetFiles, Assets
+from cubicle.http_api.page_policy import page_policy, viewer_policy
+
+RawBase = Callable[[Request], str]
+"""From a request for a chat's page: the way from the root of the service to that chat's pictures for the viewers, such
+as `raw/<capability>/`; empty when there is none. Raises BadChatId."""
+IsThere = Callable[[Request], Awaitable[bool]]
+"""Whether the chat has the file or folder that a preview's address names."""
+Condition = Callable[[Request], str]
+"""The state of the chat's sandbox: running, starting, stopped, failed, or none. Raises BadChatId."""
+
+# The script takes the sentence away when it starts. A few seconds pass before it is seen: a slow script is no failure.
+_SHELL = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1, interactive-widget=resizes-content">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<link rel="icon" href="{static}icon.svg">
+<style>
+.unstarted {{ padding: 2rem 1rem; font: 1rem/1.5 system-ui, sans-serif; animation: unseen 1ms 4s backwards !important }}
+@keyframes unseen {{ from, to {{ visibility: hidden }} }}
+</style>
+<noscript><style>.unstarted {{ animation: none !important }}</style></noscript>
+{links}
+</head>
+<body data-page="{data}">
+<div id="app">
+<main class="unstarted">
+<h1>This page did not start</h1>
+<p>Its script did not load, or failed. <a href="">Reload the page</a>. If that does not help, see whether the browser
+lets JavaScript run, and whether the service can be reached.</p>
+</main>
+</div>
+<script type="module" src="{script}" crossorigin></script>
+</body>
+</html>
+"""
+
+_ASLEEP = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>This computer sleeps</title>
+<style>
+body {{ max-width: 34rem; margin: 15vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif;
+text-align: center }}
+a {{ display: inline-block; padding: .5rem 1.25rem; border-radius: 6px; background: #2f55c8; color: #fff;
+text-decoration: none }}
+a:focus-visible {{ outline: 3px solid #93aefc; outline-offset: 2px }}
+</style></head>
+<body><h1>This computer sleeps</h1><p>{reason}</p><p><a href="{way}" rel="nofollow">{label}</a></p></body>
+</html>
+"""
+
+_REFUSAL = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{title}</title></head>
+<body><h1>{title}</h1><p>{detail}</p></body>
+</html>
+"""
+
+
+class _AnyName(Convertor[str]):
+    """`{path:any_name}`: names from a sandbox may hold line breaks, which `{path:path}` does not see."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any_name", _AnyName())
+
+
+def _no_raw(request: Request) -> str:
+    return ""
+
+
+def _running(request: Request) -> str:
+    return "running"
+
+
+async def _always(request: Request) -> bool:
+    return True
+
+
+def root_of(request: Request) -> str:
+    """The relative way from the address that the browser shows to the root of the service.
+
+    It is counted on the raw path, where an encoded slash is still encoded, as it is for the browser. Relative
+    ways hold under any prefix that a proxy puts in front, whether the service was told of it or not.
+    """
+    return "../" * (_own(request).count(b"/") - 1) or "./"
+
+
+def _own(request: Request) -> bytes:
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    prefix = str(request.scope.get("root_path", "")).encode()
+    return raw[len(prefix) :] if prefix and raw.startswith(prefix) else raw
+
+
+class Pages:
+    """All pages of the service.
+
+    `embedders` are the origins that may frame them; `locked`: they ask for a key; `run_scripts`: HTML files of a model
+    run their scripts without a click.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedders: Sequence[str] = (),
+        raw_base: RawBase = _no_raw,
+        is_there: IsThere = _always,
+        condition: Condition = _running,
+        locked: bool = True,
+        run_scripts: bool = False,
+        static: Path = STATIC,
+    ) -> None:
+        self._assets = Assets(static)
+        self._raw_base = raw_base
+        self._is_there = is_there
+        self._condition = condition
+        self._locked = locked
+        self._run_scripts = run_scripts
+        self._page_policy = page_policy(embedders)
+        self._viewer_policy = viewer_policy(embedders)
+
+    def routes(self) -> list[BaseRoute]:
+        """The page routes, and the built assets under /static."""
+        files = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
+        return [
+            Route("/", self.front),
+            Route("/login", self.login),
+            Route("/admin", self.admin),
+            Route("/preview/{chat}", self.with_slash),
+            Route("/preview/{chat}/{path:any_name}", self.preview),
+            Route("/browser/{chat}", self.with_slash),
+            Route("/browser/{chat}/", self.browser),
+            Route("/terminal/{chat}", self.with_slash),
+            Route("/terminal/{chat}/", self.terminal),
+            Route("/static/viewer", self.viewer),
+            Mount("/static", app=files),
+        ]
+
+    async def front(self, request: Request) -> Response:
+        """The bare address leads to the table of sandboxes, or to the key first."""
+        return RedirectResponse("./admin", status_code=307)
+
+    async def with_slash(self, request: Request) -> Response:
+        """Ways in a page are relative: without the last slash they would all point one folder too high."""
+        try:
+            last = quote(Chat(request.path_params["chat"]).id, safe="")
+        except BadChatId as error:
+            return self._no_chat(error)
+        query = request.url.query
+        return RedirectResponse(f"./{last}/{'?' + query if query else ''}", status_code=308)
+
+    async def terminal(self, request: Request) -> Response:
+        return self._of_chat(request, "terminal", "Terminal")
+
+    async def browser(self, request: Request) -> Response:
+        return self._of_chat(request, "live", "Browser")
+
+    async def preview(self, request: Request) -> Response:
+        """The workspace, with a file open when the address names one."""
+        # From the raw path: there a name's bytes that are no UTF-8 are still what they were.
+        path = paths.decoded(b"/".join(_own(request).split(b"/")[3:]))
+        try:
+            paths.relative(path)
+        except paths.BadPath as error:
+            return self._answer(_REFUSAL.format(title="Not a file", detail=escape(str(error))), 400)
+        name = paths.readable(path.rstrip("/").rsplit("/", 1)[-1])
+        response = self._of_chat(request, "workspace", name or "Workspace", path=path)
+        if response.status_code == 200 and path and not await self._is_there(request):
+            response.status_code = 404  # the same page all the same: it waits for the file
+        return response
+
+    async def admin(self, request: Request) -> Response:
+        return self._page(request, "admin", "Sandboxes")
+
+    async def login(self, request: Request) -> Response:
+        return self.login_page(request)
+
+    def login_page(self, request: Request, *, message: str = "", status: int = 200) -> Response:
+        """Asks for the key, posted as `key` to /login with `next`; `message` says why the last try failed."""
+        target = request.query_params.get("next", "")
+        facts: dict[str, str | bool] = {"next": target, "message": message, "locked": self._locked}
+        return self._page(request, "login", "Sign in", facts, status)
+
+    def asleep_page(self, request: Request, reason: str, way: str) -> Response:
+        """For a tab that wants a file of a sandbox that sleeps: `way` wakes it and leads to the file."""
+        path = paths.decoded(b"/".join(_own(request).split(b"/")[3:]))
+        name = one_line(paths.readable(path.rstrip("/").rsplit("/", 1)[-1]), 80)
+        label = f"Wake it and open {name}" if name else "Wake it"
+        html = _ASLEEP.format(reason=escape(reason), way=escape(way), label=escape(label))
+        return self._answer(html, 409)
+
+    async def viewer(self, request: Request) -> Response:
+        """The frame that parses hostile files: no facts, no cookies, an opaque origin."""
+        response = self._page(request, "viewer", "Viewer")
+        response.headers["Content-Security-Policy"] = self._viewer_policy
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    def _of_chat(self, request: Request, page: str, title: str, *, path: str = "") -> Response:
+        try:
+            chat, raw = Chat(request.path_params["chat"]), self._raw_base(request)
+            sandbox = self._condition(request)
+        except BadChatId as error:
+            return self._no_chat(error)
+        facts: dict[str, str | bool] = {
+            "chat": chat.id,
+            "path": path,
+            "raw": raw,
+            "sandbox": sandbox,
+            "embed": request.query_params.get("embed") == "1",
+            "run": self._run_scripts,
+        }
+        return self._page(request, page, f"{title} · {chat.id}", facts)
+
+    def _no_chat(self, error: BadChatId) -> Response:
+        return self._answer(_REFUSAL.format(title="Not a chat", detail=escape(str(error))), 400)
+
+    def _page(
+        self,
+        request: Request,
+        page: str,
+        title: str,
+        facts: dict[str, str | bool] | None = None,
+        status: int = 200,
+    ) -> Response:
+        root = root_of(request)
+        static = f"{root}static/"
+        entry = self._assets.entry(page)
+        blank: dict[str, str | bool] = {
+            "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False, "run": False,
+            "next": "", "message": "", "locked": True,
+        }  # fmt: skip
+        data = {**blank, **(facts or {}), "root": root, "assets": static}
+        links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
+        links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]
+        html = _SHELL.format(
+            title=escape(title),
+            static=static,
+            links="\n".join(links),
+            data=escape(json.dumps(data, ensure_ascii=True)),
+            script=f"{static}{escape(entry.script)}",
+        )
+        return self._answer(html, status)
+
+    def _answer(self, html: str, status: int) -> Response:
+        return HTMLResponse(
+            html,
+            status_code=status,
+            headers={
+                "Content-Security-Policy": self._page_policy,
+                # The page can hold a capability: it is for one reader, once.
+                "Cache-Control": "no-store",
+                # Not no-referrer: a form would then post with the origin "null", which the service refuses.
+                "Referrer-Policy": "same-origin",
+                "X-Content-Type-Options": "nosniff",
+                "Cross-Origin-Opener-Policy": "same-origin",
+            },
+        )

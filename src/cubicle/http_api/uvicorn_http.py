@@ -1,0 +1,283 @@
+"""A large body of known length, taken from the socket itself once uvicorn has read the head of the request.
+
+uvicorn copies a body four times and wakes the loop for every 64 KB of it, which costs more than to hash it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar, cast
+
+import httptools
+from starlette.requests import ClientDisconnect, Request
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from cubicle.core.problem import MEDIA_TYPE, Problem
+from cubicle.core.request_limits import (
+    HEADERS_TOO_LARGE,
+    MAX_HEADERS_SIZE,
+    MAX_PIPELINED,
+    TOO_MANY_PIPELINED,
+    ChunkLimits,
+    HeaderLimits,
+)
+from cubicle.machine.upload_folder import HostDraft
+from cubicle.machine.zero_copy import PATIENCE, Pour
+
+_SCOPE = "cubicle.connection"
+_WORTH = 1024**2
+"""Smaller bodies come the ordinary way."""
+_HEAD_SECONDS = 60.0
+"""For the head of a request, from its first byte, and for that one on a new connection."""
+_NOTHING = bytes(64 * 1024)
+_LINGER_SECONDS = 2.0
+"""How long a refused client may go on sending: cut off at once, it would not see why."""
+_T = TypeVar("_T")
+
+
+class _Refused(Exception):
+    """The request goes no further; the parser ends."""
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's, which lends its socket to the application, and holds the limits of a request's headers.
+
+    Java's clients offer HTTP/2 with every request. Whoever does not take an offer has to go on as if there were none,
+    but the parser takes the request for complete and its body for the other protocol. So a new one gets the head once
+    more, without the offer.
+    """
+
+    _fed = _again = b""
+    _due: asyncio.TimerHandle | None = None
+    _refusal: Problem | None = None
+    _unproductive = 0
+    """Bytes since the last that completed the headers or belonged to a body."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        own = transport.get_extra_info("socket")  # the kernel gives up who takes nothing, however it is sent
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(PATIENCE * 1000))
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+        self._let_go()
+
+    def data_received(self, data: bytes) -> None:
+        while data and self._refusal is None:
+            self._fed, self._again = data, b""
+            self._unproductive += len(data)
+            super().data_received(data)
+            data = self._again
+        self._fed = b""
+        if self._unproductive > MAX_HEADERS_SIZE and self._refusal is None:
+            self._refuse(HEADERS_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal or Problem(400, "This is not a valid HTTP/1.1 request."))
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        self._head_came()
+        self._let_go()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+        self._limits = HeaderLimits()
+        self._chunks = ChunkLimits()
+        cast(dict[str, object], self.scope)[_SCOPE] = self
+
+    def on_url(self, url: bytes) -> None:
+        self._check(self._limits.add_url(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Also of the trailers behind a body."""
+        self._check(self._limits.add_header(name, value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        self._unproductive = 0
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._check(TOO_MANY_PIPELINED)
+        if not self._has_mere_offer():
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unproductive = 0
+        self._check(self._chunks.add(len(body)))
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        if self._refusal is None:
+            super().on_response_complete()
+        elif not self.transport.is_closing():
+            self._end_with(self._refusal)
+
+    def on_message_complete(self) -> None:
+        if not self._has_mere_offer():
+            super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        offer = sys.exception()
+        if isinstance(offer, httptools.HttpParserUpgrade) and self._has_mere_offer():
+            lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+            lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+            self._begin_anew()
+            self._again = b"\r\n".join([*lines, b"", self._fed[offer.args[0] :]])
+
+    def _check(self, problem: Problem | None) -> None:
+        if problem is not None:
+            self._refusal = problem
+            raise _Refused
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer with the problem, take nothing more, and end. The answer of a request before it is sent first."""
+        self._refusal = problem
+        self._head_came()
+        self.pipeline.clear()
+        if self.cycle is None or self.cycle.response_complete:
+            self._end_with(problem)
+            return
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+        self._due = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+    def _end_with(self, problem: Problem) -> None:
+        self._head_came()
+        body = problem.body()
+        lines = [
+            f"HTTP/1.1 {problem.status} {problem.title}",
+            f"content-type: {MEDIA_TYPE}",
+            f"content-length: {len(body)}",
+            "connection: close",
+        ]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._due = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+    def _let_go(self) -> None:
+        """End the reference cycle with the scope: what the client sent is freed with the connection."""
+        if self.scope is not None:
+            cast(dict[str, object], self.scope).pop(_SCOPE, None)
+
+    def _begin_anew(self) -> None:
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+
+    def _await_head(self) -> None:
+        self._head_came()
+        self._due = self.loop.call_later(_HEAD_SECONDS, self._on_late_head)
+
+    def _head_came(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _on_late_head(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:  # the answer before it is still being sent
+            self._await_head()
+
+    def _should_upgrade(self) -> bool:
+        """A WebSocket begins with a GET and nothing behind it; all else with such a header is an ordinary request."""
+        if self.parser.get_method() != b"GET" or not super()._should_upgrade():
+            return False
+        headers = dict(self.headers)
+        return b"transfer-encoding" not in headers and headers.get(b"content-length", b"0").strip() == b"0"
+
+    def _has_mere_offer(self) -> bool:
+        return self.parser.should_upgrade() and not self._should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def at_hand(self) -> bytes:
+        """What came with the head of the request. Raises ClientDisconnect."""
+        if self.cycle.disconnected:
+            raise ClientDisconnect
+        taken = bytes(self.cycle.body)
+        self.cycle.body.clear()
+        return taken
+
+    @contextmanager
+    def lent(self, rest: int) -> Iterator[Pour]:
+        """Nothing else reads from the client meanwhile; then it goes on behind what was taken."""
+        self.flow.pause_reading()
+        pour = Pour(self.transport.get_extra_info("socket").fileno(), rest)
+        try:
+            yield pour
+        finally:
+            pour.close()
+            if pour.rest:
+                self._pass_over(rest - pour.rest)
+            else:
+                self._begin_anew()  # as the parser is behind the body of a request
+                self.on_message_complete()
+
+    def _pass_over(self, taken: int) -> None:
+        """The parser has to know how much of the body is gone: the client may still be sending."""
+        while taken > 0 and self.parser is not None:
+            self.parser.feed_data(_NOTHING[:taken])
+            self.cycle.body.clear()
+            taken -= len(_NOTHING)
+
+
+class LargeBody:
+    """A body that can be had in both ways: chunk by chunk, or poured."""
+
+    def __init__(self, request: Request, connection: Connection, length: int) -> None:
+        self._request = request
+        self._connection = connection
+        self._length = length
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return chunks_of(self._request)
+
+    async def into(self, begins: Callable[[], HostDraft]) -> tuple[os.stat_result, str]:
+        first = self._connection.at_hand()
+        if not first and "Expect" in self._request.headers:  # it waits for leave, and gets it by this
+            message = await _in_time(self._request.receive())
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            first = message["body"]
+        with self._connection.lent(self._length - len(first)) as pour:
+            return await pour.into(begins, first)
+
+
+async def _in_time(coming: Awaitable[_T]) -> _T:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await coming
+    except TimeoutError:
+        raise ClientDisconnect from None
+
+
+async def chunks_of(request: Request) -> AsyncIterator[bytes]:
+    """The body as uvicorn gives it. Raises ClientDisconnect, also when nothing has come for long."""
+    chunks = request.stream()
+    while (chunk := await _in_time(anext(chunks, None))) is not None:
+        yield chunk
+
+
+def connection_of(request: Request) -> Connection | None:
+    """The connection behind the request, if its socket carries the plain bytes."""
+    connection = request.scope.get(_SCOPE)
+    return connection if isinstance(connection, Connection) and connection.scheme == "http" else None
+
+
+def body_of(request: Request) -> AsyncIterable[bytes]:
+    """The body as the server behind the request gives it fastest."""
+    connection = connection_of(request)
+    length = "" if "Transfer-Encoding" in request.headers else request.headers.get("Content-Length", "")
+    known = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+    if connection is not None and known >= _WORTH:
+        return LargeBody(request, connection, known)
+    return chunks_of(request)

@@ -1,0 +1,173 @@
+"""How uvicorn treats the service's WebSockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from time import thread_time
+from typing import Any, cast
+
+from starlette.websockets import WebSocket
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame
+from websockets.http11 import Request
+
+from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, Share
+
+Taker = Callable[[bytes, bool], None]
+"""Takes one message: its bytes, and whether they are text."""
+
+_OWN = "cubicle.socket"
+_SLICE = 512
+_MAX_FRAGMENTS = 1024
+_TOO_BIG = 1009
+
+
+class ClientSocket(WebSocketsSansIOProtocol):
+    """Stops reading from a client only when a message already waits to be taken.
+
+    What came is looked at in the fair queue, for a millisecond at a time: a packet may hold ten thousand frames.
+
+    The base stops at every message, and goes on when it is taken: two changes to what the kernel watches, each as dear
+    as a read. A relay takes messages in the very call that they come with, and passes messages on in the same way.
+    """
+
+    _taker: Taker | None = None
+    _fair_queue: FairQueue | None = None
+    _share = Share("")
+    _unparsed = b""
+    _parsing = False
+
+    @staticmethod
+    def of(client: WebSocket) -> ClientSocket:
+        """The connection under a client's WebSocket."""
+        return cast(ClientSocket, client.scope["extensions"][_OWN])
+
+    @staticmethod
+    def under(scope: MutableMapping[str, Any]) -> ClientSocket | None:
+        """The connection of a request, if it is one of ours."""
+        found = scope.get("extensions", {}).get(_OWN)
+        return found if isinstance(found, ClientSocket) else None
+
+    def meter(self, queue: FairQueue, share: Share) -> None:
+        """From now on what the client sends is worked on in the queue."""
+        self._fair_queue, self._share = queue, share
+
+    def limit(self, size: int) -> None:
+        """Refuse a message over this size (1009) before all of it has come."""
+        self.conn.max_message_size = size
+
+    def data_received(self, data: bytes) -> None:
+        if self._fair_queue is None:
+            super().data_received(data)
+            return
+        self._unparsed += data
+        self._parse_soon()
+
+    def _parse_soon(self) -> None:
+        if self._fair_queue is not None and self._unparsed and not self._parsing and not self.read_paused:
+            self._parsing = True
+            self._fair_queue.run(self._share, self._parse)
+
+    def _parse(self) -> None:
+        """Look at what came, for as long as a turn may take and messages are taken; then at the rest."""
+        self._parsing = False
+        ends = thread_time() + MAX_TURN_SECONDS
+        view = memoryview(self._unparsed)
+        start, size = 0, _SLICE
+        while start < len(view) and not self.read_paused and not self.transport.is_closing():
+            super().data_received(bytes(view[start : start + size]))
+            start += size
+            if (left := ends - thread_time()) < 0:
+                break
+            size = size * 2 if left > MAX_TURN_SECONDS / 2 else _SLICE  # large messages are cheap, small ones are not
+        self._unparsed = b"" if self.transport.is_closing() else bytes(view[start:])
+        if self._unparsed:
+            if not self.transport.is_closing():
+                self.transport.pause_reading()
+            self._parse_soon()
+        elif not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        self._parse_soon()
+        return message
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= _MAX_FRAGMENTS:
+            self.conn.fail(_TOO_BIG, f"A message is in more than {_MAX_FRAGMENTS} fragments.")
+            self.handle_parser_exception()
+            return
+        super().handle_cont(event)
+
+    def take(self, taker: Taker) -> None:
+        """From now on messages go to the taker, and no longer to `receive`; those that wait go first."""
+        self._taker = taker
+        self.go_on()
+        for _ in range(self.queue.qsize()):
+            event = self.queue.get_nowait()
+            text, data = event.get("text"), event.get("bytes")
+            if event["type"] != "websocket.receive":
+                self.queue.put_nowait(event)
+            elif text is not None:
+                taker(str(text).encode(), True)
+            else:
+                taker(cast(bytes, data), False)
+
+    def hold(self) -> None:
+        """Read nothing more from the client for now."""
+        if not self.read_paused and not self.transport.is_closing():
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        if self.read_paused and not self.transport.is_closing():
+            self.read_paused = False
+            if not self._unparsed:
+                self.transport.resume_reading()
+            self._parse_soon()
+
+    def pass_on(self, message: bytes, text: bool) -> bool:
+        """Send a message without waiting; False when the client has enough to read for now: wait for `room`."""
+        if not self.transport.is_closing():
+            try:
+                self.conn.send_text(message) if text else self.conn.send_binary(message)
+            except InvalidState:
+                return True  # it is leaving, and `receive` says so
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        return self.writable.is_set()
+
+    async def room(self) -> None:
+        """Returns when the client has read enough, or is gone."""
+        await self.writable.wait()
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if not self.handshake_complete:
+            cast(dict[str, object], self.scope["extensions"])[_OWN] = self
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()  # who does not read would never let it close
+
+    def send_receive_event_to_app(self) -> None:
+        if self._taker is not None and not self.close_sent and self._is_sound():
+            frames, self.frames = self.frames, []
+            self._taker(frames[0] if len(frames) == 1 else b"".join(frames), self.curr_msg_data_type == "text")
+            return
+        paused, waiting = self.read_paused, not self.queue.empty()
+        self.read_paused = paused or not waiting  # with this set, the base has nothing to stop
+        super().send_receive_event_to_app()
+        self.read_paused = paused or waiting
+
+    def _is_sound(self) -> bool:
+        """Text that is none is the base's to refuse."""
+        if self.curr_msg_data_type == "text":
+            if len(self.frames) > 1:
+                self.frames = [b"".join(self.frames)]
+            try:
+                str(self.frames[0], "utf-8")
+            except UnicodeDecodeError:
+                return False
+        return True

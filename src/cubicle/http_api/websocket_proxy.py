@@ -1,0 +1,225 @@
+"""The relay between a client's WebSocket and one in a sandbox: the same for the terminal and for DevTools.
+
+The backend is dialled before the client is accepted. Either end's close closes the other. Nothing is read from one side
+while the other has no room, so a slow reader stops the writer through TCP itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from cubicle.browser.chromium import NoBrowser
+from cubicle.core import close_codes
+from cubicle.core.chat import BadChatId
+from cubicle.fairness.fair_slots import Busy
+from cubicle.http_api.uvicorn_ws import ClientSocket
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.websocket import ConnectionOver, WebSocketClient
+from cubicle.sandbox.fleet import Asleep, NoSandbox
+
+_START_LIMIT = 5.0
+
+IsStarted = Callable[[bytes], bool]
+"""Whether a message of the backend shows that the program behind it is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one relayed connection may do."""
+
+    most: int = 16 * 1024**2
+    """Largest message from the client, in bytes."""
+    idle: float = 12 * 3600.0
+    """Seconds without a message either way after which the connection is closed."""
+    silence: float = 20.0
+    """Seconds of silence after which the backend is pinged, and again until it counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one end came to its end, as the other is told."""
+
+    code: int
+    reason: str = ""
+
+
+class Bridge:
+    """One client and one backend, for as long as both are there.
+
+    A message goes on in the very call that it came with. Only where it finds no room does a task wait for it, and
+    meanwhile nothing more is read from whoever sent it.
+    """
+
+    def __init__(
+        self,
+        client: WebSocket,
+        backend: WebSocketClient,
+        machine: Machine,
+        limits: Limits,
+        is_started: IsStarted | None = None,
+    ) -> None:
+        self._client = client
+        self._machine = machine
+        self._socket = ClientSocket.of(client)
+        self._socket.limit(limits.most)
+        self._backend = backend
+        self._limits = limits
+        self._time = asyncio.get_running_loop().time
+        self._moved = self._time()
+        self._delivering = False
+        self._stuck = asyncio.Event()
+        self._failed: Ending | None = None
+        self._asked = False
+        self._is_started = is_started
+        self._started = is_started is None
+
+    async def run(self) -> None:
+        """Relay until one end closes; then close the other."""
+        ending = Ending(close_codes.BROKEN)
+        try:
+            self._socket.take(self._pass_in)
+            async with asyncio.TaskGroup() as group:
+                parts = (self._leaving(), self._inward(), self._outward(), self._watch())
+                ends = [group.create_task(part) for part in parts]
+                done, rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                ending = stopped(self._machine) or done.pop().result()
+                for task in rest:
+                    task.cancel()
+            await self._until_started()
+        finally:
+            await self._backend.close(ending.code, ending.reason)
+            await hang_up(self._client, ending.code, ending.reason)
+
+    async def _until_started(self) -> None:
+        """What is hung up on while it starts may miss the signal to end: it gets a moment to start first."""
+        if self._started or self._is_started is None or not self._asked:
+            return
+        with suppress(SandboxError, TimeoutError):
+            async with asyncio.timeout(_START_LIMIT):
+                while not self._started:
+                    message = await self._backend.receive()
+                    self._started = self._is_started(message.encode() if isinstance(message, str) else message)
+
+    async def _leaving(self) -> Ending:
+        """The client's own end; its messages do not come this way."""
+        while (event := await self._client.receive())["type"] != "websocket.disconnect":
+            pass
+        return Ending(close_codes.passed_on(event.get("code")), close_codes.reason(event.get("reason") or ""))
+
+    async def _inward(self) -> Ending:
+        """Client to backend: what did not find room at once."""
+        while True:
+            await self._stuck.wait()
+            if self._failed is not None:
+                return self._failed
+            try:
+                await self._backend.flush()
+            except SandboxError as error:
+                return _ended(error)
+            self._stuck.clear()
+            self._socket.go_on()
+
+    def _pass_in(self, message: bytes, text: bool) -> None:
+        if self._failed is not None:
+            return
+        self._moved = self._time()
+        self._asked = True
+        try:
+            if len(message) > self._limits.most:
+                self._failed = Ending(close_codes.TOO_BIG, f"A message is over {self._limits.most} bytes.")
+            elif self._backend.post(message, text):
+                return
+        except SandboxError as error:
+            self._failed = _ended(error)
+        self._socket.hold()
+        self._stuck.set()
+
+    async def _outward(self) -> Ending:
+        """Backend to client."""
+        try:
+            await self._backend.follow(self._pass_out, self._room)
+        except SandboxError as error:
+            return _ended(error)
+        return Ending(close_codes.BROKEN)
+
+    def _pass_out(self, message: bytes, text: bool) -> bool:
+        self._moved = self._time()
+        if not self._started and self._is_started is not None:
+            self._started = self._is_started(message)
+        return self._socket.pass_on(message, text)
+
+    async def _room(self) -> None:
+        self._delivering = True
+        await self._socket.room()
+        self._delivering = False
+
+    async def _watch(self) -> Ending:
+        """Find a backend that hangs, and a connection that nobody uses. The server itself pings the client."""
+        asked_at = -1
+        while True:
+            await asyncio.sleep(self._limits.silence)
+            if self._time() - self._moved > self._limits.idle:
+                return Ending(close_codes.GOING_AWAY, "Nobody used this connection for a long time.")
+            if self._delivering:
+                asked_at = -1  # the client is slow; what the backend says cannot be heard meanwhile
+            elif asked_at == self._backend.heard:
+                return Ending(close_codes.BROKEN, "The program in the sandbox does not answer.")
+            else:
+                asked_at = self._backend.heard
+                try:
+                    self._backend.ping()
+                except SandboxError as error:
+                    return _ended(error)
+
+
+def _ended(error: SandboxError) -> Ending:
+    """A program that hung up without a word ended, or was ended."""
+    match error:
+        case ConnectionOver(code=None, reason=""):
+            return Ending(close_codes.BROKEN, "The program in the sandbox ended.")
+        case ConnectionOver():
+            return Ending(close_codes.passed_on(error.code), close_codes.reason(error.reason))
+        case MachineError():
+            return Ending(close_codes.BROKEN, "The program in the sandbox ended.")
+        case _:
+            return Ending(close_codes.BROKEN, "The sandbox went away.")
+
+
+def stopped(machine: Machine) -> Ending | None:
+    """How everything in a sandbox ends that somebody stops on purpose."""
+    return Ending(close_codes.STOPPED, machine.stopped) if machine.stopped else None
+
+
+async def hang_up(client: WebSocket, code: int, reason: str = "") -> None:
+    """Close a client's WebSocket, whatever state it is in; a page only sees a code if it was accepted first."""
+    try:
+        if client.application_state is WebSocketState.CONNECTING:
+            offered = client.scope.get("subprotocols") or [None]
+            await client.accept(offered[0])
+        if client.client_state is WebSocketState.CONNECTED and client.application_state is WebSocketState.CONNECTED:
+            await client.close(code, close_codes.reason(reason))
+    except (RuntimeError, WebSocketDisconnect):
+        pass  # it is gone already
+
+
+@asynccontextmanager
+async def refusing(client: WebSocket) -> AsyncIterator[None]:
+    """Turns what cannot be reached into the close codes of the service."""
+    try:
+        yield
+    except (NoSandbox, BadChatId) as error:
+        await hang_up(client, close_codes.NO_SUCH_CHAT, str(error))
+    except Asleep as error:
+        await hang_up(client, close_codes.STOPPED, str(error))
+    except (NoBrowser, MachineError) as error:
+        await hang_up(client, close_codes.NOT_RUNNING, str(error))
+    except Busy as error:
+        await hang_up(client, close_codes.TRY_LATER, str(error))
+    except SandboxError as error:
+        await hang_up(client, close_codes.BROKEN, str(error))

@@ -1,0 +1,326 @@
+"""Proof that the walls stand: a throw-away sandbox tries to get out, and a report says what held."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any
+
+from cubicle.isolation.exhaustion import RESOURCES, exhausted
+from cubicle.isolation.probe import PRELUDE, Attempt, batch
+from cubicle.isolation.probes import ATTEMPTS
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.machine import Machine
+from cubicle.sandbox.driver import Driver, Limits
+from cubicle.sandbox.warm_pool import connect, new_name
+
+# What was not tried counts as open, so a busy machine is given its time.
+_ATTEMPT_SECONDS = 120.0
+_BATCH_SECONDS = 600.0
+_NOT_THERE = frozenset({"ENOENT", "ECONNREFUSED", "EACCES"})
+
+
+_HOST_ATTEMPTS = (
+    ("host files", "a file of the host"),
+    ("network", "a port of the host's loopback"),
+    ("network", "an abstract socket of the host"),
+)
+
+
+class Strength(StrEnum):
+    """What stands between a sandbox and the host's kernel."""
+
+    NONE = "none"
+    NAMESPACES = "namespaces"
+    GVISOR = "gVisor"
+    MACHINE = "virtual machine"
+
+
+class Verdict(StrEnum):
+    HOLDS = "holds"
+    WEAK = "weak"
+    """It stands, but not as strong as it could."""
+    UNCHECKED = "not checked"
+    """It could not be tried from here."""
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One wall, tried."""
+
+    wall: str
+    attempt: str
+    verdict: Verdict
+    said: str = ""
+    """What the sandbox answered, where the wall does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, for operators."""
+
+    strength: Strength
+    findings: tuple[Finding, ...] = field(default_factory=tuple)
+
+    @property
+    def missing(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.verdict is Verdict.MISSING]
+
+    @property
+    def weak(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.verdict is Verdict.WEAK]
+
+    @property
+    def unchecked(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.verdict is Verdict.UNCHECKED]
+
+    def told(self) -> dict[str, Any]:
+        """As JSON tells it. `holds` means that each was tried and none is open."""
+        return {
+            "strength": self.strength.value,
+            "holds": not self.missing and not self.unchecked,
+            "not_checked": len(self.unchecked),
+            "attempts": len(self.findings),
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+    @classmethod
+    def heard(cls, told: dict[str, Any]) -> Report:
+        """From what `told` says. Raises ValueError, KeyError or TypeError."""
+        findings = (Finding(f["wall"], f["attempt"], Verdict(f["verdict"]), f["said"]) for f in told["findings"])
+        return cls(Strength(told["strength"]), tuple(findings))
+
+
+_ELSEWHERE = [
+    Finding(
+        wall, name, Verdict.UNCHECKED, "the engine is not on this service's host, where nothing could be put to find"
+    )
+    for wall, name in _HOST_ATTEMPTS
+]
+
+
+async def prove(driver: Driver, limits: Limits, *, kernel: str, here: bool = True, exhaust: bool = True) -> Report:
+    """Start sandboxes, try every wall from inside, and remove them. `kernel` is the release of the kernel that the
+    sandboxes' host runs, and `here` says that this process is on that host; `exhaust` also uses up processes, memory
+    and what the kernel shares out, which takes seconds.
+
+    Raises SandboxError when no sandbox can be had.
+    """
+    async with _sandbox(driver) as machine, _sandbox(driver) as other:
+        strength = await _strength(machine, kernel, here)
+        findings = await _try_all(machine, strength)
+        findings += await _reach_host(machine, strength) if here else _ELSEWHERE
+        findings += await _reach_sandbox(machine, other, strength)
+        findings.append(await _user_namespace(machine, strength))
+        findings.append(await _disk(machine, limits))
+    if exhaust:
+        findings += await _limits(driver, limits, strength)
+        findings += await _shared(driver, here)
+    return Report(strength, tuple(findings))
+
+
+@asynccontextmanager
+async def _sandbox(driver: Driver) -> AsyncIterator[Machine]:
+    name = new_name()
+    try:
+        await driver.start(name, None)
+        machine = await connect(driver, name)
+        try:
+            yield machine
+        finally:
+            machine.close()
+    finally:
+        await driver.delete(name)
+
+
+async def said(machine: Machine, argv: list[str] | str, seconds: float = _ATTEMPT_SECONDS) -> str:
+    """The last line that a program prints."""
+    try:
+        exit, output = await machine.output(argv, timeout=seconds)
+    except SandboxError as error:
+        return f"UNTRIED {error}"
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else f"SILENT {exit.status}"
+
+
+async def _strength(machine: Machine, kernel: str, here: bool) -> Strength:
+    _, told = await machine.output("dmesg 2>/dev/null; uname -r", timeout=_ATTEMPT_SECONDS)
+    text = told.decode(errors="replace")
+    if "gVisor" in text:
+        return Strength.GVISOR
+    if text.strip().splitlines()[-1:] != [kernel]:
+        return Strength.MACHINE
+    if not here:
+        return Strength.NAMESPACES
+    _, pid = await machine.output("readlink /proc/self/ns/pid", timeout=_ATTEMPT_SECONDS)
+    own = await asyncio.to_thread(lambda: Path("/proc/self/ns/pid").readlink())
+    return Strength.NONE if pid.decode().strip() == str(own) else Strength.NAMESPACES
+
+
+async def _try_all(machine: Machine, strength: Strength) -> list[Finding]:
+    answers = await answers_to(machine, [attempt.source for attempt in ATTEMPTS])
+    return [_judged(attempt, heard, strength) for attempt, heard in zip(ATTEMPTS, answers, strict=True)]
+
+
+async def answers_to(machine: Machine, sources: list[str]) -> list[str]:
+    """What each program prints last; one that could not be tried says so."""
+    _, output = await machine.output(batch(sources), timeout=_BATCH_SECONDS)
+    heard: list[str] = []
+    for line in output.decode(errors="replace").splitlines():
+        try:
+            heard.append(str(json.loads(line))[:200])
+        except ValueError:
+            continue
+    return [*heard, *["UNTRIED"] * len(sources)][: len(sources)]
+
+
+def _judged(attempt: Attempt, heard: str, strength: Strength) -> Finding:
+    if attempt.holds(heard, strength in (Strength.GVISOR, Strength.MACHINE)):
+        return Finding(attempt.wall, attempt.name, Verdict.HOLDS)
+    return Finding(attempt.wall, attempt.name, Verdict.MISSING, heard)
+
+
+async def _reach_host(machine: Machine, strength: Strength) -> list[Finding]:
+    """What lies on its host: a file, a port, an abstract socket, put there for it by this process."""
+    secret = secrets.token_hex(16)
+    with tempfile.NamedTemporaryFile("w", prefix="cubicle-wall-") as canary, socket.socket() as port:
+        await asyncio.to_thread(_write, canary, secret)
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        with socket.socket(socket.AF_UNIX) as hidden:
+            hidden.bind(f"\0{secret}")
+            hidden.listen()
+            file, loopback, abstract = _HOST_ATTEMPTS
+            return await _tried(
+                machine,
+                strength,
+                {
+                    file: f"reading({canary.name!r})",
+                    loopback: f"attempt(lambda: socket.create_connection({port.getsockname()!r}, 20) and None)",
+                    abstract: f"attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0{secret}'))",
+                },
+            )
+
+
+async def _reach_sandbox(machine: Machine, other: Machine, strength: Strength) -> list[Finding]:
+    """What lies in another sandbox of the same host."""
+    secret = secrets.token_hex(16)
+    await other.output(
+        f"echo {secret} > ~/{secret}; exec -a {secret} sleep 600 >/dev/null 2>&1 &", timeout=_ATTEMPT_SECONDS
+    )
+    tries = {
+        ("processes", "one of another sandbox"): _LOOK % secret,
+        ("other sandboxes", "a file of another"): f"reading('/home/assistant/{secret}')",
+    }
+    return await _tried(machine, strength, tries)
+
+
+async def _tried(machine: Machine, strength: Strength, tries: dict[tuple[str, str], str]) -> list[Finding]:
+    attempts = [Attempt(wall, name, program, _NOT_THERE) for (wall, name), program in tries.items()]
+    answers = await answers_to(machine, [attempt.source for attempt in attempts])
+    return [_judged(attempt, heard, strength) for attempt, heard in zip(attempts, answers, strict=True)]
+
+
+def _write(file: IO[str], text: str) -> None:
+    file.write(text)
+    file.flush()
+
+
+async def _user_namespace(machine: Machine, strength: Strength) -> Finding:
+    """Root of the sandbox should be nobody on the host."""
+    mapped = (await said(machine, "cat /proc/1/uid_map")).split()
+    if strength in (Strength.GVISOR, Strength.MACHINE) or (len(mapped) == 3 and mapped[:2] != ["0", "0"]):
+        return Finding("user namespace", "be root of the host's own kernel", Verdict.HOLDS)
+    advice = "root of a sandbox is root of the host, without its capabilities: switch on userns-remap in the engine"
+    return Finding("user namespace", "be root of the host's own kernel", Verdict.WEAK, advice)
+
+
+async def _disk(machine: Machine, limits: Limits) -> Finding:
+    """Where the disk itself is as small as the limit, nothing can be written past it."""
+    total = (await machine.stats()).disk_total
+    if isinstance(total, int) and total <= limits.disk_bytes * 1.01:
+        return Finding("disk", "fill it", Verdict.HOLDS)
+    return Finding("disk", "fill it", Verdict.WEAK, "only a watchdog: a sandbox can pass its limit for some seconds")
+
+
+async def _shared(driver: Driver, here: bool) -> list[Finding]:
+    """What the kernel counts by user or for the whole host. Who goes short loses time, not secrets: that is weak."""
+    found = []
+    async with _sandbox(driver) as hog, _sandbox(driver) as neighbour:
+        for resource in RESOURCES:
+            outcome = await exhausted(resource, hog, neighbour, here=here)
+            verdict = Verdict.WEAK if outcome.problem else Verdict.HOLDS
+            found.append(Finding("shared resources", f"take all {resource.name}", verdict, outcome.problem))
+    return found
+
+
+async def _limits(driver: Driver, limits: Limits, strength: Strength) -> list[Finding]:
+    """The bomb and the hog: each meets its limit, in a sandbox of its own."""
+    found = []
+    for wall, name, program, expects in (
+        ("processes", "a fork bomb", _BOMB % (limits.pids + 100), _BOMB_ANSWERS),
+        ("memory", "more than its share", _HOG % (limits.memory_bytes * 2), _HOG_ANSWERS),
+    ):
+        async with _sandbox(driver) as machine:
+            found.append(await _limit(machine, strength, wall, name, program, expects))
+    return found
+
+
+async def _limit(
+    machine: Machine, strength: Strength, wall: str, name: str, program: str, expects: frozenset[str]
+) -> Finding:
+    heard = await said(machine, ["python3", "-I", "-c", f"{PRELUDE}\n{program}"], _BATCH_SECONDS)
+    alive = await said(machine, "echo alive") == "alive"
+    if alive and heard.split()[-1] in expects:
+        return Finding(wall, name, Verdict.HOLDS)
+    if strength is Strength.GVISOR and (not alive or wall == "processes"):
+        # The limit meets the process that plays the sandbox's kernel: it is wider, and the sandbox ends as a whole.
+        return Finding(wall, name, Verdict.WEAK, "the host is safe; at the limit the sandbox as a whole ends")
+    return Finding(wall, name, Verdict.MISSING, heard if alive else "the sandbox did not answer any more")
+
+
+# A process may end while it is looked at.
+_LOOK = """
+def named(path):
+    try:
+        with open(path) as file: return file.read().startswith(%r)
+    except OSError: return False
+'FOUND' if any(named(f'/proc/{n}/cmdline') for n in os.listdir('/proc') if n.isdigit()) else 'ENOENT'
+"""
+_BOMB = """
+import signal
+children = []
+answer = "UNLIMITED"
+for _ in range(%d):
+    try: pid = os.fork()
+    except OSError as error: answer = word(error.errno); break
+    if not pid: signal.pause()
+    children.append(pid)
+for pid in children: os.kill(pid, 9)
+for pid in children: os.waitpid(pid, 0)
+print(answer)
+"""
+_HOG = """
+import mmap
+pid = os.fork()
+if not pid:
+    writing("/proc/self/oom_score_adj", "1000")
+    held = []
+    try:
+        for _ in range(%d >> 24): held.append(b"x" * (1 << 24))
+    except MemoryError: os._exit(3)
+    os._exit(0)
+status = os.waitpid(pid, 0)[1]
+print("KILLED" if os.WIFSIGNALED(status) else "REFUSED" if os.WEXITSTATUS(status) == 3 else "UNLIMITED")
+"""
+_BOMB_ANSWERS = frozenset({"EAGAIN"})
+_HOG_ANSWERS = frozenset({"KILLED", "REFUSED"})

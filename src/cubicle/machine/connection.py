@@ -1,0 +1,450 @@
+"""The host's end of a guest connection: frames, channels, credit.
+
+The guest is not trusted: every frame is bounded and checked, a channel never holds more than its window, and a guest
+that breaks the rules loses the line, with `Gone` for everybody who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from cubicle.core.untrusted_json import BadJson, parse_object
+from cubicle.guest import wire
+from cubicle.machine.errors import SandboxError
+from cubicle.machine.liveness import Liveness
+
+_ROOM = wire.MAX_PAYLOAD + 256 * 1024
+_MOST_ITEMS = 4096
+_LARGE = 64 * 1024
+_MOST_UNREAD = 8 * 1024 * 1024
+_MAX_UNREAD_TOTAL = 64 * 1024 * 1024
+"""Of all channels of one line together: each may have a window full."""
+_MAX_EVENTS = 16
+"""Of one channel: an operation has one or two."""
+_MAX_MESSAGE = 128 * 1024
+_MAX_MESSAGE_VALUES = 10_000
+_MAX_INBOUND = 512
+"""Callers from inside the sandbox that are served at once."""
+_MAX_FRAME_RATE = 20_000
+"""Frames a second, after as many at once: a guest that sends crumbs waits, and takes no one else's time."""
+_REST_SECONDS = 0.05
+_FIRST_SILENCE = 1.0
+_SILENCE = 10.0
+"""How long a channel waits for its first item, and for each later one, before it makes sure that the guest is there."""
+_SO_SNDBUFFORCE = 32
+
+
+class Gone(SandboxError):
+    """The connection to the guest was lost: the sandbox, or its guest, is no longer there."""
+
+
+class MachineError(SandboxError):
+    """The guest said no; `code` says why."""
+
+    def __init__(self, code: str, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    stream: int
+    bytes: bytes
+
+    def takes(self, more: Data) -> bool:
+        return self.stream == more.stream and len(self.bytes) < _LARGE
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Eof:
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    fields: dict[str, Any]
+
+
+Item = Data | Event | Eof | End
+
+
+class Channel:
+    """One exchange with the guest."""
+
+    def __init__(self, line: Line, number: int) -> None:
+        self._line = line
+        self.number = number
+        self._items: deque[Item | SandboxError] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._unread = self._consumed = self._events = 0
+        self._window = wire.WINDOW
+        self._room: asyncio.Future[None] | None = None
+        self.over = False
+        self.checks = True
+        """Whether the guest is asked if it is there when nothing comes."""
+        self._silence = _FIRST_SILENCE
+        self.opening: dict[str, object] = {}
+        """What the guest said when it opened the channel."""
+
+    async def get(self) -> Item:
+        """The next thing the guest says on this channel; raises what ended it badly."""
+        while not self._items:
+            if self.over:
+                raise Gone("The exchange with the sandbox is over.")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(self._silence if self.checks else None):
+                    await self._waiter
+            except TimeoutError:
+                await self._line.check()
+                self._silence = _SILENCE
+            finally:
+                self._waiter = None
+        self._silence = _SILENCE
+        item = self._items[0]
+        if isinstance(item, SandboxError):
+            raise item
+        self._items.popleft()
+        if isinstance(item, Data):
+            self._take(len(item.bytes))
+        elif isinstance(item, End):
+            self._items.append(Gone("The exchange with the sandbox is over."))
+        return item
+
+    def _take(self, amount: int) -> None:
+        self._unread -= amount
+        self._line.unread -= amount
+        self._consumed += amount
+        if self._consumed >= wire.WINDOW // 4 and not self.over:
+            self._line.write(wire.credit(self.number, self._consumed))
+            self._consumed = 0
+
+    async def answer(self) -> dict[str, Any]:
+        """The final answer, passing over everything before it."""
+        while not isinstance(item := await self.get(), End):
+            pass
+        return item.fields
+
+    async def send(self, data: bytes | memoryview, stream: int = 0) -> None:
+        """Send data, waiting for the guest to have room for it."""
+        view = memoryview(data)
+        while view:
+            while (self._window <= 0 or not self._line.writable) and not self.over:
+                await self._wait_for_room()
+            if self.over:
+                return
+            part = view[: min(self._window, wire.MAX_PAYLOAD)]
+            self.post(part, stream)
+            view = view[len(part) :]
+
+    def post(self, data: bytes | memoryview, stream: int = 0) -> bool:
+        """Send one frame without waiting; False, and nothing is sent, when there is no room for it."""
+        if self.over or not self._line.writable or len(data) > min(self._window, wire.MAX_PAYLOAD):
+            return False
+        self._window -= len(data)
+        self._line.write(wire.HEADER.pack(len(data), self.number, wire.DATA, stream, 0), data)
+        return True
+
+    async def _wait_for_room(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(_SILENCE):
+                await self._room
+        except TimeoutError:
+            await self._line.check()
+        finally:
+            self._room = None
+
+    def eof(self, stream: int = 0) -> None:
+        if not self.over:
+            self._line.write(wire.frame(self.number, wire.EOF, b"", stream))
+
+    def cancel(self) -> None:
+        """Tell the guest that nobody waits for this any more."""
+        self._line.unread -= self._unread
+        self._unread = 0
+        self._items = deque(item for item in self._items if not isinstance(item, Data))
+        if not self.over:
+            self._line.write(wire.frame(self.number, wire.CANCEL))
+            self._line.forget(self)
+            self.put(Gone("The exchange with the sandbox was cancelled."))
+
+    def put(self, item: Item | SandboxError) -> None:
+        """Called by the line."""
+        if isinstance(item, Data):
+            self._unread += len(item.bytes)
+            self._line.unread += len(item.bytes)
+        self._events += isinstance(item, Event)
+        full = self._unread + self._consumed > wire.WINDOW or len(self._items) > _MOST_ITEMS
+        if isinstance(item, Item) and (full or self._events > _MAX_EVENTS):
+            raise wire.WireError("more than there was room for")
+        last = self._items[-1] if self._items else None
+        if isinstance(item, Data) and isinstance(last, Data) and last.takes(item):
+            self._items[-1] = Data(item.stream, last.bytes + item.bytes)  # a crumb alone takes a hundred times its size
+        else:
+            self._items.append(item)
+        if isinstance(item, End | SandboxError):
+            self.over = True
+            self.wake()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def credit(self, amount: int) -> None:
+        self._window = min(self._window + amount, wire.WINDOW)
+        self.wake()
+
+    def wake(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+
+class Line(asyncio.BufferedProtocol):
+    """One connection to a guest."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        # Pages of its own, which the system has back at once: from the heap, each line of the past would leave a hole.
+        self._buffer = mmap.mmap(-1, _ROOM)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._channels: dict[int, Channel] = {}
+        self._acceptors: dict[int, Callable[[Channel], None]] = {}
+        self._next = 1
+        self._inbound: set[int] = set()
+        self._frames = float(_MAX_FRAME_RATE)
+        self._counted_at = time.monotonic()
+        self._resting: asyncio.TimerHandle | None = None
+        self.unread = 0
+        """Bytes that wait in all channels."""
+        self.offence = ""
+        """Which rule the guest broke, if that is why the line was closed."""
+        self.liveness = Liveness(self.answers)
+        self._why = "The sandbox ended, or the connection to it was lost."
+        self.writable = True
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> Line:
+        """A line over a connected socket."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wire.WINDOW)
+        with suppress(PermissionError):  # root may go beyond what the system lets others ask for
+            sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, wire.WINDOW)
+        loop = asyncio.get_running_loop()
+        connect = loop.create_unix_connection if sock.family == socket.AF_UNIX else loop.create_connection
+        return (await connect(cls, sock=sock))[1]
+
+    def open(self, op: str, **fields: Any) -> Channel:
+        """Begin an exchange."""
+        if self.lost.done():
+            raise Gone(self._why if self.liveness.given_up else "The sandbox is no longer there.")
+        channel = Channel(self, self._next)
+        request = wire.message(channel.number, wire.OPEN, op=op, **fields)
+        self._next += 2
+        self._channels[channel.number] = channel
+        self.write(request)
+        return channel
+
+    async def ask(self, op: str, *, limit: float = 60.0, **fields: Any) -> dict[str, Any]:
+        """One question, one answer."""
+        channel = self.open(op, **fields)
+        channel.checks = limit > _FIRST_SILENCE
+        try:
+            async with asyncio.timeout(limit):
+                return await channel.answer()
+        except TimeoutError:
+            await asyncio.sleep(0.05)  # where it is we who are late, the answer lies in the socket
+            if channel.over:
+                return await channel.answer()
+            raise Gone(f"The sandbox did not answer within {limit:g} s.") from None
+        finally:
+            channel.cancel()
+
+    async def check(self) -> None:
+        """Make sure that somebody is there; a guest that does not answer loses the line."""
+        if not await self.liveness.shown() and not self.lost.done():
+            self._why = self.liveness.obituary
+            self.close()
+            self.lost.set_result(None)
+        if self.lost.done():
+            raise Gone(self._why)
+
+    async def answers(self, limit: float) -> bool:
+        """Whether the guest answers a ping."""
+        try:
+            await self.ask("ping", limit=limit)
+        except (Gone, MachineError):
+            return False
+        return True
+
+    def accept(self, listener: Channel, acceptor: Callable[[Channel], None]) -> None:
+        """Channels that the guest opens for this listener go to the acceptor."""
+        self._acceptors[listener.number] = acceptor
+
+    def has_room(self, amount: int) -> bool:
+        """Whether so many bytes more may wait to be read."""
+        return self.unread + amount <= _MAX_UNREAD_TOTAL
+
+    def may_accept(self, inbound: int) -> bool:
+        """Whether one more caller from inside may come, when there are so many."""
+        return inbound < _MAX_INBOUND and len(self._channels) < wire.MAX_CHANNELS
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(parts)
+
+    def forget(self, channel: Channel) -> None:
+        channel.over = True
+        channel.wake()
+        self._channels.pop(channel.number, None)
+        self._inbound.discard(channel.number)
+        self._acceptors.pop(channel.number, None)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of another family, with the same methods
+        self._transport.set_write_buffer_limits(high=1024 * 1024)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        for channel in self._channels.values():
+            channel.wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.liveness.over = True
+        if self._resting is not None:
+            self._resting.cancel()
+        channels, self._channels = list(self._channels.values()), {}
+        if not self.lost.done():
+            self.lost.set_result(None)
+        for channel in channels:
+            channel.over = True
+            channel.put(Gone(self._why))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        # Of a large frame only the rest, and the head of the next: what is read beyond would have to be moved.
+        length = wire.HEADER.unpack_from(self._buffer)[0] if self._filled >= wire.HEADER.size else 0
+        return self._view[self._filled : length + 2 * wire.HEADER.size if length > _LARGE else None]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what came, as many frames as the guest may send now; the rest when it may send more."""
+        self._resting = None
+        now = self.liveness.heard = time.monotonic()
+        self._frames = min(_MAX_FRAME_RATE, self._frames + (now - self._counted_at) * _MAX_FRAME_RATE)
+        self._counted_at = now
+        try:
+            rests = self._parse()
+        except wire.WireError as error:
+            self.offence = self.offence or str(error)
+            self.close()
+            return
+        if self._transport is None or self._transport.is_closing():
+            return
+        if rests:
+            self._transport.pause_reading()
+            self._resting = asyncio.get_running_loop().call_later(_REST_SECONDS, self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        self._go_on()
+        if self._resting is None and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _parse(self) -> bool:
+        """Take the whole frames that came; True when some are left, for they are too many at once."""
+        start, rests = 0, False
+        while self._filled - start >= wire.HEADER.size:
+            length, number, kind, stream = wire.read_header(self._view, start)
+            end = start + wire.HEADER.size + length
+            if end > self._filled:
+                break
+            if self._frames < 1:
+                rests = True
+                break
+            self._frames -= 1
+            payload = bytes(self._view[start + wire.HEADER.size : end])
+            start = end
+            self._dispatch(number, kind, stream, payload)
+        rest = self._filled - start
+        if start and rest:
+            self._buffer[:rest] = self._buffer[start : self._filled]
+        self._filled = rest
+        return rests
+
+    def _dispatch(self, number: int, kind: int, stream: int, payload: bytes) -> None:
+        channel = self._channels.get(number)
+        if channel is None:
+            if kind == wire.OPEN:
+                self._accept(number, _message(payload))
+            return
+        match kind:
+            case wire.DATA if not self.has_room(len(payload)):
+                # Not the guest's fault alone: whoever reads this channel is slow. It ends, the others go on.
+                self.write(wire.frame(number, wire.CANCEL))
+                self.forget(channel)
+                channel.put(MachineError("busy", "Too much of this sandbox's output waits to be read."))
+            case wire.DATA:
+                channel.put(Data(stream, payload))
+            case wire.CREDIT:
+                channel.credit(wire.read_credit(payload))
+            case wire.EVENT:
+                channel.put(Event(_message(payload)))
+            case wire.EOF:
+                channel.put(Eof(stream))
+            case wire.END | wire.FAIL:
+                fields = _message(payload)
+                self.forget(channel)
+                channel.put(End(fields) if kind == wire.END else _said(fields))
+            case _:
+                raise wire.WireError("a frame that the guest may not send here")
+
+    def _accept(self, number: int, request: dict[str, object]) -> None:
+        listener = request.get("listener")
+        acceptor = self._acceptors.get(listener) if isinstance(listener, int) else None
+        if number % 2 or acceptor is None or not self.may_accept(len(self._inbound)):
+            if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNREAD:
+                raise wire.WireError("the guest asks and does not listen")
+            self.write(wire.frame(number, wire.CANCEL))
+            return
+        self._channels[number] = channel = Channel(self, number)
+        self._inbound.add(number)
+        channel.opening = request
+        acceptor(channel)
+
+
+def _message(payload: bytes) -> dict[str, Any]:
+    try:
+        return parse_object(payload, max_size=_MAX_MESSAGE, max_values=_MAX_MESSAGE_VALUES)
+    except BadJson as error:
+        raise wire.WireError(f"a frame holds {error}") from None
+
+
+def _said(fields: dict[str, Any]) -> MachineError:
+    code, text, details = fields.get("error"), fields.get("message"), fields.get("details")
+    return MachineError(
+        code[:40] if isinstance(code, str) and code.isascii() and code.isprintable() else "io",
+        text[:2000].encode("utf-8", "replace").decode() if isinstance(text, str) else "",
+        details if isinstance(details, dict) else {},
+    )

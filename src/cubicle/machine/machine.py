@@ -1,0 +1,399 @@
+"""A live sandbox that you can run things on: the guest's words as Python."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import logging
+import socket
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from typing import Any, TypeVar
+
+from cubicle.guest import wire
+from cubicle.machine import passed_file
+from cubicle.machine.answers import Stats, count_of, text_of
+from cubicle.machine.connection import Channel, Data, End, Event, Gone, Line, MachineError
+from cubicle.machine.dialled_socket import SocketStream, connect_in
+from cubicle.machine.errors import NotRunning, SandboxError
+from cubicle.machine.fd_passing import NotHanded
+from cubicle.machine.files import Edited, Entry, FileReader, SentFile, Stat, Written
+from cubicle.machine.passed_file import FileThreads, HandedFile
+from cubicle.machine.process import Exit, Process
+from cubicle.machine.refusals import Refusals
+from cubicle.machine.stream import Connection, Stream
+from cubicle.machine.upload_folder import HostFolder
+
+__all__ = ["Edited", "Entry", "Exit", "FileReader", "Gone", "Machine", "MachineError", "Process", "Stat", "Written"]
+
+HOME = "/home/assistant"
+UPLOADS = "/mnt/user-data/uploads"
+OUTPUTS = "/mnt/user-data/outputs"
+SKILLS = "/mnt/skills"
+WRITABLE_ROOTS = (HOME, "/mnt/user-data", "/tmp")  # noqa: S108 — a path of the sandbox
+READABLE_ROOTS = (*WRITABLE_ROOTS, SKILLS)
+
+log = logging.getLogger(__name__)
+
+_HELLO_SECONDS = 20.0
+_DIAL_SECONDS = 20.0
+_ENTRIES_AT_A_TIME = 200
+_T = TypeVar("_T")
+
+
+class Machine:
+    """Everything that can be done in one sandbox. All waits are limited; `Gone` when the sandbox is no more."""
+
+    def __init__(
+        self,
+        name: str,
+        line: Line,
+        uploads: HostFolder | None = None,
+        reach: Callable[[], Awaitable[socket.socket]] | None = None,
+        network: Callable[[], Awaitable[int | None]] | None = None,
+    ) -> None:
+        self.name = name
+        self._line = line
+        self._reach = reach
+        self._network = network
+        self._hands = False
+        self._file_threads = FileThreads()
+        self.uploads = uploads
+        """Its uploads folder, where the driver has it on this host."""
+        self.environment: dict[str, str] = {}
+        """Variables of every command, besides those that it is given; attendants add to them."""
+        self.refusals = Refusals()
+        self.stopped = ""
+        """Why somebody stops it on purpose, from just before it goes; empty otherwise."""
+
+    @property
+    def alive(self) -> bool:
+        return not self._line.lost.done()
+
+    @property
+    def offence(self) -> str:
+        """Which rule its guest broke, if that is why the connection was closed."""
+        return self._line.offence
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it was silent for so long that it can only be started anew."""
+        return self._line.liveness.given_up
+
+    async def gone(self) -> None:
+        """Returns when the connection is lost."""
+        await asyncio.shield(self._line.lost)
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Call back, once, when the connection is lost."""
+        self._line.lost.add_done_callback(lambda lost: callback())
+
+    def close(self) -> None:
+        """Hang up; what runs in the sandbox goes on."""
+        self._line.close()
+
+    def condemn(self, offence: str) -> None:
+        """Its guest broke a rule on another connection: this one ends as well, for the same reason."""
+        self._line.offence = self._line.offence or offence
+        self._line.close()
+
+    async def reach(self) -> socket.socket:
+        """A connection of its own to the same guest, for another process. Raises NotRunning."""
+        if self._reach is None:
+            raise NotRunning("There is no other way to this sandbox.")
+        return await self._reach()
+
+    async def resume(self) -> bool:
+        """Let it run on if it was stopped by a signal or frozen; whether that was so."""
+        resume = self._line.liveness.resume
+        return resume is not None and await resume()
+
+    async def hello(self, seconds: float = _HELLO_SECONDS) -> dict[str, Any]:
+        """Check that it is a guest of our kind that answers."""
+        answer = await self._line.ask("hello", limit=seconds)
+        if answer.get("version") != wire.VERSION:
+            raise MachineError("version", "The sandbox runs another version of the guest.")
+        self._hands = answer.get("hands") is True
+        return answer
+
+    @asynccontextmanager
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        pty: tuple[int, int] | None = None,
+        merge: bool = True,
+        stdin: bool = False,
+        id: str | None = None,
+    ) -> AsyncIterator[Process]:
+        """Start a command; leaving the block before its end kills everything it started, unless it is detached."""
+        argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
+        fields: dict[str, Any] = {
+            "argv": argv,
+            "cwd": cwd,
+            "env": {**self.environment, **(env or {})},
+            "timeout": timeout,
+        }
+        fields |= {"pty": pty, "merge": merge, "stdin": stdin, "id": id}
+        _check_size(fields)
+        async with self._process(self._line.open("run", **fields)) as process:
+            yield process
+
+    @asynccontextmanager
+    async def attach(self, id: str) -> AsyncIterator[Process]:
+        """Hear a command again after a lost connection: first the end of what it printed, then what comes."""
+        async with self._process(self._line.open("attach", id=id)) as process:
+            process.detach()
+            yield process
+
+    @asynccontextmanager
+    async def _process(self, channel: Channel) -> AsyncIterator[Process]:
+        process: Process | None = None
+        try:
+            first = await channel.get()
+            if not isinstance(first, Event):
+                raise MachineError("io", "The sandbox did not say that the command started.")
+            process = Process(self._line, channel, first.fields)
+            yield process
+        finally:
+            if process is None or not process.detached:
+                channel.cancel()
+            else:
+                process.let_go()
+
+    async def output(self, command: str | Sequence[str], *, limit: int = 1 << 20, **options: Any) -> tuple[Exit, bytes]:
+        """Run a short command to its end; what it printed, up to the limit."""
+        kept = bytearray()
+        async with self.run(command, **options) as process:
+            async for _, chunk in process.output:
+                kept += chunk[: max(0, limit - len(kept))]
+            return await process.wait(), bytes(kept)
+
+    @asynccontextmanager
+    async def read(
+        self,
+        path: str,
+        *,
+        offset: int = 0,
+        length: int | None = None,
+        roots: Sequence[str] | None = None,
+        straight: bool = False,
+    ) -> AsyncIterator[FileReader]:
+        """Open a plain file; it is one version of it even if it is replaced meanwhile.
+
+        With `straight`, the guest hands the open file over where it can: dearer to open, and cheaper to read.
+        """
+        fields: dict[str, Any] = {"path": path, "offset": offset, "length": length, "roots": _list(roots)}
+        if straight and (file := await self._handed_file(fields)) is not None:
+            with closing(file):
+                yield file
+            return
+        channel = self._line.open("read", **fields)
+        try:
+            first = await channel.get()
+            if not isinstance(first, Event) or not isinstance(first.fields.get("stat"), dict):
+                raise MachineError("io", "The sandbox did not describe the file.")
+            sent = count_of(first.fields, "length")
+            yield SentFile(channel, Stat.parse(first.fields["stat"]), sent if length is None else min(sent, length))
+        finally:
+            channel.cancel()
+
+    async def _handed_file(self, fields: dict[str, Any]) -> HandedFile | None:
+        try:
+            async with asyncio.timeout(_DIAL_SECONDS):
+                receive = partial(passed_file.receive, line=self._line, threads=self._file_threads, **fields)
+                return await self._handed(receive)
+        except (MachineError, TimeoutError):
+            return None  # the ordinary way says why
+
+    async def read_bytes(self, path: str, *, limit: int, roots: Sequence[str] | None = None) -> bytes:
+        """A whole file that is not larger than the limit."""
+        async with self.read(path, roots=roots, length=limit + 1) as reader:
+            if reader.stat.size > limit:
+                raise MachineError("too-big", f"The file has {reader.stat.size} bytes; the limit is {limit}.")
+            content = b"".join([chunk async for chunk in reader])
+        if len(content) > limit:
+            raise MachineError("too-big", f"The file has more than {limit} bytes.")
+        return content
+
+    async def write(
+        self,
+        path: str,
+        content: bytes | AsyncIterable[bytes],
+        *,
+        mode: int = 0o644,
+        as_root: bool = False,
+        roots: Sequence[str] | None = None,
+        sync: bool = False,
+    ) -> Written:
+        """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
+
+        With `sync`, it is on disk when this returns.
+        """
+        channel = self._line.open("write", path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync)
+        try:
+            if isinstance(content, bytes):
+                await channel.send(content)
+            else:
+                async for chunk in content:
+                    await channel.send(chunk)
+            channel.eof()
+            answer = await channel.answer()
+        finally:
+            channel.cancel()
+        return Written(answer.get("created") is True, count_of(answer, "size"), text_of(answer, "path", path))
+
+    async def edit(self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None) -> Edited:
+        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
+        channel = self._line.open("edit", path=path, roots=_list(roots), sync=True)
+        try:
+            for stream, text in enumerate((old, new)):
+                await channel.send(text.encode("utf-8", "surrogateescape"), stream)
+                channel.eof(stream)
+            answer = await channel.answer()
+        finally:
+            channel.cancel()
+        return Edited(text_of(answer, "path", path), count_of(answer, "line", 1), count_of(answer, "size"))
+
+    async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> Stat:
+        return Stat.parse(await self._line.ask("stat", path=path, follow=follow, roots=_list(roots)))
+
+    async def list(
+        self,
+        path: str,
+        *,
+        depth: int = 1,
+        hidden: bool = False,
+        limit: int = 10_000,
+        roots: Sequence[str] | None = None,
+    ) -> AsyncIterator[Entry]:
+        """Entries of a folder, folders before what is in them, in the order of their names; links are not followed."""
+        channel = self._line.open("list", path=path, depth=depth, hidden=hidden, limit=limit, roots=_list(roots))
+        rest = b""
+        left = limit
+        try:
+            while True:
+                item = await channel.get()
+                if isinstance(item, End):
+                    return
+                if isinstance(item, Data):
+                    *lines, rest = (rest + item.bytes).split(b"\n")
+                    left -= len(lines)
+                    if len(rest) > wire.MAX_PAYLOAD or left < 0:
+                        raise MachineError("io", "The sandbox listed a folder in a way that makes no sense.")
+                    for start in range(0, len(lines), _ENTRIES_AT_A_TIME):
+                        for line in lines[start : start + _ENTRIES_AT_A_TIME]:
+                            yield Entry.parse(line)
+                        await asyncio.sleep(0)  # a frame holds thousands: others want the loop, too
+        finally:
+            channel.cancel()
+
+    async def remove(
+        self, path: str, *, recursive: bool = False, as_root: bool = False, roots: Sequence[str] | None = None
+    ) -> None:
+        await self._line.ask("remove", path=path, recursive=recursive, as_root=as_root, roots=_list(roots))
+
+    async def dial(self, port: int, *, straight: bool = False) -> Connection:
+        """Connect to a port of the sandbox's loopback; MachineError `refused` when nobody listens.
+
+        With `straight`, the service connects by itself where it can enter the sandbox's network: dearer to open, and
+        half as dear to use.
+        """
+        try:
+            async with asyncio.timeout(_DIAL_SECONDS):
+                sock = await self._connect(port) if straight else None
+                return SocketStream(sock, self._line) if sock is not None else await self._dial(port)
+        except TimeoutError:
+            raise MachineError("refused", f"Port {port} of the sandbox does not answer.") from None
+
+    async def _connect(self, port: int) -> socket.socket | None:
+        namespace = await self._network() if self._network is not None else None
+        return None if namespace is None else await connect_in(namespace, port)
+
+    async def _dial(self, port: int) -> Stream:
+        channel = self._line.open("dial", port=port)
+        try:
+            await channel.get()
+        except BaseException:
+            channel.cancel()
+            raise
+        return Stream(channel)
+
+    async def _handed(self, receive: Callable[[socket.socket], Awaitable[_T]]) -> _T | None:
+        """What the guest gives out of its own hands; None where it cannot be had."""
+        if not self._hands or self._reach is None:
+            return None
+        try:
+            with await self._reach() as link:
+                return await receive(link)
+        except NotHanded as error:
+            log.warning("no descriptor comes out of a sandbox", extra={"sandbox": self.name, "why": str(error)})
+            self._hands = False
+        except NotRunning:
+            pass  # the line itself says so
+        return None
+
+    @asynccontextmanager
+    async def listen(
+        self, port: int, handler: Callable[[Stream], Awaitable[None]], *, origin: bool = False, datagrams: bool = False
+    ) -> AsyncIterator[int]:
+        """Listen on a port of the sandbox's loopback and hand each caller to the handler; the block's end ends it.
+
+        With `origin`, each stream says where its caller wanted to go before it was redirected here. With `datagrams`,
+        each one that comes by UDP is a stream as well, with its length before it, and so is its answer.
+        """
+        channel = self._line.open("listen", port=port, origin=origin, datagrams=datagrams)
+        tasks: set[asyncio.Task[None]] = set()
+        context = contextvars.copy_context()  # callers come in whatever context reads the connection
+
+        async def serve(stream: Stream) -> None:
+            try:
+                await handler(stream)
+            except SandboxError:
+                pass  # the caller, or the whole sandbox, went away
+            except Exception:
+                # Callers are the sandbox's: what one of them brings about ends that one, not the listening.
+                log.exception("a caller from a sandbox could not be served", extra={"port": port})
+            finally:
+                stream.close()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+
+                def accept(caller: Channel) -> None:
+                    task = group.create_task(serve(Stream(caller)), context=context.copy())
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+
+                self._line.accept(channel, accept)
+                first = await channel.get()
+                try:
+                    found = count_of(first.fields, "listening", port) if isinstance(first, Event) else port
+                    yield found if found < 65536 else port
+                finally:
+                    channel.cancel()
+                    for task in tasks:
+                        task.cancel()
+        finally:
+            channel.cancel()
+
+    async def stats(self) -> Stats:
+        """What the sandbox uses."""
+        return Stats.parse(await self._line.ask("stats"))
+
+    async def ping(self, limit: float = 15) -> None:
+        await self._line.ask("ping", limit=limit)
+
+
+def _list(roots: Sequence[str] | None) -> list[str] | None:
+    return None if roots is None else list(roots)
+
+
+def _check_size(fields: dict[str, Any]) -> None:
+    if len(json.dumps(fields)) > wire.MAX_PAYLOAD - 1024:
+        raise MachineError("too-big", "The command is too long; write it to a file first, then run the file.")

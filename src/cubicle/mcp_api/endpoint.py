@@ -1,0 +1,92 @@
+"""The MCP door as the application sees it: one object, entered once, that answers on every MCP path."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.routing import Route
+
+from cubicle import __version__
+from cubicle.chat.key_attempts import KeyTries
+from cubicle.fairness.fair_queue import FairQueue
+from cubicle.files.uploads import Uploads
+from cubicle.mcp_api.cancellation import InFlight
+from cubicle.mcp_api.handlers import Instructions, Protocol
+from cubicle.mcp_api.request_check import MOST_BODY, Gate, Receive, Scope, Send
+from cubicle.mcp_api.sessions import McpSessions
+from cubicle.mcp_api.subscriptions import Listening
+from cubicle.settings import Settings
+from cubicle.tools.registry import Registry
+
+
+class McpDoor:
+    """Both protocol eras on one address. Answers only inside `running()`."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        uploads: Uploads,
+        instructions: Instructions,
+        settings: Settings,
+        keys: KeyTries,
+        queue: FairQueue | None = None,
+    ) -> None:
+        self._registry = registry
+        self._uploads = uploads
+        self._instructions = instructions
+        self._settings = settings
+        self._keys = keys
+        self._queue = queue or FairQueue()
+        self._listening = Listening(uploads.changes)
+        self._gate: Gate | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        in_flight = InFlight()
+        async with anyio.create_task_group() as tasks:
+            protocol = Protocol(
+                self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, tasks
+            )
+            server = protocol.server(__version__)
+            manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MOST_BODY)
+            async with manager.run():
+                self._gate = Gate(
+                    server,
+                    manager.handle_request,
+                    self._keys,
+                    self._settings.single_user_mode,
+                    self._settings.known_hosts,
+                    McpSessions(),
+                    in_flight,
+                )
+                yield
+                self._gate = None
+                self.end_streams()
+            tasks.cancel_scope.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._gate is None:
+            raise RuntimeError("the MCP door is not open")
+        await self._gate(scope, receive, send)
+
+    def end_streams(self) -> None:
+        """End what goes on by itself; a server calls it before it waits for its connections."""
+        self._listening.close()
+
+    def routes(self) -> list[Route]:
+        """One route per path of MCP_PATHS; every method comes here, so that the refusals keep their order."""
+        return [Route(path, endpoint=_Endpoint(self)) for path in self._settings.mcp_paths]
+
+
+class _Endpoint:
+    """An ASGI application by type: Starlette takes a plain function for a request handler."""
+
+    def __init__(self, door: McpDoor) -> None:
+        self._door = door
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await self._door(scope, receive, send)

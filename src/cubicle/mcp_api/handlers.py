@@ -1,0 +1,351 @@
+"""The protocol side, by the official SDK. No type of the SDK leaves this folder."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import anyio
+import anyio.abc
+import mcp_types as types
+from anyio import to_thread
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from cubicle.core import problem
+from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
+from cubicle.core.paths import readable
+from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge, UploadUri
+from cubicle.fairness.fair_queue import FairQueue, Share, metered
+from cubicle.fairness.fair_slots import Busy, FairSlots
+from cubicle.files.uploads import Content, Upload, Uploads
+from cubicle.machine.errors import SandboxError
+from cubicle.mcp_api import jsonrpc
+from cubicle.mcp_api.cancellation import InFlight, RequestKey
+from cubicle.mcp_api.pagination import page
+from cubicle.mcp_api.progress import Following
+from cubicle.mcp_api.subscriptions import Listening
+from cubicle.mcp_api.transport import COMMENT
+from cubicle.sandbox.fleet import Asleep
+from cubicle.tools.base import Answer, Block, Call, Image, Tool
+from cubicle.tools.registry import Registry, UnknownTool
+
+log = logging.getLogger(__name__)
+
+NAME = "cubicle"
+CALLER, SESSION = "cubicle.caller", "cubicle.mcp_session"
+"""Where the gate leaves, in the ASGI scope, who calls and in which MCP session."""
+
+_prepared: ContextVar[dict[str, Any]] = ContextVar("cubicle_prepared_result")
+"""Large fields of a result, as they are sent: the SDK would look three times at each of ten thousand entries."""
+
+Context = ServerRequestContext[Any, Any]
+Params = TypeVar("Params")
+Result = TypeVar("Result")
+Instructions = Callable[[Caller], Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Answers the methods of MCP for the caller that the gate has identified."""
+
+    registry: Registry
+    uploads: Uploads
+    instructions: Instructions
+    in_flight: InFlight
+    listening: Listening
+    queue: FairQueue
+    lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
+    tasks: anyio.abc.TaskGroup
+
+    def server(self, version: str) -> Server[Any]:
+        server: Server[Any] = Server(
+            NAME,
+            version=version,
+            title="Cubicle",
+            description="A computer of its own for every chat.",
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=_own(self._list_tools),
+            on_call_tool=_own(self._call_tool),
+            on_list_resources=_own(self._list_resources),
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=_own(self._read_resource),
+            on_subscriptions_listen=_own(self._listen),
+            on_list_prompts=_list_prompts,
+            on_get_prompt=_get_prompt,
+            on_completion=_complete,
+        )
+        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
+        server.middleware[:] = [self._around]
+        return server
+
+    async def _around(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Around every method. The newer era is answered in a task of its own, which shares the loop from here on."""
+        if not _is_modern(ctx):
+            return await self._answer(ctx, call_next)
+        chat = _caller(ctx).chat
+        return await metered(self._answer(ctx, call_next), self.queue, Share(chat.tenant, chat.id))
+
+    async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """No exception text leaves, and the instructions are those of the caller's chat."""
+        try:
+            prepared: dict[str, Any] = {}
+            _prepared.set(prepared)
+            result = await self._cancellable(ctx, call_next)
+            if prepared and isinstance(result, dict):
+                result.update(prepared)
+            if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
+                result["instructions"] = await self.instructions(_caller(ctx))
+                _declare(result["capabilities"])
+            return result
+        except (MCPError, ValidationError):
+            raise
+        except Asleep as error:
+            raise MCPError(jsonrpc.ASLEEP, f"{error} Any tool call wakes it.", {"type": problem.ASLEEP}) from None
+        except Busy as error:
+            raise MCPError(jsonrpc.TOO_MANY_STREAMS, str(error)) from None
+        except SandboxError as error:  # one that is down is no fault of the protocol, and people want to know of it
+            log.warning("a method found no sandbox: %s", error, extra={"method": ctx.method})
+            raise MCPError(jsonrpc.SANDBOX_UNAVAILABLE, f"{error} Try again; if it goes on, tell the user.") from None
+        except Exception:
+            log.exception("a method failed", extra={"method": ctx.method})
+            raise MCPError(jsonrpc.INTERNAL_ERROR, "The service failed; its log has the reason.") from None
+
+    async def _cancellable(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """A tool's call makes itself known, as it may outlive its request. The others share ids with it."""
+        if ctx.method == "tools/call" or ctx.request_id is None:
+            return await call_next(ctx)
+        with self.in_flight.cancellable(_key(ctx, _caller(ctx))):
+            return await call_next(ctx)
+        raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled")
+
+    def _input_schema(self, name: str) -> Any:
+        try:
+            return self.registry.find(name).schema
+        except UnknownTool:
+            return None
+
+    async def _list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.schema))
+                for tool in self.registry.tools
+            ]
+        )
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            tool = self.registry.find(params.name)
+        except UnknownTool:
+            names = ", ".join(tool.name for tool in self.registry.tools)
+            raise MCPError(jsonrpc.INVALID_PARAMS, f"Unknown tool: {params.name[:100]} (there are {names})") from None
+        caller, arguments = _caller(context), params.arguments or {}
+        started = time.monotonic()
+        if tool.outlives_caller:
+            answer = await self._run_on(context, tool, caller, arguments)
+        else:
+            answer = await self._run(context, tool, caller, arguments)
+        log.info(
+            "tool call",
+            extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
+        )
+        return types.CallToolResult(content=[_block(block) for block in answer.blocks], is_error=answer.error)
+
+    async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
+        following = _following(context)
+        with self.in_flight.cancellable(_key(context, caller)) as scope:
+            call = Call(caller, following.report, cancelled=lambda: scope.cancel_called)
+            async with following.running():
+                return await self.registry.run(tool, call, arguments)
+        raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled")
+
+    async def _run_on(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
+        """Like `_run`, in a task that does not end with the request."""
+        following = _following(context)
+        outcome: list[Answer] = []
+        failures: list[Exception] = []
+        done = anyio.Event()
+        left = anyio.Event()
+
+        async def work() -> None:
+            try:
+                with self.in_flight.cancellable(_key(context, caller)) as scope:
+                    call = Call(caller, following.report, lambda: not left.is_set(), lambda: scope.cancel_called)
+                    outcome.append(await self.registry.run(tool, call, arguments))
+            except Exception as error:
+                if left.is_set():
+                    log.exception("a tool failed, and nobody waits for it", extra={"tool": tool.name})
+                failures.append(error)
+            finally:
+                done.set()
+
+        self.tasks.start_soon(work)
+        try:
+            async with following.running():
+                await done.wait()
+        finally:
+            if not done.is_set():
+                left.set()
+        if failures:
+            raise failures[0]
+        if not outcome:
+            raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled")
+        return outcome[0]
+
+    async def _list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        chat = _caller(context).chat
+        async with self.lists.hold(chat):
+            found = await self.uploads.list(chat)
+            files, cursor = await to_thread.run_sync(page, found, params.cursor if params is not None else None)
+            _prepared.get()["resources"] = await to_thread.run_sync(_resources, chat, files)
+        return types.ListResourcesResult(next_cursor=cursor, resources=[])
+
+    async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[])
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        return await self.listening.serve(context, params, _caller(context).chat)
+
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        caller = _caller(context)
+        try:
+            uri = UploadUri.parse(str(params.uri))
+            if not caller.shared and uri.chat_id != caller.chat.id:
+                raise NoSuchResource
+            # Some clients send no X-Chat-Id with these calls: there the URI is what names the chat.
+            async with self.lists.hold(caller.chat):
+                file = await self.uploads.read(uri.chat(caller.chat.tenant), uri.path)
+        except ResourceTooLarge as error:
+            raise MCPError(jsonrpc.INVALID_PARAMS, str(error), {"uri": str(params.uri)[:1000]}) from None
+        except NoSuchResource:
+            code = jsonrpc.INVALID_PARAMS if _is_modern(context) else jsonrpc.RESOURCE_NOT_FOUND
+            raise MCPError(code, "Resource not found", {"uri": str(params.uri)[:1000]}) from None
+        _prepared.get()["contents"] = [await to_thread.run_sync(_contents, str(params.uri), file)]
+        return types.ReadResourceResult(contents=[])
+
+
+def _declare(capabilities: dict[str, Any]) -> None:
+    """The SDK declares whatever has a handler, and takes it that a server with streams has news of everything."""
+    capabilities["tools"] = {"listChanged": False}  # the five never change
+    capabilities.pop("prompts", None)
+    capabilities.pop("completions", None)
+
+
+async def _list_prompts(_context: Context, _params: Any) -> types.ListPromptsResult:
+    """None, and none are declared. Gateways ask every server all the same, and an error would look like a fault."""
+    return types.ListPromptsResult(prompts=[])
+
+
+async def _get_prompt(_context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    raise MCPError(jsonrpc.INVALID_PARAMS, f"Unknown prompt: {params.name[:100]}")
+
+
+async def _complete(_context: Context, _params: types.CompleteRequestParams) -> types.CompleteResult:
+    """No suggestions: there is neither a prompt nor a template whose argument could be completed."""
+    return types.CompleteResult(completion=types.Completion(values=[], total=0, has_more=False))
+
+
+async def _set_level(_context: Context, _params: types.SetLevelRequestParams) -> types.EmptyResult:
+    """Accepted and forgotten: no state hangs on an MCP session."""
+    return types.EmptyResult()
+
+
+def _own(
+    handler: Callable[[Context, Params], Awaitable[Result]],
+) -> Callable[[Context, Params], Awaitable[Result]]:
+    """What does not fit a type in here is a fault of the service; outside it is one of the caller's parameters."""
+
+    async def handled(context: Context, params: Params) -> Result:
+        try:
+            return await handler(context, params)
+        except ValidationError as error:
+            raise RuntimeError("an answer does not fit the protocol") from error
+
+    return handled
+
+
+def _scope(context: Context) -> dict[str, Any]:
+    scope: dict[str, Any] = context.request.scope if context.request is not None else {}
+    return scope
+
+
+def _caller(context: Context) -> Caller:
+    caller: Caller = _scope(context)[CALLER]
+    return caller
+
+
+def _key(context: Context, caller: Caller) -> RequestKey:
+    # A client of the newer era cancels by hanging up: no notification can mean its request.
+    session = "" if _is_modern(context) else _scope(context).get(SESSION)
+    return RequestKey(session, caller.chat, str(context.request_id))
+
+
+def _is_modern(context: Context) -> bool:
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _following(context: Context) -> Following:
+    """How this caller follows a tool: by progress when it gave a token, else by log messages in the handshake era.
+
+    A sign of life is a progress notification where there is a token, and always a comment line on the stream (which
+    the SDK sends by itself in the newer era).
+    """
+    token = (context.meta or {}).get("progress_token")
+    scope = _scope(context)
+
+    async def progress(text: str, seconds: float) -> None:
+        params = types.ProgressNotificationParams(progress_token=token or 0, progress=round(seconds, 3), message=text)
+        await context.session.send_notification(types.ProgressNotification(params=params), context.request_id)
+
+    async def message(text: str, _seconds: float) -> None:
+        if not _is_modern(context):
+            params = types.LoggingMessageNotificationParams(level="info", logger="output", data=text)
+            await context.session.send_notification(types.LoggingMessageNotification(params=params), context.request_id)
+
+    async def beat(text: str, seconds: float) -> None:
+        if COMMENT in scope:
+            await scope[COMMENT]()
+        if token is not None:
+            await progress(text, seconds)
+
+    return Following(message if token is None else progress, beat, flush=token is not None)
+
+
+def _resources(chat: Chat, files: Sequence[Upload]) -> list[dict[str, Any]]:
+    return [
+        {
+            "uri": str(UploadUri(chat.id, file.path)),
+            "name": file.name,
+            # Two folders may hold files of one name: people tell them apart by this.
+            "title": readable(file.path),
+            "mimeType": file.media_type,
+            "size": file.size,
+        }
+        for file in files
+    ]
+
+
+def _contents(uri: str, file: Content) -> dict[str, Any]:
+    content = {"text": file.text} if file.text is not None else {"blob": base64.b64encode(file.data).decode()}
+    return {"uri": uri, "mimeType": file.media_type, **content}
+
+
+def _block(block: Block) -> types.TextContent | types.ImageContent:
+    if isinstance(block, Image):
+        return types.ImageContent(data=base64.b64encode(block.data).decode(), mime_type=block.media_type)
+    return types.TextContent(text=block.text)

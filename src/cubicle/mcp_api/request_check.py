@@ -1,0 +1,235 @@
+"""The gate before the SDK: what this service decides differently about a request, before the protocol sees it.
+
+Order of refusals: host, 429 too many wrong keys, 401 key, 400 chat id, then for POST 415 Accept, 415 Content-Type,
+413 size, 400 not a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp.server.lowlevel import Server
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic_core import from_json
+
+from cubicle.chat.key_attempts import KeyTries, TooManyTries
+from cubicle.core import problem
+from cubicle.core.accept import accepts_mcp, is_json
+from cubicle.core.caller import Caller, Headers, identify
+from cubicle.core.chat import BadChatId
+from cubicle.core.chat_isolation import ChatIdMissing, Isolation
+from cubicle.core.hosts import UNKNOWN_HOST, UNKNOWN_ORIGIN, host_is_known, origin_is_known
+from cubicle.core.problem import Problem
+from cubicle.core.request_limits import JsonStructure, TooComplex
+from cubicle.fairness.fair_slots import Busy, FairSlots
+from cubicle.log import note_caller
+from cubicle.machine.zero_copy import PATIENCE
+from cubicle.mcp_api import jsonrpc
+from cubicle.mcp_api.cancellation import InFlight, RequestKey
+from cubicle.mcp_api.errors import Refused, send_refusal, with_server_errors
+from cubicle.mcp_api.handlers import CALLER, SESSION
+from cubicle.mcp_api.jsonrpc import BadMessage, Message
+from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
+from cubicle.mcp_api.sessions import McpSessions, is_wellformed
+from cubicle.mcp_api.transport import Unforeseen, answer
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MOST_BODY = 64 * 1024**2
+_MAX_OTHER_BODY = 1024**2
+"""Of everything but tools/call."""
+_ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
+
+
+class Disconnected(Exception):
+    """The client left before its request was whole."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One ASGI application for every MCP path."""
+
+    server: Server[Any]
+    modern: App
+    """The SDK's own handling of the era without handshake."""
+    keys: KeyTries
+    mode: Isolation
+    allowed_hosts: tuple[str, ...]
+    sessions: McpSessions
+    in_flight: InFlight
+    large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
+    """For requests with a body over 1 MB, which lies in memory more than once."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope["headers"])
+        started = False
+
+        async def tell(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            caller = self._caller(scope, headers)
+            note_caller(caller.chat, caller.email)
+            async with AsyncExitStack() as stack:
+                await self._answer(scope, headers, caller, receive, tell, stack)
+        except Busy as error:
+            await send_refusal(tell, Problem(429, str(error), {"Retry-After": "1"}))
+        except Refused as refusal:
+            await send_refusal(tell, refusal.problem, refusal.code)
+        except Disconnected:
+            return
+        except Unforeseen:  # it is in the log
+            await send_refusal(tell, problem.SERVER_ERROR)
+        except Exception:
+            log.exception("an MCP request failed")
+            if not started:
+                await send_refusal(tell, problem.SERVER_ERROR)
+
+    def _caller(self, scope: Scope, headers: Headers) -> Caller:
+        if not host_is_known(self.allowed_hosts, headers.get("Host")):
+            raise Refused(Problem(403, UNKNOWN_HOST))
+        if not origin_is_known(self.allowed_hosts, headers.get("Origin")):
+            raise Refused(Problem(403, UNKNOWN_ORIGIN))
+        try:
+            tenant = self.keys.tenant(headers.get("Authorization"), (scope.get("client") or ("",))[0])
+        except TooManyTries as error:
+            raise Refused(problem.too_many_tries(error.seconds)) from None
+        if tenant is None:
+            raise Refused(problem.UNAUTHORIZED)
+        try:
+            return identify(headers, self.mode, tenant)
+        except (BadChatId, ChatIdMissing) as error:
+            raise Refused(problem.bad_request(str(error))) from None
+
+    async def _answer(
+        self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send, stack: AsyncExitStack
+    ) -> None:
+        match scope["method"]:
+            case "POST":
+                await self._post(scope, headers, caller, receive, send, stack)
+            case "DELETE":
+                session = self._session(headers, caller)
+                if session is None:
+                    raise Refused(problem.bad_request(f"Name the MCP session to end in the header {SESSION_HEADER}."))
+                self.sessions.end(caller.chat.tenant, session)
+                await send({"type": "http.response.start", "status": 204, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+            case _:
+                raise Refused(problem.not_allowed("POST", "DELETE"))
+
+    async def _post(
+        self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send, stack: AsyncExitStack
+    ) -> None:
+        if not accepts_mcp(headers.all("Accept")):
+            raise Refused(problem.NOT_ACCEPTED)
+        if not is_json(headers.get("Content-Type")):
+            raise Refused(problem.NOT_JSON)
+        version = headers.get("MCP-Protocol-Version")
+        handshake = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+        session = self._session(headers, caller) if handshake else None
+        try:
+            body = await _read(headers, receive, lambda: stack.enter_async_context(self.large.hold(caller.chat)))
+            message = jsonrpc.parse(from_json(body, cache_strings="keys"))
+        except BadMessage as error:
+            raise Refused(problem.bad_request(str(error)), jsonrpc.INVALID_REQUEST) from None
+        except TooComplex as error:
+            raise Refused(problem.bad_request(str(error)), jsonrpc.PARSE_ERROR) from None
+        except ValueError:
+            raise Refused(problem.bad_request("The body is not JSON."), jsonrpc.PARSE_ERROR) from None
+        if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
+            raise Refused(problem.too_large(_MAX_OTHER_BODY))
+        scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
+        if not handshake:
+            await self.modern(scope, _replay(body, receive), with_server_errors(send))
+            return
+        session = scope[SESSION] = self._handshake(message, caller, session)
+        await answer(self.server, message, version, scope, receive, _with_session(send, session))
+
+    def _handshake(self, message: Message, caller: Caller, session: str | None) -> str | None:
+        """The session of this message; a cancellation takes effect here."""
+        if message.method == "initialize":
+            return self.sessions.mint()
+        request = message.params.get("requestId")
+        if message.method == "notifications/cancelled" and jsonrpc.is_request_id(request):
+            self.in_flight.cancel(RequestKey(session, caller.chat, str(request)))
+        return session
+
+    def _session(self, headers: Headers, caller: Caller) -> str | None:
+        session = headers.get(SESSION_HEADER)
+        if session is None:
+            return None
+        if not is_wellformed(session):
+            raise Refused(problem.bad_request(f"The header {SESSION_HEADER} does not hold a session id."))
+        if self.sessions.is_ended(caller.chat.tenant, session):
+            raise Refused(_ENDED)
+        return session
+
+
+async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awaitable[None]]) -> bytes:
+    """The body, never more of it than the limit, nor of more structure; `make_room` before it is large.
+
+    Raises TooComplex, and Busy.
+    """
+    declared = headers.get("Content-Length") or ""
+    if declared.isdigit() and int(declared) > MOST_BODY:
+        raise Refused(problem.too_large(MOST_BODY))
+    parts: list[bytes] = []
+    size = 0
+    structure = JsonStructure()
+    while True:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                message = await receive()
+        except TimeoutError:
+            raise Refused(Problem(408, "The rest of the request did not come.")) from None
+        if message["type"] != "http.request":
+            raise Disconnected
+        part = message.get("body", b"")
+        if size <= _MAX_OTHER_BODY < size + len(part):
+            await make_room()
+        size += len(part)
+        if size > MOST_BODY:
+            raise Refused(problem.too_large(MOST_BODY))
+        structure.feed(part)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _normal(raw: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers with trimmed values: the server leaves trailing blanks on them."""
+    return [(name, value.strip()) for name, value in raw]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body once more in one piece, then whatever comes (a disconnect)."""
+    pending: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> MutableMapping[str, Any]:
+        return pending.pop() if pending else await receive()
+
+    return replayed
+
+
+def _with_session(send: Send, session: str | None) -> Send:
+    if session is None:
+        return send
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (SESSION_HEADER.lower().encode(), session.encode())]}
+        await send(message)
+
+    return sending

@@ -1,0 +1,99 @@
+"""`subscriptions/listen`: a stream that tells one client when its chat's uploads change.
+
+The SDK's `ListenHandler` does the protocol. Its bus is one for all clients; here every stream has a bus of its own,
+which hears of one chat only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import ListenHandler, ResourcesListChanged, ResourceUpdated, ServerEvent
+from mcp.shared.exceptions import MCPError
+
+from cubicle.core.chat import Chat
+from cubicle.core.resource_uris import NoSuchResource, UploadUri
+from cubicle.files.changes import Changes
+from cubicle.mcp_api import jsonrpc
+
+MOST_STREAMS = 1000
+MOST_STREAMS_OF_A_TENANT = 500  # one leaves room for others
+MOST_STREAMS_OF_A_CHAT = 32
+MOST_URIS = 1000
+_MOST_WAITING = 256
+"""Events that wait for a client that does not read; one more ends its stream."""
+
+Context = ServerRequestContext[Any, Any]
+
+
+@dataclass(frozen=True)
+class _ChatBus:
+    """What the SDK's handler subscribes to: the changes of one chat, as events with the client's own URIs."""
+
+    changes: Changes
+    chat: Chat
+    uris: dict[str, str]
+    """Path to URI: two spellings of a URI can mean one file, and a client knows its own."""
+
+    async def publish(self, event: ServerEvent) -> None:
+        raise NotImplementedError("events come from the chat's uploads")
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        def hear(path: str) -> None:
+            listener(ResourcesListChanged())
+            if path in self.uris:
+                listener(ResourceUpdated(self.uris[path]))
+
+        return self.changes.listen(self.chat, hear)
+
+
+@dataclass(frozen=True)
+class Listening:
+    """All open streams: bounded, and ended together when the service ends."""
+
+    changes: Changes
+    _open: set[ListenHandler] = field(default_factory=set)
+
+    async def serve(
+        self, context: Context, params: types.SubscriptionsListenRequestParams, chat: Chat
+    ) -> types.SubscriptionsListenResult:
+        """One stream, until the client closes it or `close` is called."""
+        of_tenant = self.changes.count_of(chat.tenant)
+        full = len(self._open) >= MOST_STREAMS or of_tenant >= MOST_STREAMS_OF_A_TENANT
+        if full or self.changes.count(chat) >= MOST_STREAMS_OF_A_CHAT:
+            raise MCPError(jsonrpc.TOO_MANY_STREAMS, "Too many streams listen already. Close one, or try again later.")
+        uris = _uris(params.notifications.resource_subscriptions or [], chat)
+        wanted = types.SubscriptionFilter(
+            resources_list_changed=params.notifications.resources_list_changed,
+            resource_subscriptions=list(uris.values()),
+        )
+        handler = ListenHandler(_ChatBus(self.changes, chat, uris), max_buffered_events=_MOST_WAITING)
+        self._open.add(handler)
+        try:
+            return await handler(context, params.model_copy(update={"notifications": wanted}))
+        finally:
+            self._open.discard(handler)
+
+    def close(self) -> None:
+        """Every stream says goodbye and ends."""
+        for handler in self._open:
+            handler.close()
+
+
+def _uris(asked: list[str], chat: Chat) -> dict[str, str]:
+    """The URIs among those asked for that can ever change for this caller, by path."""
+    if len(asked) > MOST_URIS:
+        raise MCPError(jsonrpc.INVALID_PARAMS, f"At most {MOST_URIS} resources can be listened to in one stream.")
+    found: dict[str, str] = {}
+    for uri in asked:
+        try:
+            parsed = UploadUri.parse(uri)
+        except NoSuchResource:
+            continue
+        if parsed.chat_id == chat.id:
+            found.setdefault(parsed.path, uri)
+    return found

@@ -1,0 +1,142 @@
+"""One request of the handshake era and its answer, on one HTTP response.
+
+The SDK's own stateless transport builds a connection with five tasks and four queues for every request, which costs
+more than the command that is run. This hands the request straight to the SDK's kernel (`serve_one`), as the SDK does
+by itself for the newer era, and writes what comes back as server-sent events.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.lowlevel import Server
+from mcp.server.runner import serve_one
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from cubicle.mcp_api import jsonrpc
+from cubicle.mcp_api.errors import is_unforeseen
+from cubicle.mcp_api.jsonrpc import Message
+
+log = logging.getLogger(__name__)
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+COMMENT = "cubicle.comment"
+"""Where, in the ASGI scope, a tool finds how to send a comment line."""
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
+
+
+class Unforeseen(Exception):
+    """A method failed in a way that nobody foresaw, before its answer began: an HTTP 500. The log has the reason."""
+
+
+class Exchange:
+    """What the SDK's kernel sees of the request (a `DispatchContext`), and the events that go back."""
+
+    transport = _TRANSPORT
+    can_send_request = False
+
+    def __init__(self, request_id: int | str, request: Request, send: Send) -> None:
+        self.request_id = request_id
+        self.message_metadata = ServerMessageMetadata(request_context=request)
+        self.cancel_requested = anyio.Event()
+        self._send = send
+        self.started = False
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        await self._write(_event({"jsonrpc": "2.0", "method": method, "params": dict(params or {})}), more=True)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tools send their progress themselves, in batches."""
+
+    async def comment(self) -> None:
+        await self._write(b": still here\r\n\r\n", more=True)
+
+    async def finish(self, outcome: dict[str, Any]) -> None:
+        await self._write(_event({"jsonrpc": "2.0", "id": self.request_id, **outcome}), more=False)
+
+    async def _write(self, data: bytes, *, more: bool) -> None:
+        if not self.started:
+            self.started = True
+            size = [] if more else [(b"content-length", str(len(data)).encode())]
+            await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *size]})
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def answer(
+    server: Server[Any],
+    message: Message,
+    version: str | None,
+    scope: MutableMapping[str, Any],
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Answer one POST. A client that goes away cancels its request. Raises Unforeseen."""
+    if message.method is None or message.id is None:
+        # Notifications and answers: nothing here listens to them, save the cancellation that the gate has seen.
+        await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    exchange = Exchange(message.id, Request(scope), send)
+    scope[COMMENT] = exchange.comment
+    outcome: dict[str, Any] | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_watch, receive, tasks.cancel_scope)
+        outcome = await _outcome(server, exchange, message, version)
+        tasks.cancel_scope.cancel()
+    if outcome is None:
+        return
+    if is_unforeseen(outcome) and not exchange.started:
+        raise Unforeseen
+    await exchange.finish(outcome)
+
+
+async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+async def _outcome(server: Server[Any], exchange: Exchange, message: Message, version: str | None) -> dict[str, Any]:
+    """The result or the error, as the answer's field; no text of an unforeseen exception is in it."""
+    connection = Connection.from_envelope(version or DEFAULT_NEGOTIATED_VERSION, None, None)
+    try:
+        params = message.params if message.has_params else None
+        result = await serve_one(
+            server, exchange, str(message.method), params, connection=connection, lifespan_state=None
+        )
+    except MCPError as error:
+        return {"error": error.error.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    except ValidationError:
+        return {"error": {"code": jsonrpc.INVALID_PARAMS, "message": "Invalid request parameters"}}
+    except Exception:
+        log.exception("a request failed", extra={"method": message.method})
+        return {"error": {"code": jsonrpc.INTERNAL_ERROR, "message": "The service failed; its log has the reason."}}
+    return {"result": result}
+
+
+def _event(message: dict[str, Any]) -> bytes:
+    return b"event: message\r\ndata: " + json.dumps(message, separators=(",", ":")).encode() + b"\r\n\r\n"

@@ -1,0 +1,90 @@
+"""Which skills a user has: the shipped ones, the operator's, the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+import cubicle
+from cubicle.prompt.settings_service import NOTHING, SettingsService, UserSettings
+from cubicle.prompt.skills import Skill, Source, read_folder, user_digest
+
+FRESH_SECONDS = 30.0
+MAX_USERS = 1000
+
+
+def shipped_folder() -> Path:
+    """The public skills: inside the installed package, or beside the sources of a checkout."""
+    installed = Path(cubicle.__file__).with_name("skills")
+    return installed if installed.is_dir() else Path(cubicle.__file__).parents[2] / "skills"
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The skills that one user sees, by name, each once."""
+
+    skills: tuple[Skill, ...]
+
+    def group(self, name: str) -> tuple[Skill, ...]:
+        """Those of one folder of /mnt/skills."""
+        return tuple(s for s in self.skills if s.source.group == name)
+
+
+def digest(skills: Iterable[Skill]) -> str:
+    """One text that changes when a file of one of them does."""
+    return hashlib.sha256("\n".join(s.digest for s in skills).encode()).hexdigest()
+
+
+def arrange(skills: Iterable[Skill]) -> Shelf:
+    """A later skill hides an earlier one of the same name: the nearer to the user wins."""
+    by_name = {s.name: s for s in skills}
+    return Shelf(tuple(by_name[name] for name in sorted(by_name)))
+
+
+class Library:
+    """Reads skills from folders and the settings service; keeps each user's shelf for a short while."""
+
+    def __init__(
+        self,
+        public: Path | None = None,
+        operator: Path | None = None,
+        users: Path | None = None,
+        settings: SettingsService | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._public = public or shipped_folder()
+        self._operator = operator
+        self._users = users
+        self._settings = settings
+        self._clock = clock
+        self._shelves: OrderedDict[tuple[str, str], tuple[float, Shelf]] = OrderedDict()
+
+    async def of(self, email: str | None, tenant: str = "main") -> Shelf:
+        """The shelf of this user; without an e-mail, what everyone has."""
+        key = (tenant, (email or "").strip().lower())
+        read_at, shelf = self._shelves.get(key, (float("-inf"), None))
+        if shelf is not None and self._clock() - read_at < FRESH_SECONDS:
+            return shelf
+        own = await self._settings.of(key[1], tenant) if self._settings and key[1] else NOTHING
+        shelf = await anyio.to_thread.run_sync(self._read, key, own)
+        self._shelves[key] = (self._clock(), shelf)
+        self._shelves.move_to_end(key)
+        while len(self._shelves) > MAX_USERS:
+            self._shelves.popitem(last=False)
+        return shelf
+
+    def _read(self, key: tuple[str, str], own: UserSettings) -> Shelf:
+        tenant, email = key
+        skills = read_folder(self._public, Source.PUBLIC)
+        if self._operator:
+            skills += read_folder(self._operator, Source.OPERATOR)
+        if self._users and email:
+            skills += read_folder(self._users / user_digest(email, tenant), Source.USER)
+        return arrange((*skills, *own.skills))

@@ -1,0 +1,214 @@
+"""What the service lays into a sandbox before it is used: the user's skills, and the prompt as README.md."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import anyio
+
+from cubicle.log import chat_fields
+from cubicle.machine.connection import MachineError
+from cubicle.machine.machine import HOME, Machine
+from cubicle.prompt.catalogue import Library, Shelf
+from cubicle.prompt.skills import MOUNT, BadSkill, Skill, SkillFile
+from cubicle.prompt.system_prompt import Prompt
+
+if TYPE_CHECKING:
+    from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
+
+log = logging.getLogger(__name__)
+
+MARKER = f"{MOUNT}/.laid-out"
+README = f"{HOME}/README.md"
+LOOK_SECONDS = 60.0
+_MAX_MARKER = 256 * 1024
+_MAX_README = 256 * 1024
+_LIMIT = 30.0
+_AT_ONCE = 32
+_BATCH_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """What this service knows to be in a sandbox that it is connected to."""
+
+    laid_out: dict[str, str] | None = None
+    shelf: Shelf | None = None
+    readme: str = ""
+    written: bytes | None = None
+    looked_at: float = float("-inf")
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Outfitter:
+    """Keeps skills and README.md of sandboxes current; does nothing, quickly, when they are."""
+
+    def __init__(self, library: Library, prompt: Prompt, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._library = library
+        self._prompt = prompt
+        self._clock = clock
+        self._known: WeakKeyDictionary[Machine, _Known] = WeakKeyDictionary()
+
+    async def dress(self, machine: Machine, tenant: str = "main") -> None:
+        """Lay what every chat gets into a blank sandbox, so that the first use of it does not wait."""
+        known = self._known.setdefault(machine, _Known())
+        async with known.lock:
+            await self._lay_out(machine, known, await self._library.of(None, tenant), own=False)
+
+    async def prepare(self, machine: Machine, caller: Caller) -> None:
+        """Call before a use of the sandbox. A failure is logged: a tool works without skills too.
+
+        Commands can remove README.md. So it is looked at once a minute, and a write that failed is tried again then.
+        """
+        known = self._known.setdefault(machine, _Known())
+        shelf = await self._library.of(caller.email, caller.chat.tenant)
+        text = await self._prompt.text(caller.chat, caller.email, caller.name)
+        if known.shelf is shelf and known.readme == text and not self._look_is_due(known):
+            return
+        async with known.lock:
+            if known.shelf is not shelf:
+                with _logged("skills", caller.chat):
+                    await self._lay_out(machine, known, shelf, own=bool(caller.email))
+                known.shelf = shelf  # also after a failure: what the sandbox refuses now it refuses at once again
+            if known.readme != text or self._look_is_due(known):
+                with _logged("README.md", caller.chat):
+                    known.written = await _keep_readme(machine, text.encode(), known.written)
+                known.readme, known.looked_at = text, self._clock()
+
+    async def receive(self, machine: Machine, visitor: Caller) -> None:
+        """Call before a use by hand. Whoever names no user leaves what a caller's user has there."""
+        if visitor.email or not await _has_readme(machine):
+            await self.prepare(machine, visitor)
+
+    def _look_is_due(self, known: _Known) -> bool:
+        return self._clock() - known.looked_at >= LOOK_SECONDS
+
+    async def _lay_out(self, machine: Machine, known: _Known, shelf: Shelf, *, own: bool) -> None:
+        """Make /mnt/skills what the shelf says. A caller without an e-mail leaves the user's own as they are."""
+        if known.laid_out is None:
+            known.laid_out = await _read_marker(machine)
+        there = known.laid_out
+        wanted = {s.folder: s for s in shelf.skills if own or s.source.group == "public"}
+        kept = {} if own else {f: d for f, d in there.items() if f.startswith("user/")}
+        target = {folder: skill.digest for folder, skill in wanted.items()} | kept
+        if target == there:
+            return
+        for folder in there.keys() - target.keys():
+            await _remove(machine, folder)
+        changed = [skill for folder, skill in wanted.items() if there.get(folder) != skill.digest]
+        for skill in changed:
+            if skill.folder in there:
+                await _remove(machine, skill.folder)
+        await _write(machine, changed)
+        await machine.write(MARKER, json.dumps(target).encode(), as_root=True, roots=(MOUNT,))
+        known.laid_out = target
+
+
+@contextmanager
+def _logged(what: str, chat: Chat) -> Iterator[None]:
+    """What fails in the block is a line in the log. A caller that goes away does not leave half of it behind."""
+    try:
+        with anyio.fail_after(_LIMIT, shield=True):
+            yield
+    except (MachineError, BadSkill, OSError) as error:
+        log.warning("%s not laid out: %s", what, error, extra=chat_fields(chat))
+
+
+async def _keep_readme(machine: Machine, text: bytes, before: bytes | None) -> bytes:
+    """Write README.md where it is missing or still as it was written `before`; what is there now of ours.
+
+    One that a command wrote is the work of somebody, whose home this is, and stays.
+    """
+    try:
+        found = await machine.read_bytes(README, limit=_MAX_README, roots=(HOME,))
+    except MachineError as error:
+        if error.code == "too-big":
+            return before or b""
+        log.debug("README.md cannot be read: %s", error)
+    else:
+        # After a restart of the service nobody remembers the text, but all of them begin alike.
+        ours = found == before if before is not None else found.startswith(text.partition(b"\n")[0])
+        if found == text or not ours:
+            return text if found == text else before or b""
+    await machine.write(README, text, roots=(HOME,))
+    return text
+
+
+async def _has_readme(machine: Machine) -> bool:
+    try:
+        await machine.stat(README, follow=False)
+    except MachineError:
+        return False
+    return True
+
+
+async def _read_marker(machine: Machine) -> dict[str, str]:
+    """Folder to digest, as the last lay-out left it; the sandbox's commands cannot write there."""
+    try:
+        marker = json.loads(await machine.read_bytes(MARKER, limit=_MAX_MARKER, roots=(MOUNT,)))
+    except (MachineError, ValueError, RecursionError):
+        return {}
+    if not isinstance(marker, dict):
+        return {}
+    return {str(k): str(v) for k, v in marker.items() if _is_folder(str(k))}
+
+
+def _is_folder(text: str) -> bool:
+    group, _, name = text.partition("/")
+    return group in ("public", "user") and bool(name) and "/" not in name and name not in (".", "..")
+
+
+async def _remove(machine: Machine, folder: str) -> None:
+    try:
+        await machine.remove(f"{MOUNT}/{folder}", recursive=True, as_root=True, roots=(MOUNT,))
+    except MachineError as error:
+        if error.code != "not-found":
+            raise
+
+
+async def _write(machine: Machine, skills: Sequence[Skill]) -> None:
+    """All files side by side: one after the other, each would wait for its own answer."""
+    gate = anyio.CapacityLimiter(_AT_ONCE)
+    refusals: list[MachineError] = []
+
+    async def write(skill: Skill, file: SkillFile, content: bytes) -> None:
+        path, mode = f"{skill.target}/{file.path}", 0o755 if file.executable else 0o644
+        async with gate:
+            try:
+                await machine.write(path, content, mode=mode, as_root=True, roots=(MOUNT,))
+            except MachineError as error:
+                refusals.append(error)
+
+    for batch in _batches([(skill, file) for skill in skills for file in skill.files]):
+        contents = await anyio.to_thread.run_sync(_contents, batch)
+        async with anyio.create_task_group() as tasks:
+            for (skill, file), content in zip(batch, contents, strict=True):
+                tasks.start_soon(write, skill, file, content)
+        if refusals:
+            raise refusals[0]
+
+
+def _contents(batch: Sequence[tuple[Skill, SkillFile]]) -> list[bytes]:
+    return [file.read() for _, file in batch]
+
+
+def _batches(files: Sequence[tuple[Skill, SkillFile]]) -> Iterator[list[tuple[Skill, SkillFile]]]:
+    """The files in order, in groups that fit in memory; a larger file is a group of its own."""
+    batch: list[tuple[Skill, SkillFile]] = []
+    size = 0
+    for item in files:
+        if batch and size + item[1].size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item[1].size
+    if batch:
+        yield batch

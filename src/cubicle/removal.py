@@ -1,0 +1,31 @@
+"""What is kept on disk of a chat beside its sandbox, and goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cubicle.agents import budget, live_tokens
+from cubicle.egress import quota
+
+
+def budgets_folder(data_dir: Path) -> Path:
+    return data_dir / "agents"
+
+
+def tenant_budgets_folder(data_dir: Path) -> Path:
+    return data_dir / "tenants"
+
+
+def agent_runs_folder(data_dir: Path) -> Path:
+    return data_dir / "agent-runs"
+
+
+def egress_folder(data_dir: Path) -> Path:
+    return data_dir / "egress"
+
+
+def remove_records(data_dir: Path, digest: str) -> None:
+    """Remove the budget, the live runs and the egress allowance of a chat that was removed, while no service runs."""
+    budget.remove_record(budgets_folder(data_dir), digest)
+    live_tokens.remove_record(agent_runs_folder(data_dir), digest)
+    quota.remove_record(egress_folder(data_dir) / quota.FOLDER, digest)

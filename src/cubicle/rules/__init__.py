@@ -1,1 +1,0 @@
-"""What the specification decides: pure functions, no await, no I/O, no framework."""

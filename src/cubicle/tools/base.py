@@ -1,0 +1,97 @@
+"""What a tool is given and what it gives back. Knows no MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cubicle.core.caller import Caller
+from cubicle.machine.machine import Exit
+from cubicle.tools.arguments import Arguments
+from cubicle.tools.line_numbers import count
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    data: bytes
+    media_type: str
+
+
+Block = Text | Image
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a call; `error` means that the model should look at it and do something else."""
+
+    blocks: tuple[Block, ...]
+    error: bool = False
+    exit: Exit | None = None
+    """How the command ended, if the tool ran one."""
+    notes: tuple[str, ...] | None = None
+    """What the answer says beside the output that was reported; None when it does not repeat that output."""
+
+    @property
+    def text(self) -> str:
+        """The answer in words, for people."""
+        return "\n".join(
+            block.text if isinstance(block, Text) else f"[{block.media_type}, {count(len(block.data), 'byte')}]"
+            for block in self.blocks
+        )
+
+
+def say(text: str) -> Answer:
+    return Answer((Text(text),))
+
+
+def fail(sentence: str) -> Answer:
+    """A failure, as a sentence that tells the model what to do next."""
+    return Answer((Text(sentence),), error=True)
+
+
+def _nowhere(_text: str) -> None:
+    """Output that nobody follows."""
+
+
+def _always() -> bool:
+    """A caller that waits for its answer."""
+    return True
+
+
+def _never() -> bool:
+    """A caller that does not take its call back."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: who makes it, and where its output goes while it runs. `report` never waits."""
+
+    caller: Caller
+    report: Callable[[str], None] = _nowhere
+    heard: Callable[[], bool] = _always
+    """Whether the caller is still there to hear the answer."""
+    cancelled: Callable[[], bool] = _never
+    """Whether the caller asked for the call to be cancelled."""
+
+
+class Tool(Protocol):
+    """One tool, as a model sees it and as it runs."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    outlives_caller: bool
+    """A run goes on when the caller's connection drops; it ends only when it is cancelled."""
+
+    async def __call__(self, call: Call, arguments: Arguments) -> Answer: ...
+
+
+def schema(properties: Mapping[str, Mapping[str, Any]], required: tuple[str, ...]) -> Mapping[str, Any]:
+    return {"type": "object", "properties": dict(properties), "required": list(required)}

@@ -1,0 +1,96 @@
+"""What agents have spent is remembered for as long as their chat is there, whatever the date says."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cubicle.agents.budget import Limits, OutOfBudget, Purses, Spending, Spent
+from cubicle.agents.pricing import Usage
+from cubicle.core.chat import Chat
+
+HERE, GONE = Chat("here"), Chat("gone")
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    "stamp", [0.0, time.time() - 400 * DAY, time.time() + 400 * DAY], ids=["1970", "past", "future"]
+)
+async def test_the_spending_of_a_chat_that_exists_is_kept_however_old_it_seems(tmp_path: Path, stamp: float) -> None:
+    limits = Limits(requests=1)
+    before = Purses(tmp_path, limits)
+    before.open()
+    for chat in (HERE, GONE):
+        await before.begin(chat)
+        await before.save(chat)
+        os.utime(tmp_path / chat.digest, (stamp, stamp))
+    await before.forget(GONE)
+    after = Purses(tmp_path, limits)
+    after.open()
+    with pytest.raises(OutOfBudget):
+        await after.begin(HERE)
+    assert not (tmp_path / GONE.digest).exists()
+
+
+def purses_of(folder: Path, **limits: float) -> Purses:
+    purses = Purses(folder / "chats", Limits(), folder / "tenants", Limits(**limits))  # type: ignore[arg-type]
+    purses.open()
+    return purses
+
+
+async def call(purses: Purses, chat: Chat, tokens: int = 10) -> None:
+    await purses.begin(chat)
+    purses.count(chat, "claude-sonnet-5-5", Usage(input=tokens))
+    await purses.save(chat)
+
+
+async def test_the_chats_of_a_tenant_have_one_budget_and_those_of_another_their_own(tmp_path: Path) -> None:
+    purses = purses_of(tmp_path, requests=2, days=30)
+    await call(purses, Chat("one", "acme"))
+    await call(purses, Chat("two", "acme"))
+    with pytest.raises(
+        OutOfBudget, match=r"tenant acme .* 2 model calls .*TENANT_MAX_REQUESTS.* begins anew on 20\d\d-"
+    ):
+        await purses.begin(Chat("three", "acme"))
+    await call(purses, Chat("one", "other"))
+    assert (await purses.spent_by("other")).requests == 1
+    assert (await purses.spent_by("acme")).tokens == 20
+
+
+async def test_the_budget_of_a_tenant_outlives_restarts_and_removed_chats(tmp_path: Path) -> None:
+    purses = purses_of(tmp_path, tokens=15)
+    await call(purses, Chat("one", "acme"))
+    await purses.begin(Chat("two", "acme"))
+    await purses.forget(Chat("one", "acme"))
+    await purses.forget(Chat("two", "acme"))
+    purses.count(Chat("two", "acme"), "claude-sonnet-5-5", Usage(input=10))  # removed while the call was under way
+    await purses.save(Chat("two", "acme"))
+    after = purses_of(tmp_path, tokens=15)
+    assert (await after.spent_by("acme")).tokens == 20
+    with pytest.raises(OutOfBudget, match="SUB_AGENT_TENANT_MAX_TOKENS"):
+        await after.begin(Chat("new", "acme"))
+
+
+async def test_a_tenants_budget_begins_anew_after_its_days_and_not_before(tmp_path: Path) -> None:
+    now = 1_000_000_000.0
+    book = Spending(tmp_path, 30, lambda: now)
+    book.open()
+    assert await book.of("acme") == Spent(since=now)
+    book.add("acme", requests=5)
+    await book.save("acme")
+    for later, requests in ((29.9 * DAY, 5), (-400 * DAY, 5), (30 * DAY, 0)):
+        at = now + later
+        again = Spending(tmp_path, 30, lambda at=at: at)  # type: ignore[misc]
+        assert (await again.of("acme")).requests == requests
+
+
+async def test_what_was_counted_without_an_end_gets_one_from_now_on(tmp_path: Path) -> None:
+    for_ever = Spending(tmp_path)
+    for_ever.open()
+    await for_ever.of("acme")
+    for_ever.add("acme", requests=5)
+    await for_ever.save("acme")
+    assert await Spending(tmp_path, 30, lambda: 5.0).of("acme") == Spent(requests=5, since=5.0)

@@ -1,0 +1,42 @@
+"""Which calls of an agent are on the list."""
+
+from __future__ import annotations
+
+import pytest
+
+from cubicle.agents.upstreams import apis, is_plain_path
+from cubicle.settings import Settings
+
+KEYS = {"anthropic_api_key": "a", "openai_api_key": "o", "gemini_api_key": "g"}
+
+
+@pytest.mark.parametrize(
+    ("api", "call"),
+    [
+        ("anthropic", "POST /v1/messages"),
+        ("anthropic", "POST /v1/messages/count_tokens"),
+        ("anthropic", "GET /v1/models"),
+        ("anthropic", "GET /v1/models/claude-3.5:x@2026"),
+        ("openai", "POST /responses"),
+        ("openai", "POST /responses/compact"),
+        ("openai", "GET /models"),
+        ("gemini", "POST /v1beta/models/gemini-2.5-pro:streamGenerateContent"),
+        ("gemini", "POST /v1/models/gemini-2.5-pro:countTokens"),
+    ],
+)
+def test_what_agents_call_is_on_the_list(api: str, call: str) -> None:
+    method, path = call.split()
+    assert apis(Settings(_env_file=None, **KEYS))[api].allows(method, path)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "name", [".", "..", "...", ".x", "%2e", "%2e%2e", "%252e", "a%2fb", "a\\b", "a;b", "", "a\n", "é"]
+)
+def test_no_segment_needs_to_be_interpreted(name: str) -> None:
+    assert not is_plain_path(f"/v1/models/{name}/x")
+    assert not apis(Settings(_env_file=None, **KEYS))["anthropic"].allows("GET", f"/v1/models/{name}")  # type: ignore[call-arg]
+
+
+def test_a_long_path_is_looked_at_once() -> None:
+    assert is_plain_path("/a" * 30_000)
+    assert not is_plain_path("/a" * 30_000 + "//")

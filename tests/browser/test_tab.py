@@ -1,0 +1,105 @@
+"""A tab whose browser refuses to begin pictures, as Chromium does while a page changes its document."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from cubicle.browser.cdp import DevTools, DevToolsError
+from cubicle.browser.tab import Tab
+
+
+class Browser:
+    """Answers as many calls as it is told to, and refuses the others."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.starts: list[asyncio.Future[dict[str, Any]]] = []
+
+    def ask(self, method: str, session: str = "", **params: Any) -> asyncio.Future[dict[str, Any]]:
+        self.asked.append((method, params.get("maxWidth")))
+        self.starts.append(asyncio.get_running_loop().create_future())
+        return self.starts[-1]
+
+    def tell(self, method: str, session: str = "", **params: Any) -> None:
+        self.asked.append((method, None))
+
+
+def tab_of(browser: Browser) -> Tab:
+    tab = Tab(cast(DevTools, browser), "T")
+    tab.session = "S"
+    return tab
+
+
+async def test_a_refused_start_is_asked_again_with_the_same_width() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.cast(960)
+    tab.begin_again()
+    assert len(browser.starts) == 1  # not answered yet
+    browser.starts[-1].set_exception(DevToolsError("Not attached to an active page"))
+    assert not tab.pictured
+    tab.begin_again()
+    assert browser.asked == [
+        ("Page.stopScreencast", None),
+        ("Page.startScreencast", 960),
+        ("Page.startScreencast", 960),
+    ]
+    browser.starts[-1].set_result({})
+    assert tab.pictured
+    tab.begin_again()
+    assert len(browser.starts) == 2
+
+
+async def test_frames_of_an_earlier_start_are_told_apart() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.cast(1280)
+    browser.starts[-1].set_result({})
+    tab.hush()
+    assert not tab.pictured
+    tab.cast(640)
+    assert not tab.pictured  # the browser may still send those of 16 pixels
+    browser.starts[-1].set_result({})
+    assert tab.pictured
+
+
+async def test_a_refused_watch_is_asked_again() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    watching = asyncio.create_task(tab.begin_watch())
+    await asyncio.sleep(0)
+    browser.starts[-1].set_exception(DevToolsError("Not attached to an active page"))
+    await watching
+    tab.begin_again()
+    assert browser.asked == [("Page.startScreencast", 16)] * 2
+
+
+async def test_the_picture_of_a_still_page_is_asked_for_until_it_came_and_once_more() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.cast(1280)
+    for _ in range(2):  # none comes
+        tab.confirm()  # not answered yet
+        browser.starts[-1].set_result({})
+        tab.confirm()
+    assert len(browser.starts) == 3
+    browser.starts[-1].set_result({})
+    tab.acknowledge(1)
+    tab.confirm()
+    assert len(browser.starts) == 4
+    browser.starts[-1].set_result({})
+    tab.acknowledge(2)
+    tab.confirm()
+    assert len(browser.starts) == 4
+
+
+async def test_the_picture_of_a_page_that_moves_is_not_asked_for_again() -> None:
+    browser = Browser()
+    tab = tab_of(browser)
+    tab.cast(1280)
+    browser.starts[-1].set_result({})
+    tab.acknowledge(1)
+    tab.acknowledge(1)
+    tab.confirm()
+    assert len(browser.starts) == 1

@@ -1,0 +1,195 @@
+"""The whole service as a person meets it: its own process, the embedded driver, the pages in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+from playwright.async_api import BrowserContext, Page, expect
+
+from tests.browser.ground import ROOT
+from tests.drivers.sight import within
+from tests.survival.process import free_port
+
+expect.set_options(timeout=60_000)
+
+KEY = "a-key-of-the-test"
+TERMINAL = ".xterm-accessibility"
+
+
+class Whole:
+    """`cubicle serve` in a process of its own; it can be killed and started again."""
+
+    def __init__(self, folder: Path, image: str, **environment: str) -> None:
+        self.port = free_port()
+        self.base = f"http://127.0.0.1:{self.port}"
+        self._log = folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.seen: set[tuple[int, str]] = set()
+        """Processes of sandboxes that were looked at: number and time of birth."""
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "IMAGE_DIR")},
+            "PYTHONPATH": str(ROOT / "src"),
+            "DATA_DIR": str(folder / "data"),
+            "PORT": str(self.port),
+            "SANDBOX_IMAGE": image,
+            "POOL_SIZE": "0",
+            "MCP_API_KEY": KEY,
+            "EGRESS": "none",
+            **environment,
+        }
+        self.http = httpx.AsyncClient(
+            base_url=self.base, headers={"Authorization": f"Bearer {KEY}"}, timeout=60, trust_env=False
+        )
+
+    async def start(self) -> None:
+        command = [sys.executable, "-c", "from cubicle.cli import main; main()", "serve"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=self._environment, stdout=log, stderr=log, cwd=self._log.parent
+            )
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            try:
+                if (await self.http.get("/health")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                await asyncio.sleep(0.1)
+        raise AssertionError(self._log.read_text()[-3000:])
+
+    def kill(self) -> None:
+        assert self._process
+        self._process.kill()
+        self._process.wait(30)
+
+    async def bash(self, chat: str, command: str) -> str:
+        """What a command prints in a chat's sandbox, by MCP."""
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "bash_tool", "arguments": {"command": command, "description": "test"}},
+        }
+        headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat}
+        answer = await self.http.post("/mcp", json=body, headers=headers)
+        answer.raise_for_status()
+        lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")] or [answer.text]
+        return str(json.loads(lines[-1])["result"]["content"][0]["text"])
+
+    async def state(self, chat: str) -> str:
+        """What the operator's table says of the chat's sandbox; "none" if it is not in it."""
+        rows = (await self.http.get("/api/sandboxes")).json()["sandboxes"]
+        return next((str(row["state"]) for row in rows if row["chat"] == chat), "none")
+
+    async def put(self, chat: str, name: str, content: str) -> None:
+        """A file in the home of a chat's sandbox."""
+        await self.bash(chat, f"printf %s {shlex.quote(content)} > {name}")
+
+    async def processes(self, chat: str) -> list[int]:
+        """The processes of a chat's sandbox, as the host sees them; the guest is the first."""
+        space = (await self.bash(chat, "readlink /proc/self/ns/pid")).strip()
+        found = within(space)
+        self.seen |= {(pid, _born(pid)) for pid in found}
+        return found
+
+    def left(self) -> list[int]:
+        """Those of the processes that were looked at which are still there."""
+        return [pid for pid, born in self.seen if born and _born(pid) == born]
+
+
+def _born(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+async def terminal(person: BrowserContext, whole: Whole, chat: str) -> Page:
+    await whole.bash(chat, "true")  # a page makes no sandbox by itself
+    page = await person.new_page()
+    await page.add_init_script(f"localStorage.setItem('cubicle.terminal.reader', 'true'); {LISTEN}")
+    await page.goto(f"{whole.base}/terminal/{chat}/")
+    await expect(page.get_by_text("Connected", exact=True)).to_be_visible(timeout=60_000)
+    button = page.get_by_role("button", name="Screen reader support")
+    if await button.get_attribute("aria-pressed") != "true":
+        await button.click()
+    await page.locator(".xterm").click()
+    return page
+
+
+async def shows(page: Page, text: str | re.Pattern[str]) -> None:
+    await expect(page.locator(TERMINAL)).to_contain_text(text, timeout=60_000)
+
+
+LISTEN = """new MutationObserver(() => {
+  window.said ??= new Set();
+  for (const notice of document.querySelectorAll('.notice, .chip, .toast')) window.said.add(notice.textContent);
+}).observe(document, { subtree: true, childList: true, characterData: true })"""
+
+
+async def told(page: Page, text: str) -> None:
+    """Wait until the page has said this, however short: it was opened with LISTEN."""
+    heard: list[str] = []
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        heard = await page.evaluate("[...(window.said ?? [])]")
+        if any(text in said for said in heard):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"the page did not say {text!r}; it said {heard}")
+
+
+async def live(person: BrowserContext, whole: Whole, chat: str) -> Page:
+    """The live view of a chat's browser, with a picture in it."""
+    await whole.bash(chat, "true")
+    page = await person.new_page()
+    await page.add_init_script(LISTEN)
+    await page.goto(f"{whole.base}/browser/{chat}/")
+    await pictured(page)
+    return page
+
+
+async def pictured(page: Page) -> None:
+    await expect(page.get_by_text(re.compile("^(Live|Idle)$"))).to_be_visible(timeout=60_000)
+    await expect(page.get_by_text("Waiting for the first picture")).to_have_count(0, timeout=60_000)
+
+
+async def drive(page: Page, address: str, title: str) -> None:
+    """Take control and go to a page of the sandbox."""
+    await page.get_by_role("button", name="Take control").click()
+    await expect(page.get_by_text("You have control.")).to_be_visible(timeout=60_000)
+    bar = page.get_by_label("Address")
+    await bar.fill(address)
+    await bar.press("Enter")
+    await expect(page.get_by_role("tab", name=title)).to_be_visible(timeout=60_000)
+
+
+async def point(page: Page, x: float, y: float) -> tuple[float, float]:
+    """Where a point of the sandbox's page is on the person's."""
+    box = await page.get_by_label("Picture of the sandbox's browser").bounding_box()
+    assert box
+    scale = box["width"] / 1280
+    return box["x"] + x * scale, box["y"] + y * scale
+
+
+async def drawn(page: Page, x: float, y: float) -> None:
+    """Wait until the picture is not white here: the person sees what there is to press."""
+    async with asyncio.timeout(60):
+        while not await page.evaluate(COLOURED, [x, y]):
+            await asyncio.sleep(0.1)
+
+
+COLOURED = """([x, y]) => {
+  const canvas = document.querySelector("canvas");
+  const scale = canvas.width / 1280;
+  const pixel = canvas.getContext("2d").getImageData(x * scale, y * scale, 1, 1).data;
+  return Math.min(pixel[0], pixel[1], pixel[2]) < 250;
+}"""

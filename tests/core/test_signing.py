@@ -1,0 +1,108 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cubicle.core import signing
+from cubicle.core.chat import Chat
+
+SECRET = signing.effective_secret(b"s" * 32, ["api-key"])
+CHAT = Chat("room-1", "acme")
+NOW = 1_800_000_000
+
+
+def of_all(_tenant):
+    return SECRET
+
+
+def test_a_key_opens_its_own_chat_until_it_expires():
+    expires = signing.expiry(NOW, 30)
+    key = signing.sign(SECRET, CHAT, expires)
+    assert signing.opened(of_all, "room-1", key, NOW) == CHAT
+    assert signing.opened(of_all, "room-1", key, expires - 1) == CHAT
+    assert signing.opened(of_all, "room-1", key, expires) is None
+
+
+def test_a_key_opens_no_other_chat_tenant_or_service():
+    key = signing.sign(SECRET, CHAT, NOW + 60)
+    other_tenant = signing.sign(SECRET, Chat("room-1", "other"), NOW + 60)
+    assert signing.opened(of_all, "room-2", key, NOW) is None
+    assert signing.opened(of_all, "Room-1", key, NOW) is None
+    assert signing.opened(of_all, "room-1", other_tenant, NOW) == Chat("room-1", "other")
+    forged = ".".join((key.split(".")[0], other_tenant.split(".")[1], key.split(".")[2]))
+    assert signing.opened(of_all, "room-1", forged, NOW) is None
+    assert signing.opened(lambda _tenant: signing.effective_secret(b"s" * 32, ["new-key"]), "room-1", key, NOW) is None
+    assert signing.opened(lambda _tenant: signing.effective_secret(b"t" * 32, ["api-key"]), "room-1", key, NOW) is None
+    assert signing.opened(lambda _tenant: None, "room-1", key, NOW) is None
+
+
+def test_a_later_expiry_written_into_a_key_does_not_hold():
+    expires, tenant, mac = signing.sign(SECRET, CHAT, NOW + 60).split(".")
+    assert signing.opened(of_all, "room-1", f"{int(expires) + 1}.{tenant}.{mac}", NOW) is None
+
+
+def test_a_capability_holds_its_chat_and_is_no_key():
+    grant = signing.Grant(CHAT, signing.Reach.PAGE)
+    text = signing.capability(SECRET, grant, NOW + 60)
+    assert signing.opened_capability(of_all, text, "a/b", NOW) == grant
+    assert signing.opened_capability(of_all, text, "a/b", NOW + 61) is None
+    assert signing.opened(of_all, "room-1", text, NOW) is None
+    expires, tenant, _, _, mac = text.split(".")
+    assert signing.opened(of_all, "room-1", f"{expires}.{tenant}.{mac}", NOW) is None
+    assert "/" not in text
+
+
+FOLDERS = ["", "outputs", "outputs/site", "outputs/site/a b;,", "workspace/\udcff", "uploads/" + "x" * 3000]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("reach", signing.Reach)
+def test_a_capability_opens_what_lies_below_its_folder_and_nothing_else(folder, reach):
+    grant = signing.Grant(CHAT, reach, folder)
+    text = signing.capability(SECRET, grant, NOW + 60)
+    below = f"{folder}/" if folder else ""
+    for path in (f"{below}x", f"{below}x/y/z"):
+        assert signing.opened_capability(of_all, text, path, NOW) == grant
+    if not folder:
+        return
+    for path in (
+        folder,
+        f"{folder}2/x",
+        f"{folder}%2fx",
+        f"x/{folder}/x",
+        f"{folder.upper()}/x",
+        "x",
+        "outputs/sit/e/x" if "/" in folder else "output/s/x",
+    ):
+        assert signing.opened_capability(of_all, text, path, NOW) is None
+
+
+def test_neither_the_reach_nor_the_depth_of_a_capability_can_be_changed():
+    text = signing.capability(SECRET, signing.Grant(CHAT, signing.Reach.PAGE, "outputs/site"), NOW + 60)
+    expires, tenant, chat, kind, mac = text.split(".")
+    assert kind == "h2"
+    for other in ("s2", "p2", "h1", "h0", "h3", "h02", "h", "h-1", "h99999", "h\u0662", ""):
+        changed = ".".join((expires, tenant, chat, other, mac))
+        found = signing.opened_capability(of_all, changed, "outputs/site/x/y", NOW)
+        assert found is None or (other, found.folder) == ("h02", "outputs/site")
+
+
+def test_links_made_on_one_day_are_alike_and_live_at_least_the_days_promised():
+    morning = NOW // signing.DAY * signing.DAY
+    assert signing.expiry(morning, 30) == signing.expiry(morning + signing.DAY - 1, 30)
+    assert signing.expiry(morning + signing.DAY - 1, 30) >= morning + signing.DAY - 1 + 30 * signing.DAY
+
+
+@given(st.text(max_size=300))
+def test_no_text_opens_anything_by_chance_and_none_breaks_the_check(text):
+    assert signing.opened(of_all, "room-1", text, NOW) is None
+    assert signing.opened_capability(of_all, text, "a/b", NOW) is None
+
+
+@given(st.integers(0, 2), st.integers(0, 200), st.characters())
+def test_a_changed_key_does_not_open(part, index, character):
+    parts = signing.sign(SECRET, CHAT, NOW + 60).split(".")
+    at = index % len(parts[part])
+    changed = parts[part][:at] + character + parts[part][at + 1 :]
+    if changed != parts[part]:
+        parts[part] = changed
+        assert signing.opened(of_all, "room-1", ".".join(parts), NOW) is None

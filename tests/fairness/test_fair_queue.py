@@ -1,0 +1,171 @@
+"""The fair queue: whoever floods it leaves the others alone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+
+import pytest
+
+from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, Share, metered
+
+pytestmark = pytest.mark.anyio
+
+
+def work(seconds: float) -> None:
+    """Keep the processor for so long."""
+    ends = time.thread_time() + seconds
+    while time.thread_time() < ends:
+        pass
+
+
+async def steps(count: int, seconds: float, done: list[str], name: str) -> None:
+    for _ in range(count):
+        work(seconds)
+        done.append(name)
+        await asyncio.sleep(0)
+
+
+async def test_a_flood_of_one_tenant_leaves_the_other_its_half() -> None:
+    queue, done = FairQueue(), []
+    flood = [metered(steps(20, 0.001, done, "flood"), queue, Share("a", f"chat{n}")) for n in range(20)]
+    other = metered(steps(20, 0.001, done, "other"), queue, Share("b"))
+    await asyncio.gather(*map(run, [*flood, other]))
+    behind = len(done) - done[::-1].index("other")
+    assert done.count("other") == 20
+    assert behind < 80, "the other tenant waited for the flood"
+
+
+async def test_chats_of_a_tenant_take_turns() -> None:
+    queue, done = FairQueue(), []
+    many = [metered(steps(10, 0.001, done, "many"), queue, Share("a", "many")) for _ in range(30)]
+    one = metered(steps(10, 0.001, done, "one"), queue, Share("a", "one"))
+    await asyncio.gather(*map(run, [*many, one]))
+    assert len(done) - done[::-1].index("one") < 60
+
+
+async def test_who_takes_long_steps_pays_for_them() -> None:
+    """Shares are of time, not of steps."""
+    queue, done = FairQueue(), []
+    long = [metered(steps(10, 0.01, done, "long"), queue, Share("a")) for _ in range(4)]
+    short = [metered(steps(50, 0.001, done, "short"), queue, Share("b")) for _ in range(2)]
+    await asyncio.gather(*map(run, [*long, *short]))
+    last = len(done) - done[::-1].index("short")
+    assert done[:last].count("long") <= 25
+
+
+async def test_the_loop_turns_between_steps() -> None:
+    """What is not in the queue waits for one turn, not for all that is in it."""
+    queue, done = FairQueue(), []
+    flood = asyncio.gather(*(run(metered(steps(5, 0.002, done, "a"), queue, Share("a"))) for _ in range(50)))
+    await asyncio.sleep(0)
+    turns = 0
+    while not flood.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 100
+
+
+async def test_who_is_alone_does_not_wait() -> None:
+    queue = FairQueue()
+
+    async def answer() -> int:
+        return 7
+
+    alone = metered(answer(), queue, Share("a"))
+    with pytest.raises(StopIteration) as end:
+        alone.send(None)
+    assert end.value.value == 7
+
+
+async def test_a_saving_of_the_past_is_worth_nothing() -> None:
+    """A tenant that was quiet for long does not have the loop to itself for as long."""
+    queue, done = FairQueue(), []
+    for _ in range(20):
+        queue.charge(Share("busy"), 100.0)
+        await asyncio.sleep(0)
+    both = [metered(steps(20, 0.001, done, name), queue, Share(name)) for name in ("busy", "fresh") for _ in range(3)]
+    await asyncio.gather(*map(run, both))
+    assert done[:60].count("busy") > 15
+
+
+async def test_a_cancelled_one_ends_while_it_waits_and_the_others_go_on() -> None:
+    queue, seen = FairQueue(), []
+
+    async def held() -> None:
+        try:
+            await asyncio.sleep(0)
+            seen.append("ran")
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    task = asyncio.create_task(run(metered(held(), queue, Share("a"))))
+    await asyncio.sleep(0)
+    queue.charge(Share("a"), MAX_TURN_SECONDS)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
+    await run(metered(asyncio.sleep(0), queue, Share("a")))
+
+
+async def test_what_a_cancelled_one_had_in_hand_is_freed_at_once() -> None:
+    queue = FairQueue()
+
+    class Body:
+        pass
+
+    async def held(body: Body) -> None:
+        await asyncio.Event().wait()
+
+    body = Body()
+    seen = weakref.ref(body)
+    task = asyncio.create_task(run(metered(held(body), queue, Share("a"))))
+    del body
+    await asyncio.sleep(0)
+    gc.disable()
+    try:
+        task.cancel()
+        await asyncio.wait([task])
+        del task
+        await asyncio.sleep(0)
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+async def test_an_error_and_a_time_limit_come_through() -> None:
+    queue = FairQueue()
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("seen")
+
+    async def hangs() -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "late"
+        return ""
+
+    with pytest.raises(ValueError, match="seen"):
+        await run(metered(fails(), queue, Share("a")))
+    assert await run(metered(hangs(), queue, Share("a"))) == "late"
+
+
+async def test_plain_work_waits_for_its_turn_too() -> None:
+    queue, done = FairQueue(), []
+    queue.run(Share("a"), lambda: (done.append(1), work(MAX_TURN_SECONDS)))  # type: ignore[arg-type, return-value]
+    queue.run(Share("a"), lambda: done.append(2))
+    assert done == [1]
+    async with asyncio.timeout(10):
+        while len(done) < 2:
+            await asyncio.sleep(0)
+
+
+async def run(coroutine: object) -> object:
+    return await coroutine  # type: ignore[misc]

@@ -1,0 +1,27 @@
+"""One service and one Chromium for all tests of a file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.conftest import absent
+from tests.http_api.pages import visitor
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[visitor.House]:
+    async with visitor.house(tmp_path_factory.mktemp("house")) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    if shutil.which("chromium") is None:
+        absent("needs chromium: scripts/packages test")
+    expect.set_options(timeout=60_000)  # a busy machine is no failure
+    async with visitor.chromium() as browser:
+        yield browser

@@ -1,0 +1,156 @@
+"""A person at the pages: the whole service over the memory driver, and a Chromium in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+import httpx
+import uvicorn
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, async_playwright
+
+from cubicle import settings
+from cubicle.app import running
+from cubicle.http_api.server import OPTIONS
+from tests.browser import ground
+from tests.support.emptying import empty
+
+KEY = "key-of-the-tests"
+AFAR = "cubicle.example"
+"""A name of this machine that the browser does not trust as it does localhost."""
+CHROMIUM = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    f"--host-resolver-rules=MAP {AFAR} 127.0.0.1",
+]
+
+
+@dataclass
+class House:
+    """The running service."""
+
+    url: str
+    client: httpx.AsyncClient
+
+    async def bash(self, chat: str, command: str) -> str:
+        """What a command prints in the chat's sandbox; run as a model runs it."""
+        arguments = {"command": command, "description": "test"}
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "bash_tool", "arguments": arguments},
+        }
+        headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat}
+        answer = await self.client.post("/mcp", json=call, headers=headers)
+        answer.raise_for_status()
+        lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")] or [answer.text]
+        result = json.loads(lines[-1])["result"]
+        assert not result["isError"], result
+        return str(result["content"][0]["text"])
+
+    async def put(self, chat: str, path: str, content: bytes, mode: str = "644") -> None:
+        """A file in the sandbox, written from inside."""
+        encoded = base64.b64encode(content).decode()
+        await self.bash(
+            chat, f'mkdir -p "$(dirname {path})" && echo {encoded} | base64 -d > {path} && chmod {mode} {path}'
+        )
+
+    async def furnish(self, chat: str) -> None:
+        """The programs that the image would bring."""
+        command, browser = ground.ttyd_command(), ground.browser_program()
+        if command:
+            await self.put(chat, "~/.local/bin/ttyd", f'#!/bin/sh\n{command} "$@"\n'.encode(), "755")
+        if browser:
+            await self.put(chat, "~/.local/bin/cubicle-browser", browser.read_bytes(), "755")
+
+
+@dataclass
+class Visit:
+    """One tab of the person, and what went wrong in it."""
+
+    page: Page
+    dialogs: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        self.page.on("dialog", self._dialog)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._said)
+
+    async def _dialog(self, dialog: Dialog) -> None:
+        self.dialogs.append(dialog.message)
+        await dialog.dismiss()
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and "Content Security Policy" in message.text:
+            self.errors.append(message.text)
+
+
+@asynccontextmanager
+async def house(folder: Path, *, key: str = "", **more: Any) -> AsyncIterator[House]:
+    """The service, on a port of its own. Each chat has its own terminal and browser ports, as on the other drivers."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        patch("cubicle.app.make_driver", lambda chosen, _space: ground.memory_driver(chosen.data_dir)),
+    ):
+        port = listener.getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        chosen = settings.load(driver="memory", data_dir=folder, port=port, pool_size=0, mcp_api_key=key, **more)
+        async with AsyncExitStack() as end:
+            end.push_async_callback(empty, ground.memory_driver(folder))
+            app = await end.enter_async_context(running(chosen))
+            config = uvicorn.Config(app, timeout_graceful_shutdown=3, **OPTIONS)
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server._serve([listener]))
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            try:
+                async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers=headers) as client:
+                    yield House(url, client)
+            finally:
+                server.should_exit = True
+                await serving
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@asynccontextmanager
+async def visit(
+    browser: Browser, address: str, *, width: int = 1200, scheme: Literal["light", "dark"] = "light"
+) -> AsyncIterator[Visit]:
+    context: BrowserContext = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    context.set_default_timeout(60_000)
+    visit = Visit(await context.new_page())
+    visit.watch()
+    try:
+        await visit.page.goto(address)
+        yield visit
+    finally:
+        await context.close()
+
+
+async def accessible(page: Page) -> None:
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()

@@ -1,0 +1,47 @@
+"""GET /health/disk is for the operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from cubicle.core.keys import KeyRing
+from cubicle.http_api.disk_health import DiskRoutes
+from cubicle.http_api.errors import HANDLERS, problem_of
+from cubicle.machine.errors import NoSpace
+from cubicle.sandbox.free_space import FreeSpace
+
+RING = KeyRing.parse("operator-key", '{"customer-key": "acme"}')
+
+
+def client(folder: Path, floor: int) -> httpx.AsyncClient:
+    routes = DiskRoutes(FreeSpace(folder, floor), RING).routes()
+    app = Starlette(routes=routes, exception_handlers=HANDLERS)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+
+
+@pytest.mark.parametrize("key", [None, "wrong", "customer-key"])
+async def test_nobody_else_sees_the_disk(key: str | None, tmp_path: Path) -> None:
+    async with client(tmp_path, 0) as http:
+        answer = await http.get("/health/disk", headers={"Authorization": f"Bearer {key}"} if key else {})
+    assert answer.status_code == 401
+    assert "free_bytes" not in answer.text
+
+
+async def test_the_operator_sees_the_free_space_and_the_floor(tmp_path: Path) -> None:
+    async with client(tmp_path, 4096) as http:
+        told = (await http.get("/health/disk", headers={"Authorization": "Bearer operator-key"})).json()
+    assert (told["enough"], told["short_since"], told["floor_bytes"]) == (True, None, 4096)
+    assert 0 < told["free_bytes"] <= told["total_bytes"]
+
+
+def test_too_little_space_is_insufficient_storage() -> None:
+    problem = problem_of(NoSpace("The host is short of disk space."))
+    assert (problem.status, problem.title, problem.detail) == (
+        507,
+        "Insufficient Storage",
+        "The host is short of disk space.",
+    )

@@ -1,0 +1,53 @@
+"""GET /health/walls is for the operator."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from cubicle.core.keys import KeyRing
+from cubicle.http_api.errors import HANDLERS
+from cubicle.http_api.isolation_health import WallRoutes
+from cubicle.isolation.runner import Finding, Report, Strength, Verdict
+from cubicle.isolation.startup_check import Proof, Warden
+from cubicle.settings import Settings
+
+REPORT = Report(Strength.GVISOR, (Finding("mounts", "mount a file system", Verdict.HOLDS),))
+
+
+async def nothing() -> Report:
+    raise AssertionError("not tried here")
+
+
+def client(ring: KeyRing, proof: Proof | None) -> httpx.AsyncClient:
+    warden = Warden(Settings(driver="oci"), nothing)
+    warden.proof = proof
+    app = Starlette(routes=WallRoutes(warden, ring).routes(), exception_handlers=HANDLERS)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+
+
+RING = KeyRing.parse("operator-key", '{"customer-key": "acme"}')
+
+
+@pytest.mark.parametrize("key", [None, "wrong", "customer-key"])
+async def test_nobody_else_sees_the_walls(key: str | None) -> None:
+    async with client(RING, Proof(REPORT, 0)) as http:
+        answer = await http.get("/health/walls", headers={"Authorization": f"Bearer {key}"} if key else {})
+    assert answer.status_code == 401
+    assert "gVisor" not in answer.text
+
+
+async def test_the_operator_sees_what_held_and_when() -> None:
+    async with client(RING, Proof(REPORT, 0)) as http:
+        answer = await http.get("/health/walls", headers={"Authorization": "Bearer operator-key"})
+    told = answer.json()
+    assert (told["strength"], told["holds"], told["attempts"]) == ("gVisor", True, 1)
+    assert told["checked_at"] == "1970-01-01T00:00:00+00:00"
+    assert told["findings"][0]["verdict"] == "holds"
+
+
+async def test_walls_that_nobody_tried_do_not_hold() -> None:
+    async with client(KeyRing.parse(), None) as http:
+        told = (await http.get("/health/walls")).json()
+    assert (told["holds"], told["checked_at"]) == (False, None)

@@ -1,0 +1,211 @@
+"""A client's WebSocket: what is not taken is not read, and what is taken keeps its order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from cubicle.http_api.server import OPTIONS
+from cubicle.http_api.uvicorn_ws import ClientSocket
+
+pytestmark = pytest.mark.anyio
+
+PART = bytes(64 * 1024)
+MOST = 64 * 1024**2
+
+
+@asynccontextmanager
+async def served(take: asyncio.Event, taken: list[bytes]) -> AsyncIterator[str]:
+    """An application that accepts, and takes messages only when it is told to."""
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await take.wait()
+        while (event := await receive())["type"] == "websocket.receive":
+            taken.append(event["bytes"])
+
+    async with serving(application) as address:
+        yield address
+
+
+@asynccontextmanager
+async def serving(application: ASGIApp, **options: Any) -> AsyncIterator[str]:
+    config = uvicorn.Config(application, port=0, **{**OPTIONS, **options})
+    server = uvicorn.Server(config)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(server._serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+        server.should_exit = True
+        await running
+
+
+async def test_a_client_that_nobody_listens_to_is_made_to_wait() -> None:
+    take, taken = asyncio.Event(), list[bytes]()
+    async with served(take, taken) as address, connect(address, compression=None) as client:
+        sent = 0
+
+        async def flood() -> None:
+            nonlocal sent
+            while sent * len(PART) < MOST:
+                await client.send(sent.to_bytes(4, "big") + PART)
+                sent += 1
+
+        flooding = asyncio.create_task(flood())
+        before = -1
+        while before != sent or not sent:  # until all that lies between them is full
+            before = sent
+            await asyncio.sleep(0.5)
+        assert 0 < sent * len(PART) < MOST / 2
+        take.set()
+        async with asyncio.timeout(60):
+            await flooding
+            await client.close()
+            while len(taken) < sent:
+                await asyncio.sleep(0.05)
+    assert [int.from_bytes(message[:4], "big") for message in taken] == list(range(sent))
+
+
+class Relay:
+    """An application that takes messages as they come, from when it is told to, and keeps them."""
+
+    def __init__(self) -> None:
+        self.begin = asyncio.Event()
+        self.taken: list[tuple[bytes, bool]] = []
+        self.left: list[int] = []
+        self.holds = False
+        self.socket: ClientSocket | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = WebSocket(scope, receive, send)
+        await client.accept()
+        await self.begin.wait()
+        self.socket = ClientSocket.of(client)
+        self.socket.take(self.take)
+        self.left.append((await client.receive())["code"])
+
+    def take(self, message: bytes, text: bool) -> None:
+        self.taken.append((bytes(message), text))
+        if self.holds:
+            assert self.socket is not None
+            self.socket.hold()
+
+    async def has(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.taken) < count:
+                await asyncio.sleep(0.01)
+
+
+async def test_messages_that_came_before_they_were_taken_come_first() -> None:
+    relay = Relay()
+    sent: list[str | bytes] = ["one", b"two", "three \N{SNOWMAN}", b"", "", b"six"]
+    async with serving(relay) as address, connect(address, compression=None) as client:
+        for message in sent[:3]:
+            await client.send(message)
+        await asyncio.sleep(0.05)
+        relay.begin.set()
+        for message in sent[3:]:
+            await client.send(message)
+        await client.send(["in ", "four ", "parts", ""])
+        await relay.has(len(sent) + 1)
+        await client.close(4001)
+    expected = [(m.encode(), True) if isinstance(m, str) else (m, False) for m in sent]
+    assert relay.taken == [*expected, (b"in four parts", True)]
+    assert relay.left == [4001]
+
+
+async def test_text_that_is_none_is_refused_and_not_taken() -> None:
+    relay = Relay()
+    relay.begin.set()
+    async with serving(relay) as address, connect(address, compression=None) as client:
+        await client.send("good")
+        await relay.has(1)
+        client.protocol.send_text(b"\xff\xfe")
+        client.send_data()
+        with pytest.raises(ConnectionClosed) as closed:
+            async with asyncio.timeout(60):
+                await client.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1007
+    assert relay.taken == [(b"good", True)]
+
+
+async def test_a_client_that_is_held_is_made_to_wait() -> None:
+    relay = Relay()
+    relay.holds = True
+    relay.begin.set()
+    async with serving(relay) as address, connect(address, compression=None) as client:
+        sent = 0
+
+        async def flood() -> None:
+            nonlocal sent
+            while sent * len(PART) < MOST:
+                await client.send(sent.to_bytes(4, "big") + PART)
+                sent += 1
+
+        flooding = asyncio.create_task(flood())
+        before = -1
+        while before != sent or not sent:  # until all that lies between them is full
+            before = sent
+            await asyncio.sleep(0.5)
+        assert 0 < sent * len(PART) < MOST / 2
+        assert len(relay.taken) * len(PART) < 1024**2
+        relay.holds = False
+        assert relay.socket is not None
+        relay.socket.go_on()
+        async with asyncio.timeout(60):
+            await flooding
+        await relay.has(sent)
+    assert [int.from_bytes(message[:4], "big") for message, _ in relay.taken] == list(range(sent))
+
+
+async def test_messages_are_passed_on_until_the_client_has_enough() -> None:
+    relay = Relay()
+    relay.begin.set()
+    async with serving(relay) as address, connect(address, compression=None, max_queue=1) as client:
+        await client.send("begin")
+        await relay.has(1)
+        socket = relay.socket
+        assert socket is not None
+        passed = 0
+        while socket.pass_on(passed.to_bytes(4, "big") + PART, False):
+            passed += 1
+            assert passed * len(PART) < MOST
+        waiting = asyncio.create_task(socket.room())
+        async with asyncio.timeout(60):
+            for number in range(passed + 1):
+                assert (await client.recv())[:4] == number.to_bytes(4, "big")
+            await waiting
+        assert socket.pass_on("fin \N{SNOWMAN}".encode(), True)
+        assert await client.recv() == "fin \N{SNOWMAN}"
+
+
+async def test_a_client_that_reads_nothing_more_is_found() -> None:
+    """It does not answer pings either; what it was sent would never let the connection close."""
+    relay = Relay()
+    relay.begin.set()
+    mute = {"max_queue": 1, "ping_interval": None, "compression": None}
+    async with (
+        serving(relay, ws_ping_interval=0.5, ws_ping_timeout=0.5) as address,
+        connect(address, **mute) as client,  # type: ignore[arg-type]
+    ):
+        await client.send("begin")
+        await relay.has(1)
+        assert relay.socket is not None
+        for _ in range(MOST // len(PART)):  # more than the kernel keeps for anybody
+            relay.socket.pass_on(PART, False)
+        async with asyncio.timeout(60):
+            while not relay.left:
+                await asyncio.sleep(0.05)
+        client.transport.abort()

@@ -1,0 +1,67 @@
+"""The examples of the shipped skills in the true image, behind the true walls."""
+
+import pytest
+
+from cubicle.chat.links import Links
+from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
+from cubicle.core.keys import KeyRing
+from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.machine.errors import Unusable
+from cubicle.prompt.catalogue import Library
+from cubicle.prompt.provision import Outfitter
+from cubicle.prompt.system_prompt import Prompt
+from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.fleet import Fleet
+from cubicle.settings import load
+from tests.conftest import absent
+from tests.prompt.test_skills_shipped import NAMES
+
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]
+CHAT = Chat("skills")
+WANT_MORE_THAN_STANDARD = {"documents", "slides", "spreadsheets"}
+
+
+@pytest.fixture(scope="module", params=["standard", "full"])
+def image(request):
+    """A built image: today's, else one of before."""
+    variant = request.param
+    store = ImageStore(load().image_dir)
+    try:
+        return store, store.resolve(variant)
+    except Unusable:
+        built = [base for base in store.built() if base.manifest.variant == variant]
+    if built:
+        return store, built[0]
+    return absent(f"needs a sandbox image: cubicle image build {variant}")
+
+
+@pytest.fixture(scope="module")
+async def machine(image, tmp_path_factory):
+    store, base = image
+    variant = base.manifest.variant
+    folder = tmp_path_factory.mktemp(variant)
+    driver = OciDriver(folder / "data", store, base.digest, SUBUID_START)
+    library = Library()
+    outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
+    async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet:
+        try:
+            async with fleet.lease(CHAT) as machine:
+                await outfitter.prepare(machine, Caller(CHAT))
+                yield machine, variant
+        finally:
+            await fleet.remove(CHAT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_its_example_runs_in_the_image_or_says_what_is_missing(name, machine):
+    sandbox, variant = machine
+    command = f"python3 /mnt/skills/public/{name}/scripts/example.py ~/{name}"
+    end, output = await sandbox.output(command, timeout=240)
+    if variant == "standard" and name in WANT_MORE_THAN_STANDARD:
+        assert end.code == 3, output.decode()
+        assert "pip install" in output.decode()
+    else:
+        assert end.code == 0, output.decode()
+        assert output.decode().splitlines()[-1].startswith("ok ")

@@ -1,0 +1,25 @@
+"""Sandboxes outlive a driver by design: a test that made some removes them, whatever became of the test."""
+
+from __future__ import annotations
+
+from cubicle.machine.errors import SandboxError
+from cubicle.sandbox.driver import Driver
+
+
+async def empty(driver: Driver) -> None:
+    """Remove every sandbox of a driver that is not open yet, or not any more: of a service that was killed, say."""
+    await driver.open()
+    await leave(driver)
+
+
+async def leave(driver: Driver) -> None:
+    """Remove every sandbox, those in the trash too, and close; one that cannot be removed does not keep the others, and is told at the end."""
+    failed: list[Exception] = []
+    for name in [seen.name for seen in (*await driver.running(), *await driver.discarded())]:
+        try:
+            await driver.delete(name)
+        except (SandboxError, OSError) as error:
+            failed.append(error)
+    await driver.close()
+    if failed:
+        raise ExceptionGroup("sandboxes that could not be removed", failed)

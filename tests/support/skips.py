@@ -1,0 +1,56 @@
+"""Which tests may be skipped where every test is promised (`make test`, CI): those for want of a feature of the kernel.
+
+Everything else that a test needs is set up by `make test`, so its absence is a failure. Tests behind CUBICLE_LONG=1 (mark
+`long`) are deselected without it, not skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+KERNEL_FEATURES = {
+    r"there is one processor only": "nothing to share out with one processor",
+    r"this kernel has no (btrfs|xfs) with quotas": "a file system with quotas that a test mounts",
+    r"disks are limited by quota here": "project quotas stand in for disk images where DATA_DIR's file system has them",
+    r"the engine's storage limits disks itself": "the same for Docker's storage",
+}
+"""The beginning of each reason that is allowed, and what it is about."""
+
+
+def all_promised() -> bool:
+    """Whether nothing may be missing in this run."""
+    return bool(os.environ.get("CUBICLE_REQUIRE_ALL") or os.environ.get("CI"))
+
+
+def allowed(reason: str) -> bool:
+    """Whether a test may be skipped for this reason where every test is promised."""
+    return any(re.match(pattern, reason) for pattern in KERNEL_FEATURES)
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why it was skipped, as the test said it."""
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return said.removeprefix("Skipped: ")
+
+
+def judge(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Make a failure of a skip that is not allowed. What is expected to fail (xfail) is no skip."""
+    if report.skipped and not hasattr(report, "wasxfail") and all_promised() and not allowed(reason_of(report)):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"Skipped: {reason_of(report)} (tests/support/skips.py does not allow this where all is promised)"
+        )
+
+
+def summary(reports: Iterable[pytest.TestReport], long_ones: int) -> list[str]:
+    """What was left out of this run, with counts."""
+    counts = Counter(reason_of(report) for report in reports)
+    lines = [f"SKIPPED {count} × {reason}" for reason, count in sorted(counts.items())]
+    if long_ones:
+        lines.append(f"LEFT OUT {long_ones} × long version: CUBICLE_LONG=1 runs it")
+    return lines
