@@ -23,7 +23,7 @@ from cubicle.core.signing import Grant, Reach
 from cubicle.drivers.memory import MemoryDriver
 from tests.attacks.client import bash
 from tests.attacks.table import Attack
-from tests.survival.process import free_port
+from tests.support.process import free_port
 
 VICTIM_KEY, ATTACKER_KEY = "victim-key-0123456789abcdef0123456789", "attacker-key-0123456789abcdef0123456789"
 STALL = 0.25

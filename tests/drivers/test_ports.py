@@ -11,7 +11,7 @@ from cubicle.machine.dialled_socket import SocketStream
 from cubicle.machine.machine import Machine, MachineError
 from cubicle.machine.stream import Stream
 from tests.conftest import IN_A_HURRY
-from tests.survival.process import free_port
+from tests.support.process import free_port
 
 ways = pytest.mark.parametrize("straight", [False, True], ids=["relayed", "straight"])
 

@@ -16,7 +16,7 @@ import pytest
 
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 from tests.support import remains
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]
 

@@ -16,7 +16,7 @@ from cubicle.settings import Settings
 from tests.drivers.sight import seen_on_host, within
 from tests.support import remains
 from tests.support.emptying import empty
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]
 

@@ -13,7 +13,7 @@ import pytest
 
 from cubicle.drivers.oci.driver import RUN_DIR, instance_of
 from tests.support import remains
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]
 SIZE = 40_000_000

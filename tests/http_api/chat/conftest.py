@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -33,7 +32,7 @@ from cubicle.http_api.uploads import UploadRoutes
 from cubicle.prompt.catalogue import Library
 from cubicle.prompt.system_prompt import Prompt
 from cubicle.sandbox.fleet import Fleet
-from tests.support.service import fleet_of, serve
+from tests.support.service import serve
 
 
 @dataclass
@@ -84,13 +83,6 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
     )
     async with serve(app) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client:
         yield Site(url, fleet, links, uploads, client)
-
-
-@pytest.fixture(scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    folder: Path = tmp_path_factory.mktemp("fleet")
-    async with fleet_of(folder) as fleet:
-        yield fleet
 
 
 @pytest.fixture(scope="module")
