@@ -8,7 +8,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from cubicle.chat.activity import Activity
 from cubicle.core.text import one_line
@@ -30,13 +29,6 @@ class OperatorRoutes:
         self._fleet = fleet
         self._activity = activity
         self._looks: dict[str, tuple[float, float]] = {}
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/sandboxes", self.listed, methods=["GET"]),
-            Route("/api/sandboxes/{chat}/stop", self.stop, methods=["POST"]),
-            Route("/api/sandboxes/{chat}", self.remove, methods=["DELETE"]),
-        ]
 
     async def listed(self, request: Request) -> Response:
         seen = [o for o in self._fleet.overview() if o.chat is not None and o.chat.tenant == request.state.tenant]

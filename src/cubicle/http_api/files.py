@@ -9,7 +9,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from cubicle.chat.links import Links
 from cubicle.core import http_ranges
@@ -47,12 +46,6 @@ class FileRoutes:
         self._links = links
         self._listings = FairSlots(total=4, of_tenant=2, of_chat=64)
         self._reading = Reading(fleet, asleep_page)
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/files/{chat}", self.get, methods=["GET"]),
-            Route("/files/{chat}/{path:anything}", self.get, methods=["GET"]),
-        ]
 
     async def get(self, request: Request) -> Response:
         """The file; a JSON listing if the path is a folder."""

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from cubicle.chat.links import Links
 from cubicle.core import problem
@@ -35,19 +34,13 @@ class RawRoutes:
         self._links = links
         self._reading = Reading(fleet)
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/chats/{chat}/raw/{path:anything}", self.grant, methods=["POST"]),
-            Route("/raw/{capability}/{path:anything}", self.get, methods=["GET"]),
-        ]
-
     def pictures(self, request: Request) -> str:
         """The way from the root of the service to the pictures of the request's chat, for the viewers."""
         return f"raw/{self._links.capability(Grant(chat_of(request), Reach.PICTURES), request.state.link)}/"
 
     async def grant(self, request: Request) -> Response:
         """A capability for a page: `scripts=1` runs its scripts, `all=1` lets it read all files of the chat."""
-        chat, path = chat_of(request), file_path(request, 4)
+        chat, path = chat_of(request), file_path(request)
         reach = Reach.SCRIPTS if _is_set(request, "scripts") else Reach.PAGE
         async with absent_is_404(), self._reading.machine(request, chat) as machine:
             path = await browse.true_path(machine, path)

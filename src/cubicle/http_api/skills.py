@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
 from cubicle.core.accept import JSON, asks_for
 from cubicle.core.chat_isolation import Isolation
-from cubicle.core.keys import KeyRing
 from cubicle.http_api.caller import from_query
 from cubicle.prompt.catalogue import Library, Shelf
 
 
 class SkillRoutes:
-    def __init__(self, library: Library, ring: KeyRing, mode: Isolation) -> None:
+    def __init__(self, library: Library, mode: Isolation) -> None:
         self._library = library
-        self._ring = ring
         self._mode = mode
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/skill-list", self.listed, methods=["GET"]),
-            Route("/skill-mounts", self.mounts, methods=["GET"]),
-        ]
 
     async def listed(self, request: Request) -> Response:
         """Every skill that the user has; as text for the prompt of a sub-agent when the client asks for text."""
@@ -43,5 +34,5 @@ class SkillRoutes:
         return JSONResponse({"mounts": mounts})
 
     async def _shelf(self, request: Request) -> Shelf:
-        caller = from_query(request, self._ring, self._mode)
+        caller = from_query(request, self._mode)
         return await self._library.of(caller.email, caller.chat.tenant)

@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from cubicle.agents import sessions as agents
@@ -42,18 +41,6 @@ class TerminalRoutes:
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
         self._limits = limits or Limits(most=MOST_INPUT)
         self._terminals = terminal.Terminals()
-
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route("/terminal/{chat}/status", self.status),
-            Route("/terminal/{chat}/start-ttyd", self.start, methods=["POST"]),
-            WebSocketRoute("/terminal/{chat}/ws", self.socket),
-            Route("/terminal/{chat}/sessions", self.sessions),
-            Route("/terminal/{chat}/sessions/{session:token}", self.transcript),
-            Route("/terminal/{chat}/sessions/{session:token}/resume", self.resume, methods=["POST"]),
-            Route("/terminal/{chat}/processes", self.processes),
-            Route("/terminal/{chat}/processes/{pid:int}/kill", self.kill, methods=["POST"]),
-        ]
 
     async def status(self, request: Request) -> Response:
         chat = chat_of(request)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from cubicle.core import problem
 from cubicle.core.chat import Chat
@@ -33,15 +32,6 @@ class UploadRoutes:
         self._limit = max_upload_mb * 1024**2
         self._saves = FairSlots(total=64, of_tenant=32, of_chat=16)
         self._lists = FairSlots(total=4, of_tenant=2, of_chat=16)
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/uploads/{chat}", self.listed, methods=["GET"]),
-            Route("/api/uploads/{chat}/", self.listed, methods=["GET"]),
-            Route("/api/uploads/{chat}", self.nameless, methods=["POST", "PUT"]),
-            Route("/api/uploads/{chat}/{path:anything}", self.save, methods=["POST", "PUT"]),
-            Route("/api/uploads/{chat}/{path:anything}", self.remove, methods=["DELETE"]),
-        ]
 
     async def nameless(self, request: Request) -> Response:
         raise refuse(400, "The address lacks the file's name: POST /api/uploads/<chat>/<filename>.")
@@ -90,7 +80,7 @@ class UploadRoutes:
 
 def _name(request: Request) -> str:
     try:
-        return upload_name(tail(request, 3))
+        return upload_name(tail(request))
     except BadPath as error:
         raise refuse(400, str(error)) from None
 

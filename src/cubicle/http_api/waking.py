@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
 
 from cubicle.core.chat import Chat
 from cubicle.http_api.chats import chat_of
@@ -62,9 +61,6 @@ class StartRoutes:
     def __init__(self, fleet: Fleet, reception: Reception) -> None:
         self._fleet = fleet
         self._reception = reception
-
-    def routes(self) -> list[Route]:
-        return [Route("/api/chats/{chat}/start", self.start, methods=["POST"])]
 
     async def start(self, request: Request) -> Response:
         """Make the sandbox, or wake it; answers once it is up."""
