@@ -16,6 +16,7 @@ from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_from_a_link
 from cubicle.http_api.errors import Refusal
+from cubicle.http_api.models import ProgramStarted
 from cubicle.http_api.routes import Use, row_of
 from cubicle.http_api.urls import without_key
 from cubicle.http_api.visits import Reception
@@ -59,7 +60,7 @@ class BrowserRoutes:
     async def start(self, request: Request) -> Response:
         async with self._reception.lease(request) as machine:
             started = await self._browsers.start(machine)
-        return JSONResponse({"running": True, "started": started})
+        return JSONResponse(ProgramStarted(running=True, started=started))
 
     async def json(self, request: Request) -> Response:
         """DevTools' own answers. The query of /json/new goes along as it came: it is the address to open."""

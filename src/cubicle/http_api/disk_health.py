@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cubicle.http_api.models import DiskSpace
 from cubicle.sandbox.free_space import FreeSpace
 
 
@@ -21,12 +22,12 @@ class DiskRoutes:
         usage = await asyncio.to_thread(self._space.measure)
         since = self._space.short_since
         return JSONResponse(
-            {
-                "enough": since is None,
-                "short_since": datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds") if since else None,
-                "free_bytes": usage.free,
-                "floor_bytes": usage.floor,
-                "total_bytes": usage.total,
-                "inodes_left": usage.inodes_left,
-            }
+            DiskSpace(
+                enough=since is None,
+                short_since=datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds") if since else None,
+                free_bytes=usage.free,
+                floor_bytes=usage.floor,
+                total_bytes=usage.total,
+                inodes_left=usage.inodes_left,
+            )
         )

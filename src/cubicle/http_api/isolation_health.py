@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cubicle.http_api.models import IsolationReport
 from cubicle.isolation.startup_check import Warden
 
 
@@ -19,6 +20,6 @@ class WallRoutes:
     async def show(self, request: Request) -> Response:
         proof = self._warden.proof
         if proof is None:
-            return JSONResponse({"strength": "none", "holds": False, "attempts": 0, "findings": [], "checked_at": None})
+            return JSONResponse(IsolationReport(strength="none", holds=False, attempts=0, findings=[], checked_at=None))
         at = datetime.fromtimestamp(proof.at, UTC).isoformat(timespec="seconds")
         return JSONResponse({**proof.report.told(), "checked_at": at})

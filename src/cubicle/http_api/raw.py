@@ -20,6 +20,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.files import NO_CODE, absent_is_404, file_answer
 from cubicle.http_api.held_response import Held
+from cubicle.http_api.models import RawUrl
 from cubicle.http_api.page_guard import guarded
 from cubicle.http_api.urls import file_path, seen_base, way_to_root
 from cubicle.http_api.waking import Reading
@@ -47,7 +48,7 @@ class RawRoutes:
         folder = "" if _is_set(request, "all") else path.rpartition("/")[0]
         capability = self._links.capability(Grant(chat, reach, folder), request.state.link)
         url = f"raw/{capability}/{quote(encoded(path))}"
-        return JSONResponse({"url": url, "folder": readable(folder)}, headers={"Cache-Control": "no-store"})
+        return JSONResponse(RawUrl(url=url, folder=readable(folder)), headers={"Cache-Control": "no-store"})
 
     async def get(self, request: Request) -> Response:
         """The file: known by the address alone, no cookie is read."""

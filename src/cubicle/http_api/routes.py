@@ -166,7 +166,7 @@ _FILES = (
     _of_chat("GET", f"/files/{{chat}}/{ARCHIVE}", "archive.get", _LOOKS,
              "Outputs, uploads and workspace as a zip, made while it is sent. Of the workspace no dot-folders (`.git`) "
              "and no caches (`node_modules`). A chat that never was: 404.", reads_files=True, in_a_tab=True),
-    _of_chat("GET", "/files/{chat}", "files.get", _LOOKS,
+    _of_chat("GET", "/files/{chat}", "files.top", _LOOKS,
              "The folders of a chat, as JSON.", reads_files=True, in_a_tab=True),
     _of_chat("GET", "/files/{chat}/{path:anything}", "files.get", _LOOKS,
              "The file, with Range and ETag; `?download=1` to save it. A folder: JSON, at most 10,000 entries, "

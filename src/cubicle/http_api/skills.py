@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from cubicle.core.accept import JSON, asks_for
 from cubicle.core.chat_isolation import Isolation
 from cubicle.http_api.caller import from_query
+from cubicle.http_api.models import SkillInfo, SkillList, SkillMount, SkillMounts
 from cubicle.prompt.catalogue import Library, Shelf
 
 
@@ -22,16 +23,16 @@ class SkillRoutes:
         if asks_for(request.headers.getlist("Accept"), "text/plain", instead_of=JSON):
             return PlainTextResponse("".join(f"- {s.name} ({s.location}): {s.description}\n" for s in shelf.skills))
         skills = [
-            {"name": s.name, "description": s.description, "location": s.location, "source": s.source.value}
+            SkillInfo(name=s.name, description=s.description, location=s.location, source=s.source.value)
             for s in shelf.skills
         ]
-        return JSONResponse({"skills": skills})
+        return JSONResponse(SkillList(skills=skills))
 
     async def mounts(self, request: Request) -> Response:
         """Where the user's own skills are inside the sandbox."""
         shelf = await self._shelf(request)
-        mounts = [{"name": s.name, "target": s.target, "mode": "ro"} for s in shelf.group("user")]
-        return JSONResponse({"mounts": mounts})
+        mounts = [SkillMount(name=s.name, target=s.target, mode="ro") for s in shelf.group("user")]
+        return JSONResponse(SkillMounts(mounts=mounts))
 
     async def _shelf(self, request: Request) -> Shelf:
         caller = from_query(request, self._mode)

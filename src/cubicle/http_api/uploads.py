@@ -16,6 +16,7 @@ from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
+from cubicle.http_api.models import UploadedFile, UploadList
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.urls import tail
 from cubicle.http_api.uvicorn_http import body_of, chunks_of
@@ -87,16 +88,16 @@ def _name(request: Request) -> str:
 
 def _list(chat: Chat, found: Sequence[tuple[Upload, str | None]], complete: bool) -> Response:
     files = [_record(chat, upload, digest) for upload, digest in found]
-    return JSONResponse({"files": files} if complete else {"files": files, "complete": False})
+    return JSONResponse(UploadList(files=files) if complete else UploadList(files=files, complete=False))
 
 
-def _record(chat: Chat, upload: Upload, digest: str | None) -> dict[str, object]:
+def _record(chat: Chat, upload: Upload, digest: str | None) -> UploadedFile:
     path = readable(upload.path)
-    return {
-        "filename": path,
-        "path": f"{FOLDER}/{path}",
-        "size": upload.size,
-        "sha256": digest,
-        "uri": str(UploadUri(chat.id, path)),
-        "mimeType": upload.media_type,
-    }
+    return UploadedFile(
+        filename=path,
+        path=f"{FOLDER}/{path}",
+        size=upload.size,
+        sha256=digest,
+        uri=str(UploadUri(chat.id, path)),
+        mimeType=upload.media_type,
+    )

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from cubicle.core.chat import Chat
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.models import SandboxState
 from cubicle.http_api.urls import same_with
 from cubicle.http_api.visits import Reception
 from cubicle.machine.machine import Machine
@@ -66,7 +67,7 @@ class StartRoutes:
         """Make the sandbox, or wake it; answers once it is up."""
         chat = chat_of(request)
         async with self._reception.lease(request):
-            return JSONResponse({"sandbox": self._fleet.condition(chat)})
+            return JSONResponse(SandboxState(sandbox=self._fleet.condition(chat)))
 
 
 def _fills_a_tab(request: Request) -> bool:
