@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -9,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from cubicle import __version__
 from cubicle.chat.authentication import LOGIN_COOKIE, Who
@@ -49,18 +51,27 @@ _INFO = {
 
 
 class OpenApiRoutes:
-    """Both are made once, at the start."""
+    """Both are made once, when the first client asks."""
 
     def __init__(self, table: RouteTable, embedders: Sequence[str] = ()) -> None:
-        self._document = document(table)
-        self._html = openapi_page.html(self._document)
+        self._table = table
         self._policy = page_policy(embedders)
+        self._made: tuple[bytes, str] | None = None
 
     async def document(self, _request: Request) -> Response:
-        return JSONResponse(self._document)
+        return Response((await self._both())[0], media_type="application/json")
 
     async def page(self, _request: Request) -> Response:
-        return HTMLResponse(self._html, headers={"Content-Security-Policy": self._policy})
+        return HTMLResponse((await self._both())[1], headers={"Content-Security-Policy": self._policy})
+
+    async def _both(self) -> tuple[bytes, str]:
+        if self._made is None:
+            self._made = await asyncio.to_thread(self._make)
+        return self._made
+
+    def _make(self) -> tuple[bytes, str]:
+        made = document(self._table)
+        return json.dumps(made, ensure_ascii=False).encode(), openapi_page.html(made)
 
 
 def document(table: RouteTable) -> dict[str, Any]:
