@@ -84,7 +84,7 @@ class DiskSpace(TypedDict):
     free_bytes: int
     floor_bytes: int
     total_bytes: int
-    inodes_left: float
+    inodes_left: bool
 
 
 @_exact
