@@ -71,6 +71,7 @@ lock: setup-dev ## compile requirements*.txt again after a change of pyproject.t
 
 docs: setup-dev ## write the pages that come from the code
 	@cubicle settings --markdown > docs/settings.md
+	@python -m cubicle.http_api.route_docs docs/http.md
 
 clean: ## remove what was built here; sandboxes, chats and images stay
 	@rm -rf .venv .state build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

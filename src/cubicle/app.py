@@ -21,6 +21,7 @@ from cubicle.agents.runs import SubAgents
 from cubicle.agents.upstreams import apis
 from cubicle.browser.live_views import Screens
 from cubicle.chat.activity import Activity
+from cubicle.chat.authentication import Authentication
 from cubicle.chat.key_attempts import KeyTries
 from cubicle.chat.links import Links, kept_secret
 from cubicle.core.caller import Caller
@@ -35,7 +36,7 @@ from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.admin import OperatorRoutes
 from cubicle.http_api.archive import ArchiveRoutes
-from cubicle.http_api.auth import Access
+from cubicle.http_api.auth import Access, SignIn
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
@@ -46,14 +47,16 @@ from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.isolation_health import WallRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
+from cubicle.http_api.openapi import OpenApiRoutes
 from cubicle.http_api.origin_check import OriginGuard
 from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
 from cubicle.http_api.pages import Pages
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.request_log import RequestLog
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.security_headers import SecurityHeaders
-from cubicle.http_api.service import mcp_info
+from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
@@ -72,7 +75,6 @@ from cubicle.prompt.system_prompt import Prompt
 from cubicle.prompt.user_tokens import PersonalTokens
 from cubicle.prompt.workspace import Workplace
 from cubicle.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
-from cubicle.routes import routes
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import BadSettings, DriverName, Settings
@@ -238,47 +240,42 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
             fleet.on_removed(tokens.forget)
         fleet.on_removed(forget_user)
         queue = FairQueue()
-        door = McpDoor(registry, uploads, instructions, settings, keys, queue)
+        authentication = Authentication(keys, links, settings.known_hosts)
+        table = RouteTable(settings.mcp_paths)
+        door = McpDoor(registry, uploads, instructions, settings, authentication, queue)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         reception = Reception(fleet, outfitter)
         address, mode = base_url(settings), settings.single_user_mode
         async with door.running(), agents or nullcontext(), checking_walls(warden, fleet):
             app = Starlette(
-                routes=routes(
-                    door.routes(),
-                    mcp_info(registry, settings, ring),
-                    PromptRoutes(prompt, ring, mode, address).routes(),
-                    SkillRoutes(library, ring, mode).routes(),
-                    UploadRoutes(uploads, settings.max_upload_mb).routes(),
-                    ArchiveRoutes(fleet, pages.asleep_page).routes(),
-                    FileRoutes(fleet, links, pages.asleep_page).routes(),
-                    RawRoutes(fleet, links).routes(),
-                    BrowserRoutes(fleet, settings.public_base_url, reception=reception).routes(),
-                    LiveRoutes(fleet, screens).routes(),
-                    TerminalRoutes(fleet, sub_agents=agents, reception=reception).routes(),
-                    ActivityRoutes(activity).routes(),
-                    StartRoutes(fleet, reception).routes(),
-                    OperatorRoutes(fleet, activity).routes(),
-                    WallRoutes(warden, ring).routes(),
-                    DiskRoutes(space, ring).routes(),
-                    Login(keys, links, pages.login_page).routes(),
-                    pages.routes(),
+                routes=table.bind(
+                    mcp=door,
+                    service=ServiceRoutes(registry, settings, locked=bool(ring)),
+                    prompt=PromptRoutes(prompt, mode, address),
+                    skills=SkillRoutes(library, mode),
+                    disk=DiskRoutes(space),
+                    isolation=WallRoutes(warden),
+                    openapi=OpenApiRoutes(table, settings.embedders),
+                    uploads=UploadRoutes(uploads, settings.max_upload_mb),
+                    archive=ArchiveRoutes(fleet, pages.asleep_page),
+                    files=FileRoutes(fleet, links, pages.asleep_page),
+                    raw=RawRoutes(fleet, links),
+                    browser=BrowserRoutes(fleet, settings.public_base_url, reception=reception),
+                    live_view=LiveRoutes(fleet, screens),
+                    terminal=TerminalRoutes(fleet, sub_agents=agents, reception=reception),
+                    activity=ActivityRoutes(activity),
+                    start=StartRoutes(fleet, reception),
+                    admin=OperatorRoutes(fleet, activity),
+                    login=Login(keys, links, pages.login_page),
+                    pages=pages,
                 ),
                 middleware=[
                     Middleware(FairShare, queue, ring),
                     Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
                     Middleware(RequestLog),
-                    Middleware(BodyLimit, settings.mcp_paths),
-                    Middleware(OriginGuard, [address], settings.mcp_paths),
-                    Middleware(
-                        Access,
-                        keys,
-                        links,
-                        settings.mcp_paths,
-                        settings.known_hosts,
-                        lambda request, message: pages.login_page(request, message=message, status=401),
-                        mode,
-                    ),
+                    Middleware(BodyLimit, table),
+                    Middleware(OriginGuard, [address], table),
+                    Middleware(Access, authentication, table, asking_for_key(pages), mode),
                 ],
                 exception_handlers=HANDLERS,
             )
@@ -335,3 +332,7 @@ def make_pages(settings: Settings, links: Links, fleet: Fleet, locked: bool) -> 
         )
     except BadEmbedder as error:
         raise BadSettings(f"EMBEDDERS: {error}") from None
+
+
+def asking_for_key(pages: Pages) -> SignIn:
+    return lambda request, message: pages.login_page(request, message=message, status=401)

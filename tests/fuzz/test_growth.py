@@ -25,6 +25,7 @@ from cubicle.agents.run_dir import EventLines
 from cubicle.browser import cdp_http
 from cubicle.browser import messages as viewing
 from cubicle.browser.cdp import DevTools
+from cubicle.chat.authentication import read_cookies
 from cubicle.chat.links import Links
 from cubicle.core import (
     accept,
@@ -48,7 +49,6 @@ from cubicle.egress.fake_dns import Names
 from cubicle.files import archive, browse
 from cubicle.files.uploads import Upload
 from cubicle.guest import wire
-from cubicle.http_api.auth import _cookies
 from cubicle.http_api.files import _folder
 from cubicle.http_api.multipart import _Form
 from cubicle.http_api.urls import without_key
@@ -244,7 +244,7 @@ def endpoint(data: bytes) -> None:
 LINKS = Links(b"a" * 32, "http://here", KeyRing.parse("0123456789abcdef"))
 VERSION = http_ranges.Version(1000, 1.0, 1)
 PARSERS: dict[str, Callable[[bytes], object]] = {
-    "cookies": lambda data: _cookies(raw_headers(data)),
+    "cookies": lambda data: read_cookies(raw_headers(data)),
     "callers": everybody,
     "chat id": lambda data: Chat(text(data)),
     "link": lambda data: signing.opened(lambda _: b"x" * 32, "chat", text(data), 0),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from cubicle.chat.activity import Activity
 from cubicle.core.text import one_line
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
+from cubicle.http_api.models import SandboxList, SandboxRow, SandboxStopped, SandboxTotals, TrashRow
 from cubicle.machine.errors import SandboxError
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Fleet
@@ -31,25 +30,18 @@ class OperatorRoutes:
         self._activity = activity
         self._looks: dict[str, tuple[float, float]] = {}
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/sandboxes", self.listed, methods=["GET"]),
-            Route("/api/sandboxes/{chat}/stop", self.stop, methods=["POST"]),
-            Route("/api/sandboxes/{chat}", self.remove, methods=["DELETE"]),
-        ]
-
     async def listed(self, request: Request) -> Response:
         seen = [o for o in self._fleet.overview() if o.chat is not None and o.chat.tenant == request.state.tenant]
         rows = await asyncio.gather(*(self._row(overview) for overview in seen))
         names = {overview.name for overview in self._fleet.overview()}
         self._looks = {name: look for name, look in self._looks.items() if name in names}
         running = sum(overview.state is State.RUNNING for overview in seen)
-        totals = {"sandboxes": len(seen), "running": running}
+        totals = SandboxTotals(sandboxes=len(seen), running=running)
         trash = [row for each in await self._trash() if (row := _trash_row(each, request.state.tenant)) is not None]
         if trash:
             size = sum(row["disk_bytes"] or 0 for row in trash)
-            totals |= {"in_trash": len(trash), "MB_in_trash": round(size / 1000**2)}
-        return JSONResponse({"sandboxes": rows, "trash": trash, "totals": totals})
+            totals["in_trash"], totals["MB_in_trash"] = len(trash), round(size / 1000**2)
+        return JSONResponse(SandboxList(sandboxes=rows, trash=trash, totals=totals))
 
     async def _trash(self) -> list[Discarded]:
         try:
@@ -58,10 +50,10 @@ class OperatorRoutes:
         except (SandboxError, OSError, TimeoutError):
             return []  # the sandboxes are shown without it
 
-    async def _row(self, overview: Overview) -> dict[str, Any]:
+    async def _row(self, overview: Overview) -> SandboxRow:
         assert overview.chat is not None
         tool, user = self._activity.last(overview.chat)
-        row: dict[str, Any] = {
+        row: SandboxRow = {
             "chat": overview.chat.id,
             "state": overview.state.value,
             "reason": overview.reason,
@@ -76,13 +68,12 @@ class OperatorRoutes:
                 stats = await machine.stats()
         except (SandboxError, TimeoutError):
             return row
-        return row | {
-            "cpu_seconds": stats.cpu_seconds,
-            "cpu_percent": self._cpu_percent(overview.name, stats.cpu_seconds),
-            "memory_bytes": stats.memory,
-            "disk_bytes": stats.disk_used,
-            "processes": stats.processes,
-        }
+        row["cpu_seconds"] = stats.cpu_seconds
+        row["cpu_percent"] = self._cpu_percent(overview.name, stats.cpu_seconds)
+        row["memory_bytes"] = stats.memory
+        row["disk_bytes"] = stats.disk_used
+        row["processes"] = stats.processes
+        return row
 
     def _cpu_percent(self, name: str, seconds: float | None) -> float | None:
         """Of one CPU, since the last look at this sandbox."""
@@ -98,7 +89,7 @@ class OperatorRoutes:
         if not self._fleet.has(chat):
             raise refuse(404, "This chat has no sandbox.")
         await self._fleet.stop(chat)
-        return JSONResponse({"stopped": True, "chat": chat.id})
+        return JSONResponse(SandboxStopped(stopped=True, chat=chat.id))
 
     async def remove(self, request: Request) -> Response:
         if not await self._fleet.remove(chat_of(request)):
@@ -106,9 +97,9 @@ class OperatorRoutes:
         return Response(status_code=204)
 
 
-def _trash_row(each: Discarded, tenant: str) -> dict[str, Any] | None:
+def _trash_row(each: Discarded, tenant: str) -> TrashRow | None:
     """One removed sandbox, if it is the tenant's."""
     note = each.note
     if note is None or note.chat is None or note.chat.tenant != tenant:
         return None
-    return {"chat": note.chat.id, "removed_at": note.at, "reason": note.reason, "disk_bytes": note.size}
+    return TrashRow(chat=note.chat.id, removed_at=note.at, reason=note.reason, disk_bytes=note.size)

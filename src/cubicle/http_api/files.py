@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from cubicle.chat.links import Links
 from cubicle.core import http_ranges
@@ -23,6 +21,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.file_response import FileAnswer
 from cubicle.http_api.held_response import Held
+from cubicle.http_api.models import FolderEntry, FolderListing
 from cubicle.http_api.urls import file_path
 from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.machine.errors import SandboxError
@@ -48,11 +47,9 @@ class FileRoutes:
         self._listings = FairSlots(total=4, of_tenant=2, of_chat=64)
         self._reading = Reading(fleet, asleep_page)
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/files/{chat}", self.get, methods=["GET"]),
-            Route("/files/{chat}/{path:anything}", self.get, methods=["GET"]),
-        ]
+    async def top(self, request: Request) -> Response:
+        """The listing of all folders."""
+        return await self.get(request)
 
     async def get(self, request: Request) -> Response:
         """The file; a JSON listing if the path is a folder."""
@@ -106,17 +103,17 @@ def _folder(path: str, found: browse.Listing, url: Callable[[str], str]) -> Resp
     return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
 
 
-def _entry(listed: browse.Listed, url: Callable[[str], str]) -> dict[str, Any]:
+def _entry(listed: browse.Listed, url: Callable[[str], str]) -> FolderEntry:
     entry = listed.entry
     slash = "/" if entry.kind == "directory" else ""
-    return {
-        "name": readable(entry.path),
-        "kind": entry.kind,
-        "size": entry.size,
-        "modified": http_ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
-        "root": listed.root,
-        "url": url(listed.shown + slash),
-    }
+    return FolderEntry(
+        name=readable(entry.path),
+        kind=entry.kind,
+        size=entry.size,
+        modified=http_ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
+        root=listed.root,
+        url=url(listed.shown + slash),
+    )
 
 
 @asynccontextmanager
@@ -155,8 +152,8 @@ async def file_answer(
         raise Refusal(problem) from None
 
 
-def _listing(path: str, entries: list[dict[str, Any]], *, complete: bool) -> dict[str, Any]:
-    return {"path": readable(path), "entries": entries, "complete": complete}
+def _listing(path: str, entries: list[FolderEntry], *, complete: bool) -> FolderListing:
+    return FolderListing(path=readable(path), entries=entries, complete=complete)
 
 
 def _version_headers(version: http_ranges.Version) -> dict[str, str]:
