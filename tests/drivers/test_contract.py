@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from cubicle.machine.errors import NotRunning, StartFailed
-from cubicle.machine.machine import Gone, Machine
+from cubicle.machine.errors import Gone, NotRunning, StartFailed
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import Maker

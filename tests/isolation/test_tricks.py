@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import HOME, UPLOADS, WRITABLE_ROOTS, Machine, MachineError
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import HOME, UPLOADS, WRITABLE_ROOTS, Machine
 from cubicle.machine.process import Process
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.warm_pool import connect, new_name

@@ -15,7 +15,7 @@ import pytest
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.machine import liveness
-from cubicle.machine.connection import Gone
+from cubicle.machine.errors import Gone
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import State

@@ -13,8 +13,8 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.machine.errors import NotRunning, StartFailed
-from cubicle.machine.machine import Gone, Machine
+from cubicle.machine.errors import Gone, NotRunning, StartFailed
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import State

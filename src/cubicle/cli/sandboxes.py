@@ -29,7 +29,8 @@ from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.core.text import one_line
 from cubicle.drivers.factory import make_driver, make_ledger
 from cubicle.machine.errors import NotRunning, SandboxError
-from cubicle.machine.machine import Machine, Process
+from cubicle.machine.machine import Machine
+from cubicle.machine.process import Process
 from cubicle.sandbox.chat_index import Record
 from cubicle.sandbox.driver import Driver, Seen, State
 from cubicle.sandbox.lost_found import LostFound

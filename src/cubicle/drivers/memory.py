@@ -6,7 +6,6 @@ It sees the host's own root file system, with folders of its own over /home, /mn
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import select
 import shutil
@@ -22,7 +21,7 @@ from pathlib import Path
 from cubicle import durable
 from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.oci.disk import used_bytes
-from cubicle.guest import bundle, wire
+from cubicle.guest import bundle, operations, wire
 from cubicle.machine.errors import NotRunning, OwnerHasSandbox, StartFailed, Unusable
 from cubicle.machine.upload_folder import HostFolder
 from cubicle.sandbox.driver import Seen, State
@@ -144,14 +143,14 @@ class MemoryDriver:
             with _short(path) as address:
                 server.bind(address)
             server.listen(64)
-            config = {
-                "listen_fd": server.fileno(),
-                "env": _ENVIRONMENT,
-                "uid": 1000 if self._root else 0,
-                "gid": 1000 if self._root else 0,
-                "aliases": {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"},
-            }
-            pid = self._spawn(place, server.fileno(), json.dumps(config))
+            config = operations.GuestConfig(
+                listen_fd=server.fileno(),
+                env=_ENVIRONMENT,
+                uid=1000 if self._root else 0,
+                gid=1000 if self._root else 0,
+                aliases={"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"},
+            )
+            pid = self._spawn(place, server.fileno(), config.encode().decode())
         (place / "pid").write_text(f"{pid} {_born(pid)}")
 
     def _spawn(self, place: Path, fd: int, config: str) -> int:
@@ -179,7 +178,7 @@ class MemoryDriver:
         """The socket listens from the start; this waits for the first byte that the guest itself sends."""
         loop = asyncio.get_running_loop()
         with await self.connect(name) as sock:
-            await loop.sock_sendall(sock, wire.message(1, wire.OPEN, op="ping"))
+            await loop.sock_sendall(sock, wire.frame(1, wire.OPEN, operations.Ping().encode()))
             if not await loop.sock_recv(sock, 1):
                 raise NotRunning("The guest hung up.")
 

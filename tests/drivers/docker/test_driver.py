@@ -21,9 +21,8 @@ from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.factory import host_of
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.isolation import runner
-from cubicle.machine.connection import Gone
-from cubicle.machine.errors import SandboxError, Unusable
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import Gone, MachineError, SandboxError, Unusable
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Connection, Stream
 from cubicle.sandbox.driver import Host, Limits, State
 from cubicle.sandbox.warm_pool import connect

@@ -16,8 +16,8 @@ from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START
-from cubicle.machine.errors import NotRunning, SandboxError, StartFailed, Unusable
-from cubicle.machine.machine import HOME, Gone
+from cubicle.machine.errors import Gone, NotRunning, SandboxError, StartFailed, Unusable
+from cubicle.machine.machine import HOME
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.warm_pool import connect
 from tests.conftest import absent
@@ -298,7 +298,7 @@ async def test_gvisor_starts_answers_and_leaves_nothing(make_driver, tmp_path):
     async with make_driver(runtime="runsc") as driver:
         await driver.start("one", None)
         async with machine_of(driver, "one") as machine:
-            assert (await machine.hello())["version"]
+            assert (await machine.hello()).version
             await machine.write("/home/assistant/note", b"kept")
         await driver.stop("one")
         await driver.start("one", None)

@@ -16,7 +16,7 @@ from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.hidden import SHOWN_PROC
 from cubicle.drivers.oci.images import SUBUID_START
-from cubicle.machine.connection import Gone
+from cubicle.machine.errors import Gone
 from cubicle.sandbox.driver import State
 from tests.drivers.oci.conftest import (
     SMALL,

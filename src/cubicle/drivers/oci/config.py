@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from cubicle.drivers.oci import seccomp
 from cubicle.drivers.oci.hidden import USUAL
+from cubicle.guest.operations import GuestConfig
 from cubicle.sandbox.driver import Limits
 
 GUEST = "/run/cubicle/guest.pyz"
@@ -116,20 +116,20 @@ class Wanted:
 
 def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, ...]:
     """How PID 1 is started, and what it is told; the environment is that of its commands."""
-    where: dict[str, Any] = (
-        {"listen_fd": LISTEN_FD} if folders.socket_dir is None else {"socket": "/run/cubicle/host/guest.sock"}
-    )
-    told = {
-        **where,
-        "uid": 1000,
-        "gid": 1000,
-        "home": "/home/assistant",
-        "env": dict(environment),
-        "aliases": WRITABLE,
+    config = GuestConfig(
+        uid=1000,
+        gid=1000,
+        home="/home/assistant",
+        env=dict(environment),
+        aliases=WRITABLE,
         # Of the runtimes, it is gVisor that hands over no descriptor; there process 1 has no shield of its own.
-        "deputy": folders.socket_dir is not None,
-    }
-    return ("/usr/bin/python3", "-I", "-S", GUEST, json.dumps(told, separators=(",", ":")))
+        deputy=folders.socket_dir is not None,
+    )
+    if folders.socket_dir is None:
+        config = config.replace(listen_fd=LISTEN_FD)
+    else:
+        config = config.replace(socket="/run/cubicle/host/guest.sock")
+    return ("/usr/bin/python3", "-I", "-S", GUEST, config.encode().decode())
 
 
 def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
