@@ -188,7 +188,7 @@ async def test_the_runtime_cannot_be_overwritten_from_inside(driver: Driver, mac
         watching = asyncio.ensure_future(heard(waiting))
         while not watching.done():
             (await connect(driver, machine.name)).close()
-            await driver.running()
+            await driver.list()
             await driver.start(machine.name, None)
             await asyncio.sleep(0.1)
     assert watching.result() == b"nothing\n"

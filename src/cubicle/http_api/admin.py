@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -51,7 +52,7 @@ class OperatorRoutes:
             totals |= {"in_trash": len(trash), "MB_in_trash": round(size / 1000**2)}
         return JSONResponse({"sandboxes": rows, "trash": trash, "totals": totals})
 
-    async def _trash(self) -> list[Discarded]:
+    async def _trash(self) -> Sequence[Discarded]:
         try:
             async with asyncio.timeout(_ASK_SECONDS):
                 return await self._fleet.trash()

@@ -7,6 +7,7 @@ SandboxError
 │   └── NoSpace      the host is too short of disk space to start anything
 ├── NotRunning       there is no such sandbox, or it is not up
 ├── Gone             the connection to its guest was lost
+├── CannotRescue     what was set aside cannot be given back
 ├── MachineError     its guest could not do what was asked; `code` says why
 └── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
 """
@@ -46,6 +47,10 @@ class OwnedByAnother(StartFailed):
 
     def __init__(self) -> None:
         super().__init__("This sandbox belongs to another chat.")
+
+
+class CannotRescue(SandboxError):
+    """What was set aside cannot be given back; the message says why."""
 
 
 class Unusable(SandboxError):

@@ -52,11 +52,14 @@ class Machine:
         uploads: HostFolder | None = None,
         reach: Callable[[], Awaitable[socket.socket]] | None = None,
         network: Callable[[], Awaitable[int | None]] | None = None,
+        *,
+        fd_passing: bool = True,
     ) -> None:
         self.name = name
         self._line = line
         self._reach = reach
         self._network = network
+        self._may_pass = fd_passing
         self._hands = False
         self._file_threads = FileThreads()
         self.uploads = uploads
@@ -115,7 +118,7 @@ class Machine:
         welcome = await self._line.ask(ours, limit=seconds)
         if not wire.OLDEST_VERSION <= welcome.version <= wire.NEWEST_VERSION:
             raise MachineError(ErrorCode.VERSION, "The sandbox runs another version of the guest.")
-        self._hands = welcome.hands
+        self._hands = welcome.hands and self._may_pass
         return welcome
 
     @asynccontextmanager

@@ -129,7 +129,7 @@ async def test_an_owner_has_one_sandbox_and_a_sandbox_one_owner(driver):
         await driver.start("two", "a")
     with pytest.raises(StartFailed, match="another chat"):
         await driver.start("one", "b")
-    assert [s.name for s in await driver.running()] == ["one"]
+    assert [s.name for s in await driver.list()] == ["one"]
     await driver.delete("one")
     await driver.start("two", "a")
     assert (await state_of(driver, "two")).owner == "a"
@@ -152,7 +152,7 @@ async def test_a_runtime_that_fails_leaves_nothing_and_says_why(driver, monkeypa
     with pytest.raises(StartFailed, match=r"runc run failed: .* no such file or directory") as failed:
         await driver.start("one", "owner")
     assert "/data/" not in str(failed.value)
-    assert await driver.running() == []
+    assert await driver.list() == []
     assert mounted(driver) == []
     assert list(driver._records.owners.iterdir()) == []
 
@@ -166,7 +166,7 @@ async def test_what_a_crash_left_half_made_is_gone_after_open(make_driver, tmp_p
         (tmp_path / "data/sandboxes/unrecorded/run.json").unlink()
         (tmp_path / "data/owners/stale").symlink_to("nobody")
     async with make_driver() as second:
-        states = {s.name: s.state for s in await second.running()}
+        states = {s.name: s.state for s in await second.list()}
         assert states == {"whole": State.RUNNING, "unrecorded": State.STOPPED}
         assert all("/whole/" in target for target in mounted(second))
         assert await eventually(lambda: [c for c in cgroups(second) if not c.endswith("/whole")]) == []
@@ -286,7 +286,7 @@ async def test_a_cancelled_start_leaves_nothing(driver):
             with pytest.raises(asyncio.CancelledError):
                 await task
             cancelled += 1
-        assert await driver.running() == []
+        assert await driver.list() == []
         assert mounted(driver) == []
         assert await eventually(lambda: cgroups(driver)) == []
     assert cancelled >= 3

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import (
+from cubicle.drivers.common import seccomp
+from cubicle.drivers.common.container import (
     AGENTS,
     CAPABILITIES,
     GUEST,
@@ -22,9 +22,9 @@ from cubicle.drivers.oci.config import (
     RLIMITS,
     SYSCTLS,
     WRITABLE,
+    at_most,
 )
-from cubicle.drivers.oci.hidden import USUAL, hidden
-from cubicle.drivers.oci.runtimes import at_most
+from cubicle.drivers.common.hidden import USUAL, hidden
 from cubicle.guest.operations import GuestConfig
 from cubicle.sandbox.driver import Limits
 
