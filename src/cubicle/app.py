@@ -26,8 +26,7 @@ from cubicle.chat.key_attempts import KeyTries
 from cubicle.chat.links import Links, kept_secret
 from cubicle.core.caller import Caller
 from cubicle.core.keys import BadKeys, KeyRing
-from cubicle.drivers.factory import host_of, make_driver, make_free_space, make_ledger, make_limits
-from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.factory import make_driver, make_free_space, make_ledger, make_limits
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.egress.handler import Limits as EgressLimits
 from cubicle.egress.policy import Policy
@@ -77,7 +76,7 @@ from cubicle.prompt.workspace import Workplace
 from cubicle.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
-from cubicle.settings import BadSettings, DriverName, Settings
+from cubicle.settings import BadSettings, Settings
 from cubicle.tools.registry import Registry
 from cubicle.worker.network import NetworkWorker
 from cubicle.worker.setup import Setup
@@ -93,10 +92,10 @@ def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) ->
     """Tries the walls of a driver that is open."""
 
     async def prove() -> Report:
-        host = await host_of(driver)
+        host = await driver.host()
         return await runner.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
 
-    return Warden(settings, prove)
+    return Warden(settings, prove, isolates=driver.capabilities.isolates)
 
 
 def make_budgets(settings: Settings) -> Purses:
@@ -134,7 +133,7 @@ def make_network(
         budgets=make_budgets(settings),
         tokens=agent_tokens,
         additions=tokens.rules if tokens is not None else None,
-        captive=lambda: isinstance(driver, OciDriver) and driver.captive,
+        captive=lambda: driver.capabilities.transparent_proxy,
     )
 
 
@@ -189,18 +188,18 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
     web = httpx.AsyncClient()
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
+    space = make_free_space(settings)
+    driver = make_driver(settings, space)
     library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
     prompt = Prompt(
         library,
         links,
         command_timeout=settings.command_timeout,
         network=settings.egress.value,
-        limits=make_limits(settings).words() if settings.driver is not DriverName.MEMORY else "",
+        limits=make_limits(settings).words() if driver.capabilities.isolates else "",
         sub_agent=has_sub_agent(settings),
     )
     outfitter = Outfitter(library, prompt)
-    space = make_free_space(settings)
-    driver = make_driver(settings, space)
     tokens = PersonalTokens(users) if users is not None else None
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
@@ -223,7 +222,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         return await prompt.rendered(caller.chat, caller.email, caller.name)
 
     screens = Screens()
-    if settings.driver is DriverName.OCI:
+    if driver.capabilities.image_store:
         await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
     warden = make_warden(settings, driver)
     async with web, agent_tokens, network, fleet, screens:
@@ -311,10 +310,10 @@ async def checking_walls(warden: Warden, fleet: Fleet) -> AsyncIterator[None]:
 
 async def collect_images(settings: Settings, driver: Driver) -> None:
     """Remove the images that no chat of any service on this host stands on."""
-    if settings.driver is DriverName.OCI:
+    if driver.capabilities.image_store:
         store = ImageStore(settings.image_dir)
         today = await asyncio.to_thread(store.resolve, settings.sandbox_image)
-        in_use = {today.digest, *(seen.image for seen in await driver.running())}
+        in_use = {today.digest, *(seen.image for seen in await driver.list())}
         gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use)
         for base in gone:
             log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})

@@ -133,7 +133,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
     yield tmp_path
     driver = MemoryDriver(tmp_path, own_network=True)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
 
 

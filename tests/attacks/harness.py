@@ -199,7 +199,7 @@ async def ground(folder: Path, seconds: float, **options: str) -> AsyncIterator[
         process.terminate()
         await asyncio.to_thread(process.wait, 60)
         driver = MemoryDriver(data)
-        for seen in await driver.running():
+        for seen in await driver.list():
             await driver.delete(seen.name)
 
 

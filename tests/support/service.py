@@ -208,7 +208,7 @@ async def fleet_of(folder: Path, pool_size: int = 0, kind: type[MemoryDriver] = 
         try:
             yield fleet
         finally:
-            for seen in await driver.running():
+            for seen in await driver.list():
                 await driver.delete(seen.name)
 
 

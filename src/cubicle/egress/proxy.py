@@ -30,7 +30,8 @@ from cubicle.egress.rules_file import Additions, Rulebook, RulesSource
 from cubicle.egress.tls import Interception
 from cubicle.egress.tls_authority import Authority
 from cubicle.egress.upstream import Dialler, Resolve
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 
 log = logging.getLogger(__name__)

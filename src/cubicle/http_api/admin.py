@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -43,7 +44,7 @@ class OperatorRoutes:
             totals["in_trash"], totals["MB_in_trash"] = len(trash), round(size / 1000**2)
         return JSONResponse(SandboxList(sandboxes=rows, trash=trash, totals=totals))
 
-    async def _trash(self) -> list[Discarded]:
+    async def _trash(self) -> Sequence[Discarded]:
         try:
             async with asyncio.timeout(_ASK_SECONDS):
                 return await self._fleet.trash()

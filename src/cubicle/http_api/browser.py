@@ -13,6 +13,7 @@ from cubicle.browser import cdp_http, chromium
 from cubicle.core.chat import Chat
 from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import FairSlots
+from cubicle.guest.wire import ErrorCode
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_from_a_link
 from cubicle.http_api.errors import Refusal
@@ -21,8 +22,8 @@ from cubicle.http_api.routes import Use, row_of
 from cubicle.http_api.urls import without_key
 from cubicle.http_api.visits import Reception
 from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Fleet
 
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -113,7 +114,7 @@ class BrowserRoutes:
             else:
                 path = f"/devtools/{kind}/{client.path_params['page']}"
                 if cdp_http.socket_path(path) is None:
-                    raise MachineError("not-found", "There is no such page.")
+                    raise MachineError(ErrorCode.NOT_FOUND, "There is no such page.")
             backend = await chromium.connect(machine, path)
             try:
                 await client.accept()

@@ -25,7 +25,8 @@ from cubicle.http_api.models import FolderEntry, FolderListing
 from cubicle.http_api.urls import file_path
 from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import FileReader, Machine
+from cubicle.machine.files import FileReader
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Fleet, NoSandbox
 
 _NO_FILE = "There is no such file in this chat."

@@ -17,8 +17,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.models import ProcessKilled, ProgramStarted, SessionResumed, TerminalStatus
 from cubicle.http_api.visits import Reception
 from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Gone
+from cubicle.machine.errors import Gone, SandboxError
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
 
