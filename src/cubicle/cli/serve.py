@@ -19,6 +19,7 @@ import uvloop
 from cubicle import log as logs
 from cubicle.cli import host_setup
 from cubicle.cli.failures import exits
+from cubicle.sandbox.fair_queue import task_factory
 from cubicle.sandbox.serving import only_service_of
 from cubicle.settings import BadSettings, Settings, load, misspelt
 
@@ -49,6 +50,7 @@ def serve(yes: bool, **flags: Any) -> None:
     host_setup.prepare(settings, yes=yes)
     try:
         with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.get_loop().set_task_factory(task_factory)
             runner.run(_serve(settings))
     finally:
         logs.flush()

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cubicle.http_api.sockets import ClientSocket
 from cubicle.rules.callers import CHAT_HEADERS
 from cubicle.rules.keys import KeyRing
-from cubicle.sandbox.fair_queue import FairQueue, Share, metered
+from cubicle.sandbox.fair_queue import FairQueue, Share, current, metered
 
 SHARE = "cubicle.share"
 """Where, in the ASGI scope, whoever finds out more of the caller can say whom the rest is charged to."""
@@ -32,7 +32,11 @@ class FairShare:
         share = scope[SHARE] = self._share(scope)
         if scope["type"] == "websocket" and (socket := ClientSocket.under(scope)) is not None:
             socket.meter(self._queue, share)
-        await metered(self._app(scope, receive, send), self._queue, share)  # type: ignore[arg-type]
+        charged = current.set((self._queue, share))
+        try:
+            await metered(self._app(scope, receive, send), self._queue, share)  # type: ignore[arg-type]
+        finally:
+            current.reset(charged)
 
     def _share(self, scope: Scope) -> Share:
         if scope["path"] == _HEALTH:

@@ -16,6 +16,7 @@ from collections import deque
 from contextlib import suppress
 
 from cubicle.sandbox import handover
+from cubicle.sandbox.fair_queue import FairQueue, Share, current
 from cubicle.sandbox.line import Gone, Line, MachineError
 from cubicle.sandbox.stream import Rest, Taker
 
@@ -105,6 +106,7 @@ class SocketStream:
         self._idle_wakes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._taker: Taker | None = None
+        self._charged: tuple[FairQueue, Share] | None = None
         self._backlog: memoryview | None = None
         self._room: asyncio.Future[None] | None = None
         self._ends = False
@@ -144,7 +146,7 @@ class SocketStream:
         while self._unread:
             if not taker(self._pop()):
                 await rest()
-        self._taker = taker
+        self._taker, self._charged = taker, current.get()
         try:
             while self._over is None:
                 self._go_on()
@@ -207,6 +209,26 @@ class SocketStream:
         self._loop.remove_reader(self._sock)
 
     def _on_readable(self) -> None:
+        if self._charged is None or self._taker is None:
+            self._receive()
+            return
+        queue, share = self._charged
+        if queue.is_free:
+            queue.step(share, self._receive)
+        else:
+            self._hold()
+            queue.wait(share).add_done_callback(self._on_turn)
+
+    def _on_turn(self, _turn: asyncio.Future[None]) -> None:
+        """Read what made the socket ready, a while ago."""
+        if self._over is not None or self._reading:
+            return
+        self._go_on()
+        if self._charged is not None:
+            queue, share = self._charged
+            queue.step(share, self._receive)
+
+    def _receive(self) -> None:
         try:
             chunk = self._sock.recv(_CHUNK, _AT_ONCE)
         except BlockingIOError:
