@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 
-from tests.attacks.attacker import Attacker
+from tests.attacks.attacker import Attacker, once
 from tests.attacks.client import bash, call, post, request
 from tests.attacks.table import attack
 
@@ -178,6 +178,7 @@ async def upload_lists(attacker: Attacker) -> None:
     await attacker.flood(8, request("GET", f"/api/uploads/{attacker.chat}", [attacker.bearer]))
 
 
+@once
 async def _many_uploads(attacker: Attacker) -> None:
     """10,000 files that were uploaded: made by hand, for by requests it takes a minute."""
     await _fill(attacker, os.environ["CUBICLE_TEST_UPLOADS"])
@@ -221,6 +222,7 @@ async def folder_views(attacker: Attacker) -> None:
     await attacker.flood(8, tool("view", {"description": "a", "path": f"{OUTPUTS}/many"}, attacker))
 
 
+@once
 async def _many_files(attacker: Attacker) -> None:
     await attacker.bash(f"mkdir -p {OUTPUTS}/many && cd {OUTPUTS}/many && touch $(seq -f 'a{'b' * 100}%g' 10000)")
 
@@ -231,6 +233,7 @@ async def thumbnails(attacker: Attacker) -> None:
     await attacker.flood(8, tool("view", {"description": "a", "path": "/tmp/large.bmp.png"}, attacker))
 
 
+@once
 async def _picture(attacker: Attacker) -> None:
     code = (
         "import zlib,struct\n"
@@ -254,6 +257,7 @@ async def edits_of_a_large_file(attacker: Attacker) -> None:
     await attacker.flood(4, tool("str_replace", edit, attacker))
 
 
+@once
 async def _one_line(attacker: Attacker) -> None:
     await attacker.bash("head -c 50000000 /dev/zero | tr '\\0' a >/tmp/line.txt")
 
@@ -380,6 +384,7 @@ async def large_resources(attacker: Attacker) -> None:
     await attacker.flood(6, call("resources/read", params, attacker.key, attacker.chat))
 
 
+@once
 async def _resource(attacker: Attacker) -> None:
     path = f"/api/uploads/{attacker.chat}/resource"
     assert (await attacker.ask(request("PUT", path, [attacker.bearer], os.urandom(15_000_000)), 60))[0] == "201"
