@@ -38,11 +38,16 @@ class Attacker:
     link: str
     capability: str
     seconds: float
+    short: bool = False
+    """Whether all of it is over in a moment: what is sent is a tenth as large."""
     patience: float = client.ANSWER_SECONDS
     """Seconds that it waits for an answer, and for what is under way when its time is over."""
     seen: Counter[str] = field(default_factory=Counter)
     prepared: set[str] = field(default_factory=set)
     ends: float = 0.0
+
+    def size(self, most: int) -> int:
+        return most // 10 if self.short else most
 
     @property
     def bearer(self) -> str:

@@ -100,7 +100,7 @@ async def giant_frame(attacker: Attacker) -> None:
 @attack("1009|closed", "open|held back", **WITH)
 async def large_frames(attacker: Attacker) -> None:
     """Messages of 60 MB: below the server's limit, above the terminal's."""
-    await sockets(attacker, 3, frame(2, b"a" * 60_000_000))
+    await sockets(attacker, 3, frame(2, b"a" * attacker.size(60_000_000)))
 
 
 @attack("1009|closed|1002", "open|held back", **WITH)
