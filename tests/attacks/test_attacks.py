@@ -22,6 +22,8 @@ LONG_SECONDS, SHORT_SECONDS = 10.0, 0.25
 SHORT_PATIENCE = 1.0
 FLOOR = 0.1
 """Seconds of a p99 that are fine however quick the service is when nobody attacks."""
+MIN_CALLS = 100
+"""With fewer a p99 is but the longest of them: the machine was too busy for the short form to say anything of it."""
 KINDS = (unauthenticated, with_key, with_link, from_sandbox)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.serial]
@@ -80,7 +82,7 @@ async def test_others_do_not_notice_a_moment_of_each(tmp_path: Path, kind: Modul
             wrong += wrong_with(attack, found, cut_short=True)
         together = reduce(add, all_found)
         print(together.row(named(kind)))
-    assert not wrong + too_slow(together, idle)
+    assert not wrong + (too_slow(together, idle) if len(together.bash) >= MIN_CALLS else [])
 
 
 @pytest.mark.long
