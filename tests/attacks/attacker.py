@@ -12,6 +12,20 @@ from tests.attacks import client
 from tests.attacks.client import Connection
 
 Action = Callable[["Attacker"], Awaitable[None]]
+UNFINISHED = "no answer"
+"""What was still under way when the time was over."""
+
+
+def once(action: Action) -> Action:
+    """Prepare it for the first attack that needs it; it stays for the others."""
+
+    async def first(attacker: Attacker) -> None:
+        name = action.__qualname__  # type: ignore[attr-defined]
+        if name not in attacker.prepared:
+            await action(attacker)
+            attacker.prepared.add(name)
+
+    return first
 
 
 @dataclass
@@ -24,8 +38,16 @@ class Attacker:
     link: str
     capability: str
     seconds: float
+    short: bool = False
+    """Whether all of it is over in a moment: what is sent is a tenth as large."""
+    patience: float = client.ANSWER_SECONDS
+    """Seconds that it waits for an answer, and for what is under way when its time is over."""
     seen: Counter[str] = field(default_factory=Counter)
+    prepared: set[str] = field(default_factory=set)
     ends: float = 0.0
+
+    def size(self, most: int) -> int:
+        return most // 10 if self.short else most
 
     @property
     def bearer(self) -> str:
@@ -44,12 +66,12 @@ class Attacker:
     async def connect(self) -> Connection:
         return await Connection.open(self.port)
 
-    async def ask(self, data: bytes, seconds: float = client.ANSWER_SECONDS) -> tuple[str, bytes]:
+    async def ask(self, data: bytes, seconds: float | None = None) -> tuple[str, bytes]:
         """One request on a connection of its own, and what came back."""
         connection = await self.connect()
         try:
             await connection.send(data)
-            return await connection.answer(seconds=seconds)
+            return await connection.answer(seconds=seconds or self.patience)
         except OSError:
             return "closed", b""
         finally:
@@ -77,7 +99,7 @@ class Attacker:
                         if not self.left:
                             break
                         await connection.send(each)
-                        status, _ = await connection.answer()
+                        status, _ = await connection.answer(seconds=self.patience)
                         self.seen[status] += 1
                         if status in ("closed", "no answer"):
                             connection.close()
@@ -104,11 +126,11 @@ class Attacker:
     async def at_once(self, width: int, action: Callable[[], Awaitable[None]]) -> None:
         """So many of it; whatever is still open some time after the end is given up."""
         try:
-            async with asyncio.timeout(self.seconds + client.ANSWER_SECONDS), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self.seconds + self.patience), asyncio.TaskGroup() as group:
                 for _ in range(width):
                     group.create_task(action())  # type: ignore[arg-type]
         except TimeoutError:
-            self.seen["no answer"] += 1
+            self.seen[UNFINISHED] += 1
 
     async def hold(self, width: int, data: bytes, *, every: bytes = b"", pause: float = 0.05) -> None:
         """So many connections that send this and then nothing, or `every` now and then; none reads its answer."""

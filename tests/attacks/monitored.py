@@ -32,8 +32,15 @@ def waited_for_processor(pid: int | str = "self", thread: str = "") -> float:
         return 0.0
 
 
-def all_waited() -> dict[str, float]:
-    return {thread: waited_for_processor(thread=thread) for thread in os.listdir("/proc/self/task")}
+def all_waited(pid: int | str = "self") -> dict[str, float]:
+    """Of each thread; the main one is the first."""
+    return {thread: waited_for_processor(pid, thread) for thread in os.listdir(f"/proc/{pid}/task")}
+
+
+def waited_since(before: dict[str, float], now: dict[str, float]) -> float:
+    """Seconds that the main thread waited for a processor, or one did that may have held the interpreter's lock."""
+    waited = [then - before.get(thread, 0.0) for thread, then in now.items()]
+    return waited[0] + max(waited[1:], default=0.0)
 
 
 async def watch(path: str) -> None:
@@ -44,9 +51,7 @@ async def watch(path: str) -> None:
             await asyncio.sleep(TICK)
             late = time.monotonic() - began - TICK
             if late > 0.05:
-                # One of the threads may have held the interpreter's lock while it waited for a processor.
-                waited = [now - before.get(thread, 0.0) for thread, now in all_waited().items()]
-                late -= waited[0] + max(waited[1:], default=0.0)
+                late -= waited_since(before, all_waited())
             if late > 0.05:
                 file.write(json.dumps({"at": time.monotonic(), "seconds": round(late, 3)}) + "\n")
 

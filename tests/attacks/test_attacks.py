@@ -1,59 +1,102 @@
 """Another tenant's calls go on as if nothing were, whatever one does.
 
-`CUBICLE_LONG=1` runs all attacks, each for ten seconds; without it those that need no key run for one.
-Every run writes its table to the standard output (`pytest -s`).
+Every attack runs for a moment each time: others' calls succeed, the event loop is never held up for long, the attacker
+gets its refusal, the memory returns. Latencies are judged over all attacks of one kind together. `CUBICLE_LONG=1` runs
+each for ten seconds, and judges each for itself. Every run writes its table to the standard output (`pytest -s`).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator
+from functools import reduce
+from operator import add
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tests.attacks import from_sandbox, table, unauthenticated, with_key, with_link  # noqa: F401
-from tests.attacks.harness import MAX_GROWTH_MB, Ground, ground
+from tests.attacks import from_sandbox, table, unauthenticated, with_key, with_link
+from tests.attacks.attacker import UNFINISHED
+from tests.attacks.harness import MAX_GROWTH_MB, Ground, Measured, ground
 
-LONG = bool(os.environ.get("CUBICLE_LONG"))
-SECONDS = 10.0 if LONG else 1.0
+LONG_SECONDS, SHORT_SECONDS = 10.0, 0.25
+SHORT_PATIENCE = 1.0
 FLOOR = 0.1
 """Seconds of a p99 that are fine however quick the service is when nobody attacks."""
+MIN_CALLS = 100
+"""With fewer a p99 is but the longest of them: the machine was too busy for the short form to say anything of it."""
+KINDS = (unauthenticated, with_key, with_link, from_sandbox)
 
-pytestmark = [pytest.mark.anyio, pytest.mark.serial, pytest.mark.timeout(7200 if LONG else 300)]
-
-
-@pytest.fixture(scope="module")
-async def attacked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Ground, float, float]]:
-    """One service that has to bear them all, and how quick it is when idle."""
-    async with ground(tmp_path_factory.mktemp("attacks"), SECONDS) as here:
-        await here.idle(1)  # the first calls of a new process are slower
-        idle = await here.idle(3)
-        print(f"\n{idle.row('idle')}")
-        yield here, idle.p99, idle.health_p99
+pytestmark = [pytest.mark.anyio, pytest.mark.serial]
 
 
-def _row(attack: table.Attack) -> object:
-    """Everybody's attacks always run; those that need a key, a link or a sandbox want a machine to themselves."""
-    always = attack.run.__module__ == unauthenticated.__name__
-    return pytest.param(attack.name, marks=[] if always else [pytest.mark.long])
+def attacks_of(kind: ModuleType) -> list[table.Attack]:
+    return [attack for attack in table.ATTACKS.values() if attack.run.__module__ == kind.__name__]
 
 
-@pytest.mark.parametrize("name", [_row(attack) for attack in table.ATTACKS.values()])
-async def test_others_do_not_notice(attacked: tuple[Ground, float, float], name: str) -> None:
-    here, idle, idle_health = attacked
-    attack = table.ATTACKS[name]
-    found = await here.run(attack)
-    print(found.row(name))
-    assert not found.failed
-    assert not found.long_stalls, f"the service's event loop was held up: {found.stalls}"
+def named(kind: ModuleType) -> str:
+    return kind.__name__.rpartition(".")[2]
+
+
+async def idle_of(here: Ground, seconds: float) -> Measured:
+    await here.idle(seconds / 2)  # the first calls of a new process are slower
+    idle = await here.idle(seconds)
+    print(f"\n{idle.row('idle')}")
+    return idle
+
+
+def wrong_with(attack: table.Attack, found: Measured, *, cut_short: bool = False) -> list[str]:
+    """What holds for one attack however short it is."""
+    wrong = [f"{attack.name}: another tenant's call failed: {each}" for each in found.failed]
+    if found.long_stalls:
+        wrong.append(f"{attack.name}: the service's event loop was held up: {found.stalls}")
+    if found.rss_after >= found.rss_before + MAX_GROWTH_MB:
+        wrong.append(f"{attack.name}: {found.rss_before:.0f} -> {found.rss_after:.0f} MB")
+    unfinished = cut_short and UNFINISHED in found.seen
+    may = attack.gets | attack.also | ({UNFINISHED} if unfinished else set())
+    if not found.seen.keys() <= may or not (unfinished or attack.gets & found.seen.keys()):
+        wrong.append(f"{attack.name}: the attacker got {found.seen}")
+    return wrong
+
+
+def too_slow(found: Measured, idle: Measured) -> list[str]:
+    """What holds for as many calls as a percentile needs."""
     slack = 2 * found.noise  # a call needs several processes, one after the other
-    assert found.p99 < max(10 * idle, FLOOR) + slack, (
-        f"another tenant's calls took {found.p99:.3f} s, idle {idle:.3f} s"
-    )
-    assert found.health_p99 < max(10 * idle_health, FLOOR) + slack, f"/health took {found.health_p99:.3f} s"
-    assert found.rss_after < found.rss_before + MAX_GROWTH_MB, f"{found.rss_before:.0f} -> {found.rss_after:.0f} MB"
-    assert attack.gets & found.seen.keys(), f"the attacker got {found.seen}"
-    assert found.seen.keys() <= attack.gets | attack.also, f"the attacker got {found.seen}"
+    wrong = []
+    if found.p99 >= max(10 * idle.p99, FLOOR) + slack:
+        wrong.append(f"another tenant's calls took {found.p99:.3f} s, idle {idle.p99:.3f} s")
+    if found.health_p99 >= max(10 * idle.health_p99, FLOOR) + slack:
+        wrong.append(f"/health took {found.health_p99:.3f} s")
+    return wrong
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS, ids=named)
+async def test_others_do_not_notice_a_moment_of_each(tmp_path: Path, kind: ModuleType) -> None:
+    async with ground(tmp_path, SHORT_SECONDS, SHORT_PATIENCE, short=True) as here:
+        idle = await idle_of(here, 1)
+        all_found, wrong = [], []
+        for attack in attacks_of(kind):
+            found = await here.run(attack)
+            print(found.row(attack.name))
+            all_found.append(found)
+            wrong += wrong_with(attack, found, cut_short=True)
+        together = reduce(add, all_found)
+        print(together.row(named(kind)))
+    assert not wrong + (too_slow(together, idle) if len(together.bash) >= MIN_CALLS else [])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("kind", KINDS, ids=named)
+async def test_others_do_not_notice_ten_seconds_of_each(tmp_path: Path, kind: ModuleType) -> None:
+    async with ground(tmp_path, LONG_SECONDS) as here:
+        idle = await idle_of(here, 3)
+        wrong = []
+        for attack in attacks_of(kind):
+            found = await here.run(attack)
+            print(found.row(attack.name))
+            wrong += wrong_with(attack, found) + [f"{attack.name}: {each}" for each in too_slow(found, idle)]
+    assert not wrong
 
 
 def test_there_are_at_least_sixty() -> None:

@@ -45,18 +45,18 @@ async def connection_churn(attacker: Attacker) -> None:
 @attack("431", "closed")
 async def endless_headers(attacker: Attacker) -> None:
     """Header lines without end, on ten connections."""
-    await attacker.repeat(10, lambda: attacker.once(HEAD + b"X-A: b\r\n" * 200_000))
+    await attacker.repeat(10, lambda: attacker.once(HEAD + b"X-A: b\r\n" * attacker.size(200_000)))
 
 
 @attack("431", "closed")
 async def giant_header(attacker: Attacker) -> None:
     """One header value of 10 MB."""
-    await attacker.repeat(10, lambda: attacker.once(HEAD + b"X-A: " + b"b" * 10_000_000))
+    await attacker.repeat(10, lambda: attacker.once(HEAD + b"X-A: " + b"b" * attacker.size(10_000_000)))
 
 
 @attack("431|400", "closed")
 async def giant_header_name(attacker: Attacker) -> None:
-    await attacker.repeat(10, lambda: attacker.once(HEAD + b"a" * 10_000_000))
+    await attacker.repeat(10, lambda: attacker.once(HEAD + b"a" * attacker.size(10_000_000)))
 
 
 @attack("431", "closed")
@@ -82,7 +82,7 @@ async def cookies_of_nothing(attacker: Attacker) -> None:
 
 @attack("414", "closed")
 async def giant_url(attacker: Attacker) -> None:
-    await attacker.repeat(10, lambda: attacker.once(b"GET /" + b"a" * 5_000_000))
+    await attacker.repeat(10, lambda: attacker.once(b"GET /" + b"a" * attacker.size(5_000_000)))
 
 
 @attack("401|404|400|429", "414")
@@ -118,14 +118,14 @@ async def tiny_chunks(attacker: Attacker) -> None:
     """A body in chunks of one byte."""
     head = request("POST", "/mcp", ["Transfer-Encoding: chunked", "Content-Type: application/json"])
     head = head.replace(b"Content-Length: 0\r\n", b"")
-    await attacker.repeat(10, lambda: attacker.once(head + b"1\r\na\r\n" * 300_000))
+    await attacker.repeat(10, lambda: attacker.once(head + b"1\r\na\r\n" * attacker.size(300_000)))
 
 
 @attack("401|400|431|429", "closed")
 async def chunk_extensions(attacker: Attacker) -> None:
     """A chunk whose extension is 5 MB."""
     head = request("POST", "/mcp", ["Transfer-Encoding: chunked"]).replace(b"Content-Length: 0\r\n", b"")
-    await attacker.repeat(10, lambda: attacker.once(head + b"1;" + b"a" * 5_000_000))
+    await attacker.repeat(10, lambda: attacker.once(head + b"1;" + b"a" * attacker.size(5_000_000)))
 
 
 @attack("400|401|429", "closed")
@@ -143,7 +143,7 @@ async def absurd_chunk_sizes(attacker: Attacker) -> None:
 @attack("431|401|413|400|429", "closed")
 async def endless_trailers(attacker: Attacker) -> None:
     head = request("POST", "/login", ["Transfer-Encoding: chunked"]).replace(b"Content-Length: 0\r\n", b"")
-    await attacker.repeat(10, lambda: attacker.once(head + b"0\r\n" + b"X-A: b\r\n" * 200_000))
+    await attacker.repeat(10, lambda: attacker.once(head + b"0\r\n" + b"X-A: b\r\n" * attacker.size(200_000)))
 
 
 @attack("400|401|429", "closed|413")
@@ -164,7 +164,9 @@ async def promised_body(attacker: Attacker) -> None:
 async def large_login(attacker: Attacker) -> None:
     """A sign-in of 30 MB."""
     head = ["Content-Type: application/x-www-form-urlencoded"]
-    await attacker.repeat(10, lambda: attacker.once(request("POST", "/login", head, b"key=" + b"a" * 30_000_000)))
+    await attacker.repeat(
+        10, lambda: attacker.once(request("POST", "/login", head, b"key=" + b"a" * attacker.size(30_000_000)))
+    )
 
 
 @attack("401|429|403", "413|303")
@@ -190,7 +192,7 @@ async def wrong_keys(attacker: Attacker) -> None:
 @attack("401|429", "closed")
 async def large_body_without_key(attacker: Attacker) -> None:
     """60 MB of brackets to the MCP path."""
-    await attacker.repeat(5, lambda: attacker.once(post(b"[]," * 10_000_000, "x" * 40, "a")))
+    await attacker.repeat(5, lambda: attacker.once(post(b"[]," * attacker.size(10_000_000), "x" * 40, "a")))
 
 
 @attack("4401|4429|403|401|429")
@@ -238,7 +240,7 @@ async def garbage(attacker: Attacker) -> None:
 @attack("400|431", "closed")
 async def empty_lines(attacker: Attacker) -> None:
     """Line ends before a request that never comes."""
-    await attacker.repeat(10, lambda: attacker.once(b"\r\n" * 2_000_000))
+    await attacker.repeat(10, lambda: attacker.once(b"\r\n" * attacker.size(2_000_000)))
 
 
 @attack("401|413|417|100|429", "closed")
@@ -284,7 +286,7 @@ async def foreign_hosts(attacker: Attacker) -> None:
 async def form_without_key(attacker: Attacker) -> None:
     """A multipart upload of 30 MB."""
     head = ["Content-Type: multipart/form-data; boundary=b"]
-    body = b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\n" + b"--b\r\n" * 6_000_000
+    body = b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\n" + b"--b\r\n" * attacker.size(6_000_000)
     await attacker.repeat(5, lambda: attacker.once(request("POST", "/api/uploads/a/b", head, body)))
 
 

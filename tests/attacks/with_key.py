@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 
-from tests.attacks.attacker import Attacker
+from tests.attacks.attacker import Attacker, once
 from tests.attacks.client import bash, call, post, request
 from tests.attacks.table import attack
 
@@ -25,26 +25,32 @@ def tool(name: str, arguments: object, attacker: Attacker, *more: str) -> bytes:
 @attack("413|400", "closed|429")
 async def brackets(attacker: Attacker) -> None:
     """A ping of 60 MB of empty lists."""
-    body = rpc("ping", '{"a":[' + "[]," * 20_000_000 + "[]]}")
+    body = rpc("ping", '{"a":[' + "[]," * attacker.size(20_000_000) + "[]]}")
     await attacker.repeat(4, lambda: attacker.once(post(body, attacker.key, attacker.chat)))
 
 
 @attack("400|413", "closed|429")
 async def deep_json(attacker: Attacker) -> None:
-    await attacker.repeat(10, lambda: attacker.once(post(b"[" * 5_000_000, attacker.key, attacker.chat)))
+    await attacker.repeat(10, lambda: attacker.once(post(b"[" * attacker.size(5_000_000), attacker.key, attacker.chat)))
 
 
 @attack("413|400", "closed|429|200")
 async def escaped_json(attacker: Attacker) -> None:
     """30 MB of escaped characters in the argument of a tool."""
-    params = '{"name":"bash_tool","arguments":{"description":"a","command":"' + "\\u0041" * 5_000_000 + '"}}'
+    params = (
+        '{"name":"bash_tool","arguments":{"description":"a","command":"' + "\\u0041" * attacker.size(5_000_000) + '"}}'
+    )
     await attacker.repeat(4, lambda: attacker.once(post(rpc("tools/call", params), attacker.key, attacker.chat)))
 
 
 @attack("200|413|429", "400|closed|no answer")
 async def large_arguments(attacker: Attacker) -> None:
     """Files of 50 MB as an argument, eight at a time."""
-    data = tool("create_file", {"description": "a", "path": "/tmp/large", "file_text": "a" * 50_000_000}, attacker)
+    data = tool(
+        "create_file",
+        {"description": "a", "path": "/tmp/large", "file_text": "a" * attacker.size(50_000_000)},
+        attacker,
+    )
     await attacker.repeat(8, lambda: attacker.once(data))
 
 
@@ -178,6 +184,7 @@ async def upload_lists(attacker: Attacker) -> None:
     await attacker.flood(8, request("GET", f"/api/uploads/{attacker.chat}", [attacker.bearer]))
 
 
+@once
 async def _many_uploads(attacker: Attacker) -> None:
     """10,000 files that were uploaded: made by hand, for by requests it takes a minute."""
     await _fill(attacker, os.environ["CUBICLE_TEST_UPLOADS"])
@@ -191,7 +198,7 @@ async def _fill(attacker: Attacker, folder: str) -> None:
     def make() -> None:
         for root, _, files in os.walk(folder):
             if root.endswith("uploads/many") and "marker" in files:
-                for number in range(10_000):
+                for number in range(attacker.size(10_000)):
                     with open(f"{root}/{'a' * 100}{number}.txt", "w"):
                         pass
 
@@ -221,8 +228,11 @@ async def folder_views(attacker: Attacker) -> None:
     await attacker.flood(8, tool("view", {"description": "a", "path": f"{OUTPUTS}/many"}, attacker))
 
 
+@once
 async def _many_files(attacker: Attacker) -> None:
-    await attacker.bash(f"mkdir -p {OUTPUTS}/many && cd {OUTPUTS}/many && touch $(seq -f 'a{'b' * 100}%g' 10000)")
+    await attacker.bash(
+        f"mkdir -p {OUTPUTS}/many && cd {OUTPUTS}/many && touch $(seq -f 'a{'b' * 100}%g' {attacker.size(10_000)})"
+    )
 
 
 @attack("200|429", prepare=lambda a: _picture(a))
@@ -231,6 +241,7 @@ async def thumbnails(attacker: Attacker) -> None:
     await attacker.flood(8, tool("view", {"description": "a", "path": "/tmp/large.bmp.png"}, attacker))
 
 
+@once
 async def _picture(attacker: Attacker) -> None:
     code = (
         "import zlib,struct\n"
@@ -254,8 +265,9 @@ async def edits_of_a_large_file(attacker: Attacker) -> None:
     await attacker.flood(4, tool("str_replace", edit, attacker))
 
 
+@once
 async def _one_line(attacker: Attacker) -> None:
-    await attacker.bash("head -c 50000000 /dev/zero | tr '\\0' a >/tmp/line.txt")
+    await attacker.bash(f"head -c {attacker.size(50_000_000)} /dev/zero | tr '\\0' a >/tmp/line.txt")
 
 
 @attack("200|429")
@@ -302,7 +314,7 @@ async def many_uploads(attacker: Attacker) -> None:
 @attack("201|429", "503|507|409|no answer|closed")
 async def large_uploads(attacker: Attacker) -> None:
     """100 MB each, four at a time."""
-    data = request("PUT", f"/api/uploads/{attacker.chat}/large", [attacker.bearer], bytes(100_000_000))
+    data = request("PUT", f"/api/uploads/{attacker.chat}/large", [attacker.bearer], bytes(attacker.size(100_000_000)))
     await attacker.repeat(4, lambda: attacker.once(data))
 
 
@@ -310,14 +322,14 @@ async def large_uploads(attacker: Attacker) -> None:
 async def endless_form(attacker: Attacker) -> None:
     """Headers of a part of a form, without end."""
     head = ["Content-Type: multipart/form-data; boundary=b", attacker.bearer]
-    body = b"--b\r\n" + b"X-A: b\r\n" * 2_000_000
+    body = b"--b\r\n" + b"X-A: b\r\n" * attacker.size(2_000_000)
     await attacker.repeat(8, lambda: attacker.once(request("POST", f"/api/uploads/{attacker.chat}/f", head, body)))
 
 
 @attack("400|413|201|429", "closed|no answer")
 async def form_of_many_parts(attacker: Attacker) -> None:
     head = ["Content-Type: multipart/form-data; boundary=b", attacker.bearer]
-    body = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 200_000
+    body = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * attacker.size(200_000)
     await attacker.repeat(8, lambda: attacker.once(request("POST", f"/api/uploads/{attacker.chat}/f", head, body)))
 
 
@@ -380,6 +392,7 @@ async def large_resources(attacker: Attacker) -> None:
     await attacker.flood(6, call("resources/read", params, attacker.key, attacker.chat))
 
 
+@once
 async def _resource(attacker: Attacker) -> None:
     path = f"/api/uploads/{attacker.chat}/resource"
     assert (await attacker.ask(request("PUT", path, [attacker.bearer], os.urandom(15_000_000)), 60))[0] == "201"

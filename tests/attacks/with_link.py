@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.attacks.attacker import Attacker
+from tests.attacks.attacker import Attacker, once
 from tests.attacks.client import Connection, close_code, frame, request
 from tests.attacks.table import attack
 
@@ -33,6 +33,7 @@ while True:
 """
 
 
+@once
 async def start_backends(attacker: Attacker) -> None:
     """A program behind the terminal's port that takes what comes, and one behind the browser's that sends all it can."""
     await attacker.bash(f"cat >/tmp/echo.py <<'EOF'\n{ECHO}\nEOF")
@@ -40,14 +41,14 @@ async def start_backends(attacker: Attacker) -> None:
         await attacker.bash(f"setsid python3 /tmp/echo.py {port} {what} >/dev/null 2>&1 </dev/null & sleep 0.5")
 
 
-async def stop_backends(attacker: Attacker) -> None:
-    await attacker.bash("pkill -f '^python3 /tmp/echo.py' || true")
-
-
 async def sockets(attacker: Attacker, width: int, data: bytes, path: str = TERMINAL, *, read: bool = True) -> None:
-    """So many WebSockets that send this again and again."""
+    """So many WebSockets that send this again and again; one that is closed is opened anew."""
 
     async def one() -> None:
+        while attacker.left:
+            await one_socket()
+
+    async def one_socket() -> None:
         connection = await attacker.socket(path.format(attacker.chat))
         if connection is None:
             return
@@ -70,7 +71,7 @@ async def sockets(attacker: Attacker, width: int, data: bytes, path: str = TERMI
 
 
 ENDS = "open|held back|closed|1009|1002|1007|1008|1011|1001"
-WITH = {"prepare": start_backends, "tidy": stop_backends}
+WITH = {"prepare": start_backends}
 
 
 @attack(ENDS, **WITH)
@@ -99,7 +100,7 @@ async def giant_frame(attacker: Attacker) -> None:
 @attack("1009|closed", "open|held back", **WITH)
 async def large_frames(attacker: Attacker) -> None:
     """Messages of 60 MB: below the server's limit, above the terminal's."""
-    await sockets(attacker, 3, frame(2, b"a" * 60_000_000))
+    await sockets(attacker, 3, frame(2, b"a" * attacker.size(60_000_000)))
 
 
 @attack("1009|closed|1002", "open|held back", **WITH)
@@ -107,9 +108,10 @@ async def endless_fragments(attacker: Attacker) -> None:
     """One message in parts of a byte, without end."""
 
     async def one() -> None:
-        connection = await attacker.socket(TERMINAL.format(attacker.chat))
-        if connection is not None:
-            await fragments(attacker, connection)
+        while attacker.left:
+            connection = await attacker.socket(TERMINAL.format(attacker.chat))
+            if connection is not None:
+                await fragments(attacker, connection)
 
     await attacker.at_once(4, one)
 
@@ -191,7 +193,7 @@ async def files_by_capability(attacker: Attacker) -> None:
 
 @attack("200|404|429")
 async def previews(attacker: Attacker) -> None:
-    await attacker.flood(20, request("GET", f"/preview/{attacker.chat}?key={attacker.link}", ["Accept: text/html"]))
+    await attacker.flood(20, request("GET", f"/preview/{attacker.chat}/?key={attacker.link}", ["Accept: text/html"]))
 
 
 @attack("200|206|416|404|429|400")
@@ -208,6 +210,7 @@ async def downloads_never_read(attacker: Attacker) -> None:
     attacker.seen["200"] += attacker.seen.pop("waiting", 0)
 
 
+@once
 async def _large(attacker: Attacker) -> None:
     await attacker.bash(
         "head -c 50000000 /dev/zero >/mnt/user-data/outputs/large; echo a >/mnt/user-data/outputs/a.txt"

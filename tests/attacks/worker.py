@@ -18,7 +18,7 @@ import uvloop
 from tests.attacks import from_sandbox, table, unauthenticated, with_key, with_link  # noqa: F401
 from tests.attacks.attacker import Attacker
 from tests.attacks.client import Connection, bash, request
-from tests.attacks.monitored import waited_for_processor
+from tests.attacks.monitored import all_waited, waited_since
 
 PAUSE = 0.005
 
@@ -70,7 +70,9 @@ class Victim:
             status, body = await own.answer()
         finally:
             # One that was cut off by the end of the measurement counts as long as it took until then.
-            self._samples[what].append((time.monotonic() - began, self._waited() - ready))
+            taken = time.monotonic() - began
+            own, service = (waited_since(before, now) for before, now in zip(ready, self._waited(), strict=True))
+            self._samples[what].append((taken, max(own, service)))
             if connection is None:
                 own.close()
         fine = status == "200" and (what != "bash" or b'"isError":false' in body)
@@ -78,9 +80,9 @@ class Victim:
             self._failed.append(f"{what}: {status} {body[:500]!r}")
         return fine
 
-    def _waited(self) -> float:
-        """Seconds in which the machine had no processor for us or for the service."""
-        return waited_for_processor() + waited_for_processor(self._pid)
+    def _waited(self) -> tuple[dict[str, float], dict[str, float]]:
+        """How long the machine had no processor for us, and for the service: often at the same time."""
+        return all_waited(), all_waited(self._pid)
 
 
 async def serve_victim(orders: asyncio.StreamReader, **options: Any) -> None:
@@ -94,8 +96,9 @@ async def serve_victim(orders: asyncio.StreamReader, **options: Any) -> None:
 
 
 async def serve_attacker(orders: asyncio.StreamReader, **options: Any) -> None:
-    os.nice(10)  # a real one has a machine of its own
     attacker = Attacker(**options)
+    if not attacker.short:
+        os.nice(10)  # a real one has a machine of its own
     while order := await orders.readline():
         attack = table.ATTACKS[order.decode().strip()]
         if attack.prepare is not None:
@@ -112,7 +115,11 @@ async def serve_attacker(orders: asyncio.StreamReader, **options: Any) -> None:
 
 async def serve_control(orders: asyncio.StreamReader, **_options: Any) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:  # the measurement ended meanwhile
+            writer.close()
+            return
         await (await asyncio.create_subprocess_exec("/bin/true")).wait()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         writer.close()

@@ -6,10 +6,11 @@ import asyncio
 import gc
 import time
 import weakref
+from collections.abc import Coroutine
 
 import pytest
 
-from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, Share, metered
+from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, Share, current, metered, task_factory
 
 pytestmark = pytest.mark.anyio
 
@@ -165,6 +166,92 @@ async def test_plain_work_waits_for_its_turn_too() -> None:
     async with asyncio.timeout(10):
         while len(done) < 2:
             await asyncio.sleep(0)
+
+
+async def test_work_that_begins_more_work_does_not_do_it_at_once() -> None:
+    """A packet that is looked at piece by piece asks for its next turn from within the one that it has."""
+    queue, depth, deepest, left = FairQueue(), 0, 0, 50
+
+    def piece() -> None:
+        nonlocal depth, deepest, left
+        depth += 1
+        deepest = max(deepest, depth)
+        left -= 1
+        if left:
+            queue.run(Share("a"), piece)
+        depth -= 1
+
+    queue.run(Share("a"), piece)
+    async with asyncio.timeout(10):
+        while left:
+            await asyncio.sleep(0)
+    assert deepest == 1
+
+
+async def test_a_step_within_a_step_is_charged_once() -> None:
+    queue, outer, inner = FairQueue(), Share("outer"), Share("inner")
+
+    async def nested() -> None:
+        await run(metered(steps(1, 0.02, [], ""), queue, inner))
+        work(0.01)
+
+    await run(metered(nested(), queue, outer))
+    used = {name: tenant.used for name, tenant in queue._tenants.items()}
+    assert 0.02 <= used["inner"] < 0.04
+    assert 0.01 <= used["outer"] < 0.02
+
+
+async def test_what_a_request_starts_waits_for_its_turns_too() -> None:
+    """A request that starts tasks has no more of the loop than one that does not."""
+    queue, done = FairQueue(), []
+
+    async def starts_tasks() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(20):
+                group.create_task(steps(10, 0.001, done, "flood"))
+
+    async def request(work: Coroutine[object, object, None], share: Share) -> None:
+        current.set((queue, share))
+        await run(metered(work, queue, share))
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(task_factory)
+    try:
+        flood = loop.create_task(request(starts_tasks(), Share("a")))
+        await loop.create_task(request(steps(20, 0.001, done, "other"), Share("b")))
+        assert done.count("flood") < 80, "the other tenant waited for the flood"
+        await flood
+    finally:
+        loop.set_task_factory(None)
+    assert done.count("flood") == 200
+
+
+async def test_a_task_that_is_cancelled_before_its_turn_has_begun() -> None:
+    """Its first step does not wait, as no task's does that nobody cancels before it ran."""
+    queue, seen = FairQueue(), []
+
+    async def child() -> None:
+        seen.append("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("ended")
+
+    async def parent() -> None:
+        current.set((queue, Share("a")))
+        task = asyncio.get_running_loop().create_task(child())
+        queue.charge(Share("a"), 2 * MAX_TURN_SECONDS)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(task_factory)
+    try:
+        await loop.create_task(parent())
+    finally:
+        loop.set_task_factory(None)
+    assert seen == ["begun", "ended"]
 
 
 async def run(coroutine: object) -> object:

@@ -11,9 +11,10 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from cubicle.fairness.fair_queue import FairQueue, Share
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.uvicorn_ws import ClientSocket
 
@@ -123,6 +124,42 @@ async def test_messages_that_came_before_they_were_taken_come_first() -> None:
     expected = [(m.encode(), True) if isinstance(m, str) else (m, False) for m in sent]
     assert relay.taken == [*expected, (b"in four parts", True)]
     assert relay.left == [4001]
+
+
+async def test_a_flood_that_waits_for_its_turn_is_made_to_wait() -> None:
+    """What comes while others have the loop stays with the sender: kept here, it would be copied with each packet."""
+    relay, queue, share = Relay(), FairQueue(), Share("flood")
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        socket = ClientSocket.under(scope)
+        assert socket is not None
+        socket.meter(queue, share)
+        await relay(scope, receive, send)
+
+    async with serving(application) as address, connect(address, compression=None) as client:
+        relay.begin.set()
+        await client.send(b"first")
+        await relay.has(1)
+        socket = relay.socket
+        assert socket is not None
+        socket._parsing = True  # as long as its turn does not come
+        flooding = asyncio.create_task(_send_many(client, 100))
+        held = 0
+        for _ in range(30):
+            await asyncio.sleep(0.01)
+            held = max(held, len(socket._unparsed))
+        assert 0 < held <= 512 * 1024
+        socket._parsing = False
+        socket._parse_soon()
+        async with asyncio.timeout(60):
+            await flooding
+        await relay.has(101)
+    assert [len(message) for message, _ in relay.taken] == [5] + [len(PART)] * 100
+
+
+async def _send_many(client: ClientConnection, count: int) -> None:
+    for _ in range(count):
+        await client.send(PART)
 
 
 async def test_text_that_is_none_is_refused_and_not_taken() -> None:

@@ -1,3 +1,4 @@
+import asyncio
 import hashlib
 
 import httpx
@@ -5,7 +6,7 @@ import pytest
 
 from cubicle.prompt.catalogue import Library, digest, shipped_folder
 from cubicle.prompt.settings_service import SettingsService
-from cubicle.prompt.skills import Source
+from cubicle.prompt.skills import Source, read_folder
 
 
 def put(folder, name, description):
@@ -83,3 +84,20 @@ async def test_ten_skills_ship_with_the_service():
     shelf = await Library().of(None)
     assert len(shelf.skills) == 10
     assert len([p for p in shipped_folder().iterdir() if p.is_dir()]) == 10
+
+
+@pytest.mark.anyio
+async def test_however_many_ask_at_a_time_the_folders_are_read_once(folders, monkeypatch):
+    read = []
+
+    def counted(folder, source):
+        read.append(folder)
+        return read_folder(folder, source)
+
+    monkeypatch.setattr("cubicle.prompt.catalogue.read_folder", counted)
+    library = Library(*folders)
+    shelves = await asyncio.gather(*(library.of(None) for _ in range(100)))
+    assert all(shelf is shelves[0] for shelf in shelves)
+    assert read == [folders[0], folders[1]]
+    await asyncio.gather(*(library.of(f"user{n}@x.org") for n in range(20)))
+    assert len(read) == 2 + 20, "what everybody has is not read for each"

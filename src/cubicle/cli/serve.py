@@ -9,6 +9,7 @@ import logging
 import resource
 import signal
 import socket
+import sys
 from contextlib import closing, suppress
 from typing import Any
 
@@ -19,12 +20,15 @@ import uvloop
 from cubicle import log as logs
 from cubicle.cli import host_setup
 from cubicle.cli.errors import exits
+from cubicle.fairness.fair_queue import task_factory
 from cubicle.sandbox.service_lock import only_service_of
 from cubicle.settings import BadSettings, Settings, load, misspelt
 
 log = logging.getLogger("cubicle")
 
 _OPEN_FILES = 65_536
+_SWITCH_SECONDS = 0.0005
+"""The event loop waits so long for the interpreter's lock while a thread works; a call needs it a hundred times."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -47,8 +51,10 @@ def serve(yes: bool, **flags: Any) -> None:
     _allow_many_files()
     _listen(settings).close()  # a taken port is said before minutes are spent on the set-up
     host_setup.prepare(settings, yes=yes)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.get_loop().set_task_factory(task_factory)
             runner.run(_serve(settings))
     finally:
         logs.flush()

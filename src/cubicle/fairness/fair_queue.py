@@ -3,15 +3,18 @@
 Steps of requests that become ready together would run one after the other before the loop looks at its sockets again,
 and whoever sends the most would have the most. Here every step of a request, from one `await` to the next, is timed and
 charged to its tenant. As long as little was done in this turn of the loop, it runs at once. Beyond that it waits: next
-comes the tenant that has used the least, and within it the chats take turns.
+comes the tenant that has used the least, and within it the chats take turns. Tasks that a request starts, and what its
+connections into a sandbox bring, are part of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections.abc
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from time import thread_time
 from typing import Any, TypeVar
@@ -54,15 +57,42 @@ class FairQueue:
         self._quiet_turns = 0
         self._spent = 0.0
         self._armed = False
+        self._depth = 0
+        self._total = 0.0
+        """Seconds that were charged so far, to anybody."""
 
     @property
     def is_free(self) -> bool:
         """Whether a step may run at once."""
         return self._spent < MAX_TURN_SECONDS and not self._waiting
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether a step runs just now, and this is a part of it."""
+        return self._depth > 0
+
+    def step(self, share: Share, work: Callable[[], None]) -> None:
+        """Do the work, and charge it."""
+        began = self.begin()
+        try:
+            work()
+        finally:
+            self.end(share, began)
+
+    def begin(self) -> float:
+        """A step begins; what it returns goes to `end`."""
+        self._depth += 1
+        return thread_time() - self._total
+
+    def end(self, share: Share, began: float) -> None:
+        """Charge the step. What was charged meanwhile, to whomever, is not charged again."""
+        self._depth -= 1
+        self.charge(share, thread_time() - self._total - began)
+
     def charge(self, share: Share, seconds: float) -> None:
         """A step took so long."""
         seconds = max(seconds, _SHORTEST)
+        self._total += seconds
         tenant = self._tenants.setdefault(share.tenant, _Tenant())
         tenant.used = max(tenant.used, self._now) + seconds
         tenant.usual = max(seconds, tenant.usual * 0.9)
@@ -88,17 +118,10 @@ class FairQueue:
     def run(self, share: Share, work: Callable[[], None]) -> None:
         """Do the work now, or when it is its turn."""
 
-        def timed(_waiter: object = None) -> None:
-            began = thread_time()
-            try:
-                work()
-            finally:
-                self.charge(share, thread_time() - began)
-
-        if self.is_free:
-            timed()
-        else:
-            self.wait(share).add_done_callback(timed)
+        if self.is_free and not self.is_inside:
+            self.step(share, work)
+        else:  # a step that goes on in itself would never end its turn
+            self.wait(share).add_done_callback(lambda _waiter: self.step(share, work))
 
     def _arm(self) -> None:
         if not self._armed:
@@ -139,16 +162,19 @@ class FairQueue:
 
 
 @types.coroutine
-def metered(work: Coroutine[Any, Any, _T], queue: FairQueue, share: Share) -> Generator[Any, Any, _T]:
-    """Await the work; each of its steps waits for its turn, and is charged to the share."""
+def metered(
+    work: Coroutine[Any, Any, _T], queue: FairQueue, share: Share, *, begun: bool = False
+) -> Generator[Any, Any, _T]:
+    """Await the work; each of its steps waits for its turn, and is charged to the share; if `begun`, not the first."""
     error: BaseException | None = None
+    waits = not begun
     while True:
-        if error is None and not queue.is_free:
+        if waits and error is None and not queue.is_free and not queue.is_inside:
             try:
                 yield from queue.wait(share)
             except BaseException as cancelled:  # noqa: BLE001 — it is passed on to the work
                 error = cancelled
-        began = thread_time()
+        began = queue.begin()
         try:
             waits_for = work.send(None) if error is None else work.throw(error)
         except StopIteration as end:
@@ -156,8 +182,28 @@ def metered(work: Coroutine[Any, Any, _T], queue: FairQueue, share: Share) -> Ge
             return result
         finally:
             error = None  # its traceback holds this frame: what the work had in hand would stay with the two
-            queue.charge(share, thread_time() - began)
+            queue.end(share, began)
+        waits = True
         try:
             yield waits_for
         except BaseException as cancelled:  # noqa: BLE001 — it is passed on to the work
             error = cancelled
+
+
+current: ContextVar[tuple[FairQueue, Share] | None] = ContextVar("cubicle_fair_share", default=None)
+"""Whom the running task works for, and the queue of its steps."""
+
+
+def task_factory(loop: Any, work: Any, context: Context | None = None, **more: Any) -> asyncio.Task[Any]:
+    """For `loop.set_task_factory`: what a request starts is metered as the request itself is.
+
+    A task's first step does not wait: it is a part of the step that started it, and until then nobody may cancel it.
+    """
+    charged = current.get() if context is None else context.get(current)
+    if charged is not None and isinstance(work, collections.abc.Coroutine):
+        work = _metered_task(work, *charged)
+    return asyncio.Task(work, loop=loop, context=context, **more)
+
+
+async def _metered_task(work: Coroutine[Any, Any, _T], queue: FairQueue, share: Share) -> _T:
+    return await metered(work, queue, share, begun=True)

@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.core.keys import KeyRing
-from cubicle.fairness.fair_queue import FairQueue, Share, metered
+from cubicle.fairness.fair_queue import FairQueue, Share, current, metered
 from cubicle.http_api.routes import HEALTH
 from cubicle.http_api.uvicorn_ws import ClientSocket
 
@@ -32,7 +32,11 @@ class FairShare:
         share = scope[SHARE] = self._share(scope)
         if scope["type"] == "websocket" and (socket := ClientSocket.under(scope)) is not None:
             socket.meter(self._queue, share)
-        await metered(self._app(scope, receive, send), self._queue, share)  # type: ignore[arg-type]
+        charged = current.set((self._queue, share))
+        try:
+            await metered(self._app(scope, receive, send), self._queue, share)  # type: ignore[arg-type]
+        finally:
+            current.reset(charged)
 
     def _share(self, scope: Scope) -> Share:
         if scope["path"] == HEALTH:

@@ -35,8 +35,11 @@ class ClientSocket(WebSocketsSansIOProtocol):
     _taker: Taker | None = None
     _fair_queue: FairQueue | None = None
     _share = Share("")
-    _unparsed = b""
     _parsing = False
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._unparsed = bytearray()
 
     @staticmethod
     def of(client: WebSocket) -> ClientSocket:
@@ -63,6 +66,8 @@ class ClientSocket(WebSocketsSansIOProtocol):
             return
         self._unparsed += data
         self._parse_soon()
+        if self._unparsed and not self.transport.is_closing():
+            self.transport.pause_reading()  # whoever sends more than his share is held back by TCP, not kept here
 
     def _parse_soon(self) -> None:
         if self._fair_queue is not None and self._unparsed and not self._parsing and not self.read_paused:
@@ -73,18 +78,16 @@ class ClientSocket(WebSocketsSansIOProtocol):
         """Look at what came, for as long as a turn may take and messages are taken; then at the rest."""
         self._parsing = False
         ends = thread_time() + MAX_TURN_SECONDS
-        view = memoryview(self._unparsed)
         start, size = 0, _SLICE
-        while start < len(view) and not self.read_paused and not self.transport.is_closing():
-            super().data_received(bytes(view[start : start + size]))
+        while start < len(self._unparsed) and not self.read_paused and not self.transport.is_closing():
+            super().data_received(bytes(self._unparsed[start : start + size]))
             start += size
             if (left := ends - thread_time()) < 0:
                 break
             size = size * 2 if left > MAX_TURN_SECONDS / 2 else _SLICE  # large messages are cheap, small ones are not
-        self._unparsed = b"" if self.transport.is_closing() else bytes(view[start:])
+        del self._unparsed[: len(self._unparsed) if self.transport.is_closing() else start]
         if self._unparsed:
-            if not self.transport.is_closing():
-                self.transport.pause_reading()
+            self.transport.pause_reading()
             self._parse_soon()
         elif not self.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()

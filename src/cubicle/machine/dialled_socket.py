@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 
+from cubicle.fairness.fair_queue import FairQueue, Share, current
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import fd_passing
 from cubicle.machine.connection import Line
@@ -107,6 +108,7 @@ class SocketStream:
         self._idle_wakes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._taker: Taker | None = None
+        self._charged: tuple[FairQueue, Share] | None = None
         self._backlog: memoryview | None = None
         self._room: asyncio.Future[None] | None = None
         self._ends = False
@@ -146,7 +148,7 @@ class SocketStream:
         while self._unread:
             if not taker(self._pop()):
                 await rest()
-        self._taker = taker
+        self._taker, self._charged = taker, current.get()
         try:
             while self._over is None:
                 self._go_on()
@@ -209,6 +211,26 @@ class SocketStream:
         self._loop.remove_reader(self._sock)
 
     def _on_readable(self) -> None:
+        if self._charged is None or self._taker is None:
+            self._receive()
+            return
+        queue, share = self._charged
+        if queue.is_free:
+            queue.step(share, self._receive)
+        else:
+            self._hold()
+            queue.wait(share).add_done_callback(self._on_turn)
+
+    def _on_turn(self, _turn: asyncio.Future[None]) -> None:
+        """Read what made the socket ready, a while ago."""
+        if self._over is not None or self._reading:
+            return
+        self._go_on()
+        if self._charged is not None:
+            queue, share = self._charged
+            queue.step(share, self._receive)
+
+    def _receive(self) -> None:
         try:
             chunk = self._sock.recv(_CHUNK, _AT_ONCE)
         except BlockingIOError:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import anyio
 
@@ -17,6 +19,7 @@ from cubicle.prompt.skills import Skill, Source, read_folder, user_digest
 
 FRESH_SECONDS = 30.0
 MAX_USERS = 1000
+_MAX_READERS = 2
 
 
 def shipped_folder() -> Path:
@@ -65,26 +68,46 @@ class Library:
         self._settings = settings
         self._clock = clock
         self._shelves: OrderedDict[tuple[str, str], tuple[float, Shelf]] = OrderedDict()
+        self._everyones: tuple[float, tuple[Skill, ...]] = (float("-inf"), ())
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._reading = asyncio.Semaphore(_MAX_READERS)
 
     async def of(self, email: str | None, tenant: str = "main") -> Shelf:
         """The shelf of this user; without an e-mail, what everyone has."""
         key = (tenant, (email or "").strip().lower())
-        read_at, shelf = self._shelves.get(key, (float("-inf"), None))
-        if shelf is not None and self._clock() - read_at < FRESH_SECONDS:
+        # However many ask at a time, one reads: a hundred threads in the folders would hold up the event loop.
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            known = self._shelves.get(key)
+            if known is not None and self._is_fresh(known[0]):
+                return known[1]
+            own = await self._settings.of(key[1], tenant) if self._settings and key[1] else NOTHING
+            async with self._reading:
+                read_at, shelf = await anyio.to_thread.run_sync(self._read, key, own)
+            self._keep(key, read_at, shelf)
             return shelf
-        own = await self._settings.of(key[1], tenant) if self._settings and key[1] else NOTHING
-        shelf = await anyio.to_thread.run_sync(self._read, key, own)
-        self._shelves[key] = (self._clock(), shelf)
+
+    def _is_fresh(self, read_at: float) -> bool:
+        return self._clock() - read_at < FRESH_SECONDS
+
+    def _keep(self, key: tuple[str, str], read_at: float, shelf: Shelf) -> None:
+        self._shelves[key] = (read_at, shelf)
         self._shelves.move_to_end(key)
         while len(self._shelves) > MAX_USERS:
             self._shelves.popitem(last=False)
-        return shelf
 
-    def _read(self, key: tuple[str, str], own: UserSettings) -> Shelf:
+    def _read(self, key: tuple[str, str], own: UserSettings) -> tuple[float, Shelf]:
         tenant, email = key
+        read_at, skills = self._everyones
+        if not self._is_fresh(read_at):
+            read_at, skills = self._clock(), self._read_everyones()
+            self._everyones = (read_at, skills)
+        if self._users and email:
+            skills += tuple(read_folder(self._users / user_digest(email, tenant), Source.USER))
+        return read_at, arrange((*skills, *own.skills))
+
+    def _read_everyones(self) -> tuple[Skill, ...]:
         skills = read_folder(self._public, Source.PUBLIC)
         if self._operator:
             skills += read_folder(self._operator, Source.OPERATOR)
-        if self._users and email:
-            skills += read_folder(self._users / user_digest(email, tenant), Source.USER)
-        return arrange((*skills, *own.skills))
+        return tuple(skills)

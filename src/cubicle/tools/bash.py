@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from cubicle.guest.operations import Exit
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError
@@ -28,6 +30,7 @@ narrow it with grep, head or tail, or write it to a file and view the part you n
 - Put results for the user in /mnt/user-data/outputs; the user's uploads are in /mnt/user-data/uploads (read-only)."""
 
 
+_LARGE = 32 * 1024
 _ROOM = (
     "Note: the sandbox had as many processes as it may have, so {} that earlier commands had left in the background "
     "were ended to run this one. Start fewer at a time."
@@ -94,6 +97,8 @@ async def _follow(process: Process, output: Cap, call: Call) -> Exit:
         text = decoder.feed(chunk)
         output.feed(text)
         call.report(text)
+        if len(chunk) > _LARGE:
+            await asyncio.sleep(0)  # what is no UTF-8 takes a millisecond, and a flood of it always has more at hand
     rest = decoder.finish()
     output.feed(rest)
     call.report(rest)
