@@ -78,13 +78,13 @@ class Library:
         # However many ask at a time, one reads: a hundred threads in the folders would hold up the event loop.
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
-            read_at, shelf = self._shelves.get(key, (float("-inf"), None))
-            if shelf is None or not self._is_fresh(read_at):
+            kept = self._shelves.get(key)
+            if kept is None or not self._is_fresh(kept[0]):
                 own = await self._settings.of(key[1], tenant) if self._settings and key[1] else NOTHING
                 async with self._reading:
-                    read_at, shelf = await anyio.to_thread.run_sync(self._read, key, own)
-                self._keep(key, read_at, shelf)
-            return shelf
+                    kept = await anyio.to_thread.run_sync(self._read, key, own)
+                self._keep(key, *kept)
+            return kept[1]
 
     def _is_fresh(self, read_at: float) -> bool:
         return self._clock() - read_at < FRESH_SECONDS
