@@ -71,8 +71,8 @@ class Victim:
         finally:
             # One that was cut off by the end of the measurement counts as long as it took until then.
             taken = time.monotonic() - began
-            own, service = (waited_since(before, now) for before, now in zip(ready, self._waited(), strict=True))
-            self._samples[what].append((taken, max(own, service)))
+            ours, service = (waited_since(before, now) for before, now in zip(ready, self._waited(), strict=True))
+            self._samples[what].append((taken, max(ours, service)))
             if connection is None:
                 own.close()
         fine = status == "200" and (what != "bash" or b'"isError":false' in body)
