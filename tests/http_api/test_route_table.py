@@ -139,6 +139,15 @@ async def test_the_table_opens_nothing_that_a_route_guards() -> None:
         assert TABLE.who(path) in (Who.ANYBODY, Who.CAPABILITY), path
 
 
+def test_an_mcp_path_beneath_a_public_one_closes_and_opens_nothing_else() -> None:
+    table = RouteTable(("/raw/mcp", "/health"))
+    assert (table.who("/raw/mcp"), table.who("/raw/x/y"), table.who("/health")) == (
+        Who.BEARER,
+        Who.CAPABILITY,
+        Who.BEARER,
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "chat"),
     [
