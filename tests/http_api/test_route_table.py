@@ -15,6 +15,9 @@ from websockets.exceptions import ConnectionClosed
 
 from cubicle.app import running
 from cubicle.chat.authentication import Who
+from cubicle.chat.links import Links
+from cubicle.core.chat import Chat
+from cubicle.core.keys import KeyRing
 from cubicle.drivers.factory import make_driver
 from cubicle.http_api.operations import OPERATIONS
 from cubicle.http_api.route_docs import rewritten
@@ -136,6 +139,15 @@ async def test_the_table_opens_nothing_that_a_route_guards() -> None:
         assert TABLE.who(path) in (Who.ANYBODY, Who.CAPABILITY), path
 
 
+def test_an_mcp_path_beneath_a_public_one_closes_and_opens_nothing_else() -> None:
+    table = RouteTable(("/raw/mcp", "/health"))
+    assert (table.who("/raw/mcp"), table.who("/raw/x/y"), table.who("/health")) == (
+        Who.BEARER,
+        Who.CAPABILITY,
+        Who.BEARER,
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "chat"),
     [
@@ -155,6 +167,12 @@ async def test_the_table_opens_nothing_that_a_route_guards() -> None:
 )
 def test_a_path_belongs_to_the_chat_in_it(path: str, chat: str | None) -> None:
     assert TABLE.chat_id(path) == chat
+
+
+def test_the_links_that_the_service_makes_are_urls_of_the_table() -> None:
+    links = Links(b"s" * 32, "https://box.example", KeyRing({}))
+    path = links.file(Chat(CHAT), "outputs/a.txt").removeprefix("https://box.example")
+    assert (TABLE.who(path), TABLE.chat_id(path), TABLE.is_in_a_tab(path)) == (Who.CHAT, CHAT, True)
 
 
 def test_every_row_says_where_its_chat_id_is() -> None:

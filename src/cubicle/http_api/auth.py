@@ -61,10 +61,10 @@ class Access:
         self._isolation = isolation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = route_path(scope) if scope["type"] in ("http", "websocket") else ""
-        if not path or self._table.is_mcp(path):
+        if scope["type"] not in ("http", "websocket") or self._table.is_mcp(route_path(scope)):
             await self._app(scope, receive, send)
             return
+        path = route_path(scope)
         headers, who, chat_id = Headers(scope["headers"]), self._table.who(path), self._table.chat_id(path)
         shown = Shown(headers, (scope.get("client") or ("",))[0], scope.get("query_string", b""), chat_id)
         try:

@@ -25,7 +25,7 @@ class RouteTable:
         self.mcp_paths = frozenset(mcp_paths)
         self._exact = {row.path: row.who for row in reversed(self.rows) if "{" not in row.path}
         public = {row.literal: row.who for row in self.rows if row.who in _PUBLIC}
-        guarded = [row.path for row in self.rows if row.who not in _PUBLIC]
+        guarded = [row.path for row in ROWS if row.who not in _PUBLIC]
         self._open = {p: who for p, who in public.items() if not any(path.startswith(f"{p}/") for path in guarded)}
         """Beneath these nothing asks who it is, not even what no row answers."""
         self._of_chats = {row.literal.strip("/"): row.chat_segment for row in self.rows if row.who is Who.CHAT}
