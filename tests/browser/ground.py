@@ -21,7 +21,6 @@ from cubicle.browser.live_views import Screens
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api import errors
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.credential import Credential, note_credential
@@ -30,6 +29,7 @@ from cubicle.http_api.origin_check import OriginGuard
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.websocket_proxy import Limits
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import Driver

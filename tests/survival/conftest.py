@@ -10,7 +10,7 @@ import pytest
 
 from cubicle import settings
 from cubicle.drivers.factory import make_driver
-from cubicle.drivers.oci.images import ImageStore
+from cubicle.images.store import ImageStore
 from tests.drivers.makers import some_base
 from tests.support.emptying import empty
 from tests.survival.process import ServiceProcess
