@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cubicle.drivers.factory import make_driver
-from cubicle.drivers.oci.images import ImageStore
+from cubicle.images.store import ImageStore
 from cubicle.machine.errors import Unusable
 from cubicle.settings import Settings, load
 

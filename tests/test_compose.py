@@ -25,8 +25,8 @@ import httpx
 import pytest
 
 from cubicle.drivers.docker.engine import Address, ensure_image
-from cubicle.drivers.oci import builder
-from cubicle.drivers.oci.images import ImageStore
+from cubicle.images import builder
+from cubicle.images.store import ImageStore
 from cubicle.settings import load
 from tests.browser.typist import Typist
 from tests.conftest import absent

@@ -27,7 +27,7 @@ from cubicle.chat.links import Links, kept_secret
 from cubicle.core.caller import Caller
 from cubicle.core.keys import BadKeys, KeyRing
 from cubicle.drivers.factory import make_driver, make_free_space, make_ledger, make_limits
-from cubicle.drivers.oci.images import ImageStore
+from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.egress.handler import Limits as EgressLimits
 from cubicle.egress.policy import Policy
 from cubicle.fairness.fair_queue import FairQueue
@@ -61,6 +61,7 @@ from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.visits import Reception
 from cubicle.http_api.waking import StartRoutes
+from cubicle.images.store import ImageStore
 from cubicle.isolation import runner
 from cubicle.isolation.runner import Report
 from cubicle.isolation.startup_check import Warden
@@ -314,7 +315,7 @@ async def collect_images(settings: Settings, driver: Driver) -> None:
         store = ImageStore(settings.image_dir)
         today = await asyncio.to_thread(store.resolve, settings.sandbox_image)
         in_use = {today.digest, *(seen.image for seen in await driver.list())}
-        gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use)
+        gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use, sandboxes_by_image)
         for base in gone:
             log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
 

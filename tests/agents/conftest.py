@@ -18,8 +18,8 @@ from cubicle.agents.mcp_servers import McpServers, read_servers
 from cubicle.agents.upstreams import apis
 from cubicle.app import make_agent_tokens, make_budgets, make_network, make_sub_agents
 from cubicle.drivers.factory import make_driver
-from cubicle.drivers.oci.images import ImageStore
 from cubicle.egress.proxy import EgressDoor
+from cubicle.images.store import ImageStore
 from cubicle.prompt.user_tokens import PersonalTokens
 from cubicle.prompt.workspace import Workplace
 from cubicle.sandbox.chat_index import Ledger

@@ -22,7 +22,6 @@ from cubicle.chat.authentication import Credential
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api import errors
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.credential import note_credential
@@ -32,6 +31,7 @@ from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.websocket_proxy import Limits
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import Driver

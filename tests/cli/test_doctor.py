@@ -15,7 +15,7 @@ from cubicle.drivers.common.checks import Verdict
 from cubicle.drivers.oci import checks, host
 from cubicle.drivers.oci.checks import Subject
 from cubicle.drivers.oci.driver import RUN_DIR
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.isolation import runner, startup_check
 from cubicle.isolation.exhaustion import RESOURCES
 from cubicle.sandbox.service_lock import only_service_of

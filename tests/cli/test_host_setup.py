@@ -15,8 +15,8 @@ import pytest
 
 from cubicle.cli import host_setup
 from cubicle.cli.host_setup import Need, Plan, host_packages, make_plan
-from cubicle.drivers.oci.images import UnknownImage, Variant
 from cubicle.drivers.oci.runtimes import CANDIDATES
+from cubicle.images.store import UnknownImage, Variant
 from cubicle.machine.errors import Unusable
 from cubicle.settings import Settings, load
 

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cubicle.cli.image import image
-from cubicle.drivers.oci.images import ImageStore, Manifest, Recipe, Variant
+from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.drivers.oci.records import Meta, Records
+from cubicle.images.store import ImageStore, Manifest, Recipe, Variant
 from cubicle.sandbox.service_lock import only_service_of
 
 OLD, STOOD_ON = "a" * 64, "b" * 64
@@ -87,7 +88,7 @@ def test_the_image_of_a_service_that_runs_is_listed_so_and_refused(
     call: Call, store: ImageStore, tmp_path: Path
 ) -> None:
     with only_service_of(tmp_path / "other", "127.0.0.1:1"):
-        store.settle(tmp_path / "other", {OLD})
+        store.settle(tmp_path / "other", {OLD}, sandboxes_by_image)
         assert next(line for line in call().output.splitlines() if line.startswith("aaaa")).endswith("a service")
         assert "Stop it first" in call("rm", "aaaa").stderr
     assert call("rm", "aaaa").exit_code == 0

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cubicle.cli import main
 from cubicle.core.chat import Chat
 from cubicle.drivers.factory import make_driver
-from cubicle.drivers.oci.images import ImageStore
+from cubicle.images.store import ImageStore
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.lost_found import LostFound
 from cubicle.sandbox.warm_pool import connect

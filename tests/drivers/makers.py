@@ -14,7 +14,7 @@ from cubicle.drivers.docker.engine import Address
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci import runtimes
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
+from cubicle.images.store import SUBUID_START, Base, ImageStore
 from cubicle.machine.errors import Unusable
 from cubicle.sandbox.driver import Driver
 from cubicle.settings import load

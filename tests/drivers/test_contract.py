@@ -38,6 +38,23 @@ async def test_a_new_sandbox_answers_at_once(driver: Driver) -> None:
     machine.close()
 
 
+async def test_a_driver_can_do_what_its_capabilities_say(driver: Driver) -> None:
+    name = new_name()
+    await driver.start(name, OWNER)
+    can = driver.capabilities
+    assert (driver.uploads(name) is not None) == can.upload_folder
+    namespace = await driver.network(name)
+    assert (namespace is not None) == can.network_namespace
+    if namespace is not None:
+        os.close(namespace)
+    machine = await connect(driver, name)
+    assert (await machine.hello()).hands == can.fd_passing
+    machine.close()
+    host = await driver.host()
+    assert host.kernel
+    assert not (can.remote and host.here)
+
+
 async def test_starting_twice_is_starting_once(driver: Driver) -> None:
     name = new_name()
     await driver.start(name, OWNER)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
+from cubicle.images.store import SUBUID_START, Base, ImageStore
 from cubicle.machine.errors import Unusable
 from cubicle.machine.machine import Machine
 from cubicle.settings import load

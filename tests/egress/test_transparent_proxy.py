@@ -14,10 +14,10 @@ import pytest
 from cubicle.core.network import Mode
 from cubicle.drivers.oci import transparent_proxy
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.egress import handler
 from cubicle.egress.fake_dns import RANGE, BadQuery, Names
 from cubicle.egress.policy import Policy
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.settings import load
 from tests.conftest import absent
 from tests.drivers.makers import some_base

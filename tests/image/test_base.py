@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.drivers.oci.images import SUBUID_COUNT, SUBUID_START, Base, ImageStore, NotBuilt, Variant
+from cubicle.images.store import SUBUID_COUNT, SUBUID_START, Base, ImageStore, NotBuilt, Variant
 from tests.conftest import absent
 
 pytestmark = pytest.mark.oci

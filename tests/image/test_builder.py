@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci import builder
-from cubicle.drivers.oci.images import (
+from cubicle.images import builder
+from cubicle.images.store import (
     SUBUID_COUNT,
     SUBUID_START,
     BuildFailed,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci.images import Recipe
+from cubicle.images.store import Recipe
 from tests.conftest import absent
 from tests.image.archive import Archive
 from tests.setup.bare_root import copy_checkout

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from cubicle.cli.image import image
-from cubicle.drivers.oci import builder, export
-from cubicle.drivers.oci.images import Base, ImageStore, Manifest, Variant
+from cubicle.images import builder, export
+from cubicle.images.store import Base, ImageStore, Manifest, Variant
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 

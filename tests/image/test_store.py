@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci.image_users import User, users
-from cubicle.drivers.oci.images import (
+from cubicle.drivers.oci.images_in_use import sandboxes_by_image
+from cubicle.drivers.oci.records import Home, Meta, Records
+from cubicle.images.store import (
     ImageError,
     ImageInUse,
     ImageStore,
@@ -23,7 +24,7 @@ from cubicle.drivers.oci.images import (
     UnknownImage,
     Variant,
 )
-from cubicle.drivers.oci.records import Home, Meta, Records
+from cubicle.images.users import User, users
 from cubicle.sandbox.service_lock import only_service_of
 
 
@@ -237,11 +238,11 @@ def test_services_that_share_the_folder_keep_each_others_images(store: ImageStor
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()
-    assert store.settle(other, {mine, theirs, nobodys}) == []
-    assert store.settle(one, {mine}) == []
-    assert [base.digest for base in store.settle(other, {theirs})] == [nobodys]
+    assert store.settle(other, {mine, theirs, nobodys}, sandboxes_by_image) == []
+    assert store.settle(one, {mine}, sandboxes_by_image) == []
+    assert [base.digest for base in store.settle(other, {theirs}, sandboxes_by_image)] == [nobodys]
     other.rmdir()
-    assert [base.digest for base in store.settle(one, {mine})] == [theirs]
+    assert [base.digest for base in store.settle(one, {mine}, sandboxes_by_image)] == [theirs]
     assert {base.digest for base in store.built()} == {mine, young}
 
 
@@ -261,16 +262,16 @@ def test_an_image_that_a_sandbox_stands_on_is_not_removed_before_it(store: Image
     put(store, "b" * 64)
     mine, other = tmp_path / "mine", tmp_path / "other"
     own, foreign = sandbox(mine, "one", "a" * 64), sandbox(other, "two", "b" * 64)
-    store.settle(other, set())
+    store.settle(other, set(), sandboxes_by_image)
     with pytest.raises(ImageInUse, match=f"1 sandbox stands on the image aaaaaaaaaaaa.* DATA_DIR={mine}"):
-        store.remove(store.resolve("aaaa"), mine)
+        store.remove(store.resolve("aaaa"), mine, sandboxes_by_image)
     with pytest.raises(ImageInUse, match=f"DATA_DIR={other}"):
-        store.remove(store.resolve("bbbb"), mine)
+        store.remove(store.resolve("bbbb"), mine, sandboxes_by_image)
     assert len(store.built()) == 2
     Records(mine).remove(own)
     Records(other).remove(foreign)
     for name in ("aaaa", "bbbb"):
-        store.remove(store.resolve(name), mine)
+        store.remove(store.resolve(name), mine, sandboxes_by_image)
     assert store.built() == []
     assert list((store.folder / "building").iterdir()) == []
 
@@ -279,10 +280,10 @@ def test_the_image_of_a_service_that_runs_is_not_removed(store: ImageStore, tmp_
     put(store, "a" * 64)
     base = store.resolve("aaaa")
     with only_service_of(tmp_path / "data", "127.0.0.1:1"):
-        store.settle(tmp_path / "data", {base.digest})
+        store.settle(tmp_path / "data", {base.digest}, sandboxes_by_image)
         with pytest.raises(ImageInUse, match="Stop it first"):
-            store.remove(base, tmp_path / "mine")
-    store.remove(base, tmp_path / "mine")
+            store.remove(base, tmp_path / "mine", sandboxes_by_image)
+    store.remove(base, tmp_path / "mine", sandboxes_by_image)
     assert store.built() == []
 
 
@@ -293,7 +294,7 @@ def test_an_image_that_a_service_starts_with_is_not_removed_before_its_first_san
     with only_service_of(tmp_path / "data", "127.0.0.1:1"):
         store.claim("aaaa", tmp_path / "data")
         with pytest.raises(ImageInUse, match="Stop it first"):
-            store.remove(store.resolve("aaaa"), tmp_path / "mine")
+            store.remove(store.resolve("aaaa"), tmp_path / "mine", sandboxes_by_image)
 
 
 def test_a_service_that_starts_while_its_image_is_removed_is_told(
@@ -316,8 +317,8 @@ def test_a_service_that_starts_while_its_image_is_removed_is_told(
         starting.join(1)  # without a lock it is done by now
         return found
 
-    monkeypatch.setattr("cubicle.drivers.oci.images.users", look)
-    store.remove(store.resolve("aaaa"), tmp_path / "mine")
+    monkeypatch.setattr("cubicle.images.store.users", look)
+    store.remove(store.resolve("aaaa"), tmp_path / "mine", sandboxes_by_image)
     starting.join(60)
     assert len(told) == 1
     assert "There is no sandbox image" in told[0]
@@ -331,11 +332,14 @@ def test_an_image_is_kept_for_a_sandbox_that_is_younger_than_its_services_note(
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()
-    assert [base.digest for base in store.settle(other, {"a" * 64})] == []
-    store.settle(one, set())
+    assert [base.digest for base in store.settle(other, {"a" * 64}, sandboxes_by_image)] == []
+    store.settle(one, set(), sandboxes_by_image)
     sandbox(one, "late", "a" * 64)
-    assert store.settle(other, set()) == []
-    assert {user.data_dir: user.images for user in users(store.folder)} == {one: {"a" * 64}, other: set()}
+    assert store.settle(other, set(), sandboxes_by_image) == []
+    assert {user.data_dir: user.images for user in users(store.folder, sandboxes_by_image)} == {
+        one: {"a" * 64},
+        other: set(),
+    }
 
 
 def test_what_is_used_by_those_that_cannot_be_looked_into_stays(
@@ -349,9 +353,9 @@ def test_what_is_used_by_those_that_cannot_be_looked_into_stays(
 
     monkeypatch.setattr(Records, "homes", refuse)
     (tmp_path / "one").mkdir()
-    assert store.settle(tmp_path / "one", set()) == []
+    assert store.settle(tmp_path / "one", set(), sandboxes_by_image) == []
     with pytest.raises(ImageInUse, match="cannot be read"):
-        store.remove(store.resolve("aaaa"), tmp_path / "one")
+        store.remove(store.resolve("aaaa"), tmp_path / "one", sandboxes_by_image)
     assert len(store.built()) == 1
 
 
@@ -363,7 +367,7 @@ def test_the_note_of_a_data_dir_whose_disk_fails_stays(
     os.utime(store.bases / ("a" * 64), (1, 1))
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    store.settle(tmp_path / "one", {"a" * 64})
+    store.settle(tmp_path / "one", {"a" * 64}, sandboxes_by_image)
     is_dir = Path.is_dir
 
     def fails(path: Path) -> bool:
@@ -374,5 +378,5 @@ def test_the_note_of_a_data_dir_whose_disk_fails_stays(
     with monkeypatch.context() as failing:
         failing.setattr(Path, "is_dir", fails)
         failing.setattr(Records, "homes", lambda records: (_ for _ in ()).throw(OSError(5, "Input/output error")))
-        assert store.settle(tmp_path / "two", set()) == []
-    assert {user.data_dir for user in users(store.folder)} == {tmp_path / "one", tmp_path / "two"}
+        assert store.settle(tmp_path / "two", set(), sandboxes_by_image) == []
+    assert {user.data_dir for user in users(store.folder, sandboxes_by_image)} == {tmp_path / "one", tmp_path / "two"}

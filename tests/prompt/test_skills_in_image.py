@@ -7,7 +7,7 @@ from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.core.keys import KeyRing
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.machine.errors import Unusable
 from cubicle.prompt.catalogue import Library
 from cubicle.prompt.provision import Outfitter

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cubicle.drivers.oci import builder
+from cubicle.images import builder
 from tests.conftest import absent
 from tests.setup.bare_root import BareRoot
 from tests.support.process import free_port

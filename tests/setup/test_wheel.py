@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cubicle.drivers.oci import builder
-from cubicle.drivers.oci.images import ImageStore, Recipe, Variant
+from cubicle.images import builder
+from cubicle.images.store import ImageStore, Recipe, Variant
 from cubicle.settings import load
 from tests.conftest import absent
 from tests.drivers.makers import some_base
@@ -134,7 +134,7 @@ def test_the_wheel_holds_the_pages_the_image_recipe_and_the_skills(installed: In
 def test_it_finds_the_images_that_a_checkout_built(installed: Installed) -> None:
     """Images are named by their recipe: the installed one and the one of the repository are the same."""
     python = installed.folder / "environment/bin/python"
-    ask = "from cubicle.drivers.oci.images import Recipe, Variant; print(*map(Recipe.here().digest, Variant))"
+    ask = "from cubicle.images.store import Recipe, Variant; print(*map(Recipe.here().digest, Variant))"
     told = subprocess.run(
         [python, "-c", ask],
         cwd=installed.folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.drivers.oci.images import ImageStore
+from cubicle.images.store import ImageStore
 from tests.drivers.makers import some_base
 from tests.support.process import ServiceProcess
 

@@ -16,7 +16,7 @@ import pytest
 
 from cubicle import settings
 from cubicle.drivers.factory import make_driver
-from cubicle.drivers.oci.images import ImageStore, Variant
+from cubicle.images.store import ImageStore, Variant
 from tests.support.emptying import empty
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
@@ -84,7 +84,7 @@ def test_a_kill_at_any_point_loses_nothing(deed: str, ask: Ask) -> None:
 _BUILD = """
 import os, signal, sys
 from pathlib import Path
-from cubicle.drivers.oci.images import ImageStore, Manifest, Variant
+from cubicle.images.store import ImageStore, Manifest, Variant
 COUNTED = ("os.rename", "os.symlink", "os.link", "os.remove", "os.mkdir", "os.rmdir", "open", "shutil.rmtree")
 left = [int(sys.argv[2])]
 

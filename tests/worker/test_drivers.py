@@ -9,7 +9,7 @@ import pytest
 
 from cubicle.drivers.oci import transparent_proxy
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.sandbox.driver import Driver
 from cubicle.settings import load
 from tests.conftest import absent

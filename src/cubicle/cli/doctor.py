@@ -22,7 +22,7 @@ from cubicle.drivers.factory import make_driver, make_limits
 from cubicle.drivers.oci import checks
 from cubicle.drivers.oci.checks import Subject
 from cubicle.drivers.oci.driver import RUN_DIR
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.isolation import runner, startup_check
 from cubicle.isolation.runner import Finding, Report
 from cubicle.isolation.runner import Verdict as WallVerdict

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 
 from cubicle.drivers.oci.host import program, require_root
-from cubicle.drivers.oci.images import ImageStore, NotBuilt, Variant
 from cubicle.drivers.oci.runtimes import CANDIDATES
+from cubicle.images.store import ImageStore, NotBuilt, Variant
 from cubicle.machine.errors import Unusable
 from cubicle.settings import DriverName, Settings
 

@@ -19,9 +19,10 @@ from rich.table import Table
 
 from cubicle import settings
 from cubicle.cli.output import show, span
-from cubicle.drivers.oci import builder, export
-from cubicle.drivers.oci.image_users import users
-from cubicle.drivers.oci.images import Base, BuildFailed, ImageError, ImageStore, Variant
+from cubicle.drivers.oci.images_in_use import sandboxes_by_image
+from cubicle.images import builder, export
+from cubicle.images.store import Base, BuildFailed, ImageError, ImageStore, Variant
+from cubicle.images.users import users
 
 console = Console(stderr=True, highlight=False)
 
@@ -86,7 +87,7 @@ def rm(names: tuple[str, ...]) -> None:
         store = _store()
         for base in {base.digest: base for base in [store.resolve(name) for name in names]}.values():
             with console.status(f"removing {base.digest[:12]}"):
-                store.remove(base, settings.load().data_dir)
+                store.remove(base, settings.load().data_dir, sandboxes_by_image)
             click.echo(f"Removed {base.digest[:12]} ({base.manifest.variant}, {_size(base.manifest.size)}).")
 
 
@@ -175,7 +176,7 @@ def _state(store: ImageStore, base: Base) -> str:
 def _used_by(store: ImageStore) -> Callable[[Base], str]:
     """What the list says of who uses an image."""
     try:
-        known = users(store.folder, settings.load().data_dir)
+        known = users(store.folder, sandboxes_by_image, settings.load().data_dir)
     except OSError:
         return lambda base: "? (ask as root)"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import Driver, Limits
 from cubicle.sandbox.free_space import FreeSpace

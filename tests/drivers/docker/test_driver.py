@@ -18,7 +18,7 @@ import pytest
 from cubicle.drivers.docker import driver as docker_driver
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
-from cubicle.drivers.oci.images import ImageStore
+from cubicle.images.store import ImageStore
 from cubicle.isolation import runner
 from cubicle.machine.errors import Gone, MachineError, SandboxError, Unusable
 from cubicle.machine.machine import Machine

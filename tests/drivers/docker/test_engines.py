@@ -20,7 +20,7 @@ import pytest
 
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
-from cubicle.drivers.oci.images import ImageStore
+from cubicle.images.store import ImageStore
 from cubicle.isolation import runner
 from cubicle.isolation.runner import Verdict
 from cubicle.sandbox.driver import Limits

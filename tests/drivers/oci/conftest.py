@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, Base, ImageStore
 from cubicle.drivers.oci.process import ProcessId
+from cubicle.images.store import SUBUID_START, Base, ImageStore
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Limits, Seen
 from cubicle.sandbox.warm_pool import connect

@@ -20,7 +20,7 @@ SERVICE = """
 import asyncio, sys
 from pathlib import Path
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.sandbox.driver import Limits
 from cubicle.sandbox.warm_pool import connect
 

@@ -14,7 +14,7 @@ import pytest
 from cubicle.drivers.oci import disk as disks
 from cubicle.drivers.oci import ext4
 from cubicle.drivers.oci.disk import Disk, DiskMode
-from cubicle.drivers.oci.images import SUBUID_START
+from cubicle.images.store import SUBUID_START
 from cubicle.sandbox.driver import State
 from tests.drivers.oci.conftest import said, state_of
 

@@ -15,7 +15,7 @@ import pytest
 from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START
+from cubicle.images.store import SUBUID_START
 from cubicle.machine.errors import Gone, NotRunning, SandboxError, StartFailed, Unusable
 from cubicle.machine.machine import HOME
 from cubicle.sandbox.driver import State

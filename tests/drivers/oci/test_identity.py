@@ -14,8 +14,8 @@ import pytest
 from cubicle.drivers.oci import id_ranges, mounts, runtimes
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.id_ranges import first_id, is_own
-from cubicle.drivers.oci.images import SUBUID_START
 from cubicle.drivers.oci.namespaces import Maker, Wanted, for_files, for_sandbox
+from cubicle.images.store import SUBUID_START
 from cubicle.sandbox.driver import Limits
 from tests.conftest import absent
 from tests.drivers.oci.conftest import SMALL, eventually, first_process, machine_of, said

@@ -15,7 +15,7 @@ from cubicle.drivers.oci import driver as oci_driver
 from cubicle.drivers.oci.config import TCP_BYTES
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START
+from cubicle.images.store import SUBUID_START
 from cubicle.machine.errors import Gone
 from cubicle.sandbox.driver import State
 from tests.drivers.oci.conftest import (

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.image_users import leave_note, users
+from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.drivers.oci.records import Home, Meta, Records
 from cubicle.drivers.oci.repair import repair
+from cubicle.images.users import leave_note, users
 from cubicle.machine.errors import OwnerHasSandbox, SandboxError
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.lost_found import LostFound
@@ -137,7 +138,7 @@ def test_another_data_dir_is_only_read(tmp_path, kind):
     damage(other / "serving", DAMAGES[kind])
     damage(images / "users/damaged", DAMAGES[kind])
     leave_note(images, data, {TODAY.image})
-    found = {user.data_dir: user for user in users(images, data)}
+    found = {user.data_dir: user for user in users(images, sandboxes_by_image, data)}
     assert found[data].sandboxes[TODAY.image] == 1
     assert found[other].unreadable == 1
 

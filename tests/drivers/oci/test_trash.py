@@ -17,9 +17,10 @@ import pytest
 
 from cubicle import durable
 from cubicle.core.chat import Chat
-from cubicle.drivers.oci import image_users
+from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.drivers.oci.records import Meta, Records
 from cubicle.drivers.oci.trash import Trash
+from cubicle.images import users as image_users
 from cubicle.machine.errors import OwnerHasSandbox
 from cubicle.sandbox.trash import Note
 
@@ -208,7 +209,7 @@ def test_a_note_that_cannot_be_read_hides_nothing(records: Records, content: byt
 def test_the_image_of_a_sandbox_in_the_trash_is_in_use(records: Records, tmp_path: Path) -> None:
     make_home(records, "one")
     Trash(records).discard(records.home("one"), NOTE)
-    (user,) = image_users.users(tmp_path / "images", records.root)
+    (user,) = image_users.users(tmp_path / "images", sandboxes_by_image, records.root)
     assert user.sandboxes == {"image-of-one": 1}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.images import SUBUID_START, ImageStore
+from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import Limits
 from cubicle.sandbox.fleet import Fleet

@@ -14,7 +14,7 @@ from cubicle.drivers.common.checks import Check, Verdict
 from cubicle.drivers.docker import engine
 from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import REPOSITORY, Address
-from cubicle.drivers.oci.images import ImageError, ImageStore
+from cubicle.images.store import ImageError, ImageStore
 from cubicle.machine.errors import Unusable
 
 _LIMITS = {"MemoryLimit": "memory", "PidsLimit": "processes", "CpuCfsQuota": "CPU"}

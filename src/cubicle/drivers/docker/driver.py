@@ -32,8 +32,8 @@ from cubicle.drivers.docker.engine import Address, Image
 from cubicle.drivers.docker.engine_errors import ENGINE_ERRORS, last_words, plain, unless, why
 from cubicle.drivers.docker.records import Home, Records, word
 from cubicle.drivers.docker.streams import Streams
-from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
+from cubicle.images.store import ImageStore
 from cubicle.machine.errors import CannotRescue, NotRunning, OwnedByAnother, OwnerHasSandbox, SandboxError, StartFailed
 from cubicle.machine.upload_folder import HostFolder
 from cubicle.sandbox.driver import Capabilities, Host, Limits, Seen, State

@@ -20,9 +20,9 @@ from aiodocker.exceptions import DockerError
 from yarl import URL
 
 from cubicle.drivers.docker.config import INSTANCE, NAME, Facts
-from cubicle.drivers.oci import export
-from cubicle.drivers.oci.images import Base, ImageError, ImageStore
 from cubicle.guest import bundle
+from cubicle.images import export
+from cubicle.images.store import Base, ImageError, ImageStore
 from cubicle.machine.errors import SandboxError, Unusable
 
 log = logging.getLogger(__name__)

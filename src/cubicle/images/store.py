@@ -5,7 +5,7 @@ IMAGE_DIR/
 ├── building/<hash>.<n>/   a build at work, or what a crash left of one
 ├── locks/<hash>           held while that image is built
 ├── logs/<hash>.log        what the last build of it printed
-└── users/                 who uses which (image_users.py)
+└── users/                 who uses which (users.py)
 
 Unusable
 └── ImageError
@@ -34,7 +34,7 @@ from pathlib import Path
 
 import cubicle
 from cubicle import durable, record
-from cubicle.drivers.oci.image_users import leave_note, users
+from cubicle.images.users import Count, leave_note, users
 from cubicle.machine.errors import Unusable
 from cubicle.record import BadRecord
 
@@ -270,20 +270,20 @@ class ImageStore:
             self._bury(base)
         return gone
 
-    def settle(self, data_dir: Path, in_use: Collection[str]) -> list[Base]:
+    def settle(self, data_dir: Path, in_use: Collection[str], count: Count) -> list[Base]:
         """Note which images the service of this data folder uses, and collect those that no service uses."""
         leave_note(self.folder, data_dir, in_use)
-        known = users(self.folder, data_dir)
+        known = users(self.folder, count, data_dir)
         if any(user.unreadable for user in known):
             return []  # who uses what is not known: all stays
         used = {image for user in known for image in user.images}
         young = {base.digest for base in self.built() if base.folder.stat().st_mtime > time.time() - _YOUNG_SECONDS}
         return self.collect(used | young)
 
-    def remove(self, base: Base, data_dir: Path) -> None:
+    def remove(self, base: Base, data_dir: Path, count: Count) -> None:
         """Remove one image. Raises ImageInUse if a sandbox of any service, or of this data folder, stands on it."""
         with self._lock(base.digest):
-            self._refuse_if_used(base, data_dir)
+            self._refuse_if_used(base, data_dir, count)
             self._bury(base)
 
     def claim(self, name: str, data_dir: Path) -> None:
@@ -291,10 +291,10 @@ class ImageStore:
         with self._lock(self.resolve(name).digest):
             leave_note(self.folder, data_dir, {self.resolve(name).digest})
 
-    def _refuse_if_used(self, base: Base, data_dir: Path) -> None:
-        for user in users(self.folder, data_dir):
-            if count := user.sandboxes[base.digest]:
-                stand = f"{count} sandboxes stand" if count > 1 else "1 sandbox stands"
+    def _refuse_if_used(self, base: Base, data_dir: Path, count: Count) -> None:
+        for user in users(self.folder, count, data_dir):
+            if number := user.sandboxes[base.digest]:
+                stand = f"{number} sandboxes stand" if number > 1 else "1 sandbox stands"
                 raise ImageInUse(
                     f"{stand} on the image {base.digest[:12]}, running, stopped or in the trash, in "
                     f"DATA_DIR={user.data_dir}: a disk holds only what differs from it. Remove them first: "

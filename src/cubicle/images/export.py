@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO
 
-from cubicle.drivers.oci.images import SUBUID_START, Base
+from cubicle.images.store import SUBUID_START, Base
 
 
 def write_tar(base: Base, output: IO[bytes]) -> int:

@@ -9,16 +9,28 @@ import errno
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle import durable, record
-from cubicle.drivers.oci.records import Records
-from cubicle.drivers.oci.trash import Trash
 from cubicle.record import BadRecord
 from cubicle.sandbox.service_lock import service_of
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a driver knows of the sandboxes in a DATA_DIR."""
+
+    by_image: Counter[str]
+    """How many of them, up, stopped or in the trash, stand on which image."""
+    unreadable: int = 0
+    """How many do not say it."""
+
+
+Count = Callable[[Path], Standing]
+"""Looks into a DATA_DIR; OSError if that cannot be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ def leave_note(folder: Path, data_dir: Path, images: Collection[str]) -> None:
                 durable.remove(note)
 
 
-def users(folder: Path, *data_dirs: Path) -> list[User]:
+def users(folder: Path, count: Count, *data_dirs: Path) -> list[User]:
     """Every DATA_DIR that has left a note, and these; of one that cannot be looked into only its note is known."""
     noted = {data_dir.resolve(): frozenset[str]() for data_dir in data_dirs}
     noted |= {data_dir: images for _, data_dir, images in _notes(folder)}
@@ -61,26 +73,11 @@ def users(folder: Path, *data_dirs: Path) -> list[User]:
         if _is_gone(data_dir):
             continue
         try:
-            found.append(_user(data_dir, images))
+            standing = count(data_dir)
+            found.append(User(data_dir, images, standing.by_image, _serves(data_dir), standing.unreadable))
         except OSError:  # its disk has failed, say: no reason for another service not to start
             found.append(User(data_dir, images, Counter(), serves=True, unreadable=1))
     return found
-
-
-def _user(data_dir: Path, noted: frozenset[str]) -> User:
-    sandboxes: Counter[str] = Counter()
-    unreadable = 0
-    records = Records(data_dir)
-    for homes in (records.homes, Trash(records).homes):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            for home in homes():
-                try:
-                    sandboxes[home.meta().image] += 1
-                except FileNotFoundError:
-                    continue
-                except BadRecord:
-                    unreadable += 1
-    return User(data_dir, noted, sandboxes, _serves(data_dir), unreadable)
 
 
 def _serves(data_dir: Path) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cubicle.drivers.oci.images import (
+from cubicle.images.store import (
     SUBUID_COUNT,
     SUBUID_START,
     Base,
