@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from cubicle.core.http_ranges import Part, Version
 from cubicle.machine.connection import MachineError
 from cubicle.machine.machine import HOME, OUTPUTS, UPLOADS, Entry, FileReader, Machine, Stat
 from cubicle.machine.passed_file import WORTH
 
-ROOTS = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}
+Root = Literal["outputs", "uploads", "workspace"]
+ROOTS: dict[Root, str] = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}
 ARCHIVE = "archive"
 """The name under which a chat's files are one zip."""
 MOST_LISTED = 10_000
@@ -40,7 +42,7 @@ class Changing(Exception):
 class Place:
     """Something in one of the roots."""
 
-    root: str
+    root: Root
     path: str
     stat: Stat
     folders: tuple[str, ...] = tuple(ROOTS.values())
@@ -55,7 +57,7 @@ class Place:
 class Listed:
     """One entry of a folder."""
 
-    root: str
+    root: Root
     path: str
     entry: Entry
 
@@ -120,7 +122,7 @@ async def true_path(machine: Machine, path: str) -> str:
     raise NoSuchFile
 
 
-def _candidates(path: str) -> list[tuple[str, str]]:
+def _candidates(path: str) -> list[tuple[Root, str]]:
     first, _, rest = path.partition("/")
     named = [(first, rest)] if first in ROOTS else []
     return [*named, *((root, path) for root in ROOTS)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,10 +11,11 @@ from starlette.routing import Route
 
 from cubicle.chat.activity import Activity
 from cubicle.core.text import one_line
+from cubicle.http_api.answers import SandboxRow, SandboxTable, Totals, TrashRow
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.machine.errors import SandboxError
-from cubicle.sandbox.driver import State
+from cubicle.sandbox.driver import CONDITIONS, State
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.slot import Overview
 from cubicle.sandbox.trash import Discarded
@@ -44,12 +44,13 @@ class OperatorRoutes:
         names = {overview.name for overview in self._fleet.overview()}
         self._looks = {name: look for name, look in self._looks.items() if name in names}
         running = sum(overview.state is State.RUNNING for overview in seen)
-        totals = {"sandboxes": len(seen), "running": running}
+        totals: Totals = {"sandboxes": len(seen), "running": running}
         trash = [row for each in await self._trash() if (row := _trash_row(each, request.state.tenant)) is not None]
         if trash:
             size = sum(row["disk_bytes"] or 0 for row in trash)
             totals |= {"in_trash": len(trash), "MB_in_trash": round(size / 1000**2)}
-        return JSONResponse({"sandboxes": rows, "trash": trash, "totals": totals})
+        table: SandboxTable = {"sandboxes": rows, "trash": trash, "totals": totals}
+        return JSONResponse(table)
 
     async def _trash(self) -> list[Discarded]:
         try:
@@ -58,12 +59,12 @@ class OperatorRoutes:
         except (SandboxError, OSError, TimeoutError):
             return []  # the sandboxes are shown without it
 
-    async def _row(self, overview: Overview) -> dict[str, Any]:
+    async def _row(self, overview: Overview) -> SandboxRow:
         assert overview.chat is not None
         tool, user = self._activity.last(overview.chat)
-        row: dict[str, Any] = {
+        row: SandboxRow = {
             "chat": overview.chat.id,
-            "state": overview.state.value,
+            "state": CONDITIONS[overview.state],
             "reason": overview.reason,
             "age_seconds": round(overview.age_seconds, 1) if overview.age_seconds is not None else None,
             "idle_seconds": round(overview.idle_seconds, 1),
@@ -106,7 +107,7 @@ class OperatorRoutes:
         return Response(status_code=204)
 
 
-def _trash_row(each: Discarded, tenant: str) -> dict[str, Any] | None:
+def _trash_row(each: Discarded, tenant: str) -> TrashRow | None:
     """One removed sandbox, if it is the tenant's."""
     note = each.note
     if note is None or note.chat is None or note.chat.tenant != tenant:

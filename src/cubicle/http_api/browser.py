@@ -15,6 +15,7 @@ from cubicle.browser import cdp_http, chromium
 from cubicle.core.chat import Chat
 from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import FairSlots
+from cubicle.http_api.answers import BrowserStatus
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_from_a_link
 from cubicle.http_api.errors import Refusal
@@ -76,7 +77,8 @@ class BrowserRoutes:
             async with self._fleet.look(chat) as machine:
                 pages = await chromium.pages(machine)
         state = self._fleet.condition(chat)
-        return JSONResponse({"running": pages is not None, "pages": pages or [], "sandbox": state})
+        status: BrowserStatus = {"running": pages is not None, "pages": pages or [], "sandbox": state}
+        return JSONResponse(status)
 
     async def start(self, request: Request) -> Response:
         async with self._reception.lease(request) as machine:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -19,6 +18,7 @@ from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files import browse
 from cubicle.http_api import content_headers
+from cubicle.http_api.answers import FileEntry, FileListing
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.file_response import FileAnswer
@@ -106,7 +106,7 @@ def _folder(path: str, found: browse.Listing, url: Callable[[str], str]) -> Resp
     return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
 
 
-def _entry(listed: browse.Listed, url: Callable[[str], str]) -> dict[str, Any]:
+def _entry(listed: browse.Listed, url: Callable[[str], str]) -> FileEntry:
     entry = listed.entry
     slash = "/" if entry.kind == "directory" else ""
     return {
@@ -155,7 +155,7 @@ async def file_answer(
         raise Refusal(problem) from None
 
 
-def _listing(path: str, entries: list[dict[str, Any]], *, complete: bool) -> dict[str, Any]:
+def _listing(path: str, entries: list[FileEntry], *, complete: bool) -> FileListing:
     return {"path": readable(path), "entries": entries, "complete": complete}
 
 

@@ -17,6 +17,7 @@ from cubicle.core.paths import encoded, readable
 from cubicle.core.signing import Grant, Reach
 from cubicle.files import browse
 from cubicle.http_api import content_headers
+from cubicle.http_api.answers import RawGrant
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.files import NO_CODE, absent_is_404, file_answer
@@ -54,7 +55,8 @@ class RawRoutes:
         folder = "" if _is_set(request, "all") else path.rpartition("/")[0]
         capability = self._links.capability(Grant(chat, reach, folder), request.state.link)
         url = f"raw/{capability}/{quote(encoded(path))}"
-        return JSONResponse({"url": url, "folder": readable(folder)}, headers={"Cache-Control": "no-store"})
+        answer: RawGrant = {"url": url, "folder": readable(folder)}
+        return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
     async def get(self, request: Request) -> Response:
         """The file: known by the address alone, no cookie is read."""

@@ -14,6 +14,7 @@ from cubicle.agents.runs import NotOurs, SubAgents
 from cubicle.chat import terminal
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
+from cubicle.http_api.answers import ProcessList, SessionList, TerminalStatus
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.visits import Reception
 from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
@@ -61,7 +62,12 @@ class TerminalRoutes:
         with suppress(SandboxError):  # not up, or going down: then nothing runs there
             async with self._fleet.look(chat) as machine:
                 running = await terminal.is_running(machine)
-        return JSONResponse({"running": running, "port": terminal.PORT, "sandbox": self._fleet.condition(chat)})
+        status: TerminalStatus = {
+            "running": running,
+            "port": terminal.PORT,
+            "sandbox": self._fleet.condition(chat),
+        }
+        return JSONResponse(status)
 
     async def start(self, request: Request) -> Response:
         async with self._reception.lease(request) as machine:
@@ -96,7 +102,8 @@ class TerminalRoutes:
             return JSONResponse({"sessions": []})
         async with self._fleet.look(chat) as machine:
             found = await agents.sessions(machine)
-        return JSONResponse({"sessions": [session.record() for session in found]})
+        answer: SessionList = {"sessions": [session.record() for session in found]}
+        return JSONResponse(answer)
 
     async def transcript(self, request: Request) -> Response:
         """A page of one saved session: `?after=` is the `next` of the page before."""
@@ -125,7 +132,8 @@ class TerminalRoutes:
         with suppress(Asleep, NoSandbox, Gone):  # not up, or going down: then nothing runs there
             async with self._fleet.look(chat_of(request)) as machine:
                 found = await agents.processes(machine)
-        return JSONResponse({"processes": [process.record() for process in found]})
+        answer: ProcessList = {"processes": [process.record() for process in found]}
+        return JSONResponse(answer)
 
     async def kill(self, request: Request) -> Response:
         pid = request.path_params["pid"]

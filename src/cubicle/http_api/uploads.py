@@ -15,6 +15,7 @@ from cubicle.core.paths import BadPath, readable, upload_name
 from cubicle.core.resource_uris import UploadUri
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
+from cubicle.http_api.answers import UploadList, UploadRecord
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
@@ -97,10 +98,11 @@ def _name(request: Request) -> str:
 
 def _list(chat: Chat, found: Sequence[tuple[Upload, str | None]], complete: bool) -> Response:
     files = [_record(chat, upload, digest) for upload, digest in found]
-    return JSONResponse({"files": files} if complete else {"files": files, "complete": False})
+    answer: UploadList = {"files": files} if complete else {"files": files, "complete": False}
+    return JSONResponse(answer)
 
 
-def _record(chat: Chat, upload: Upload, digest: str | None) -> dict[str, object]:
+def _record(chat: Chat, upload: Upload, digest: str | None) -> UploadRecord:
     path = readable(upload.path)
     return {
         "filename": path,

@@ -8,11 +8,13 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from cubicle.machine.connection import Channel, Data, End, MachineError
 
-_KINDS = ("file", "directory", "symlink", "other")  # a tuple: what is looked for may be of a kind that no set takes
+EntryKind = Literal["file", "directory", "symlink", "other"]
+"""`other`: a pipe, socket or device."""
+_KINDS: tuple[EntryKind, ...] = get_args(EntryKind)  # a tuple: what is looked for may be of a kind that no set takes
 _LARGEST = 2**63 - 1
 _LATEST = 1e11
 """Seconds since 1970; the host's own calendar ends long after."""
@@ -25,7 +27,7 @@ class Stat:
     """What is there under a name."""
 
     path: str
-    kind: str
+    kind: EntryKind
     size: int
     mtime: float
     mode: int
@@ -36,7 +38,7 @@ class Stat:
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self:
         try:
-            kind = fields["kind"] if fields["kind"] in _KINDS else "other"
+            kind: EntryKind = fields["kind"] if fields["kind"] in _KINDS else "other"
             numbers = [min(max(0, int(fields[k])), _LARGEST) for k in ("size", "mode", "inode", "blocks")]
             mtime = float(fields["mtime"])
             if not isinstance(fields["path"], str) or not abs(mtime) < _LATEST:
@@ -57,7 +59,7 @@ class Entry:
     """One entry of a listing; the path is relative to the folder that was listed."""
 
     path: str
-    kind: str
+    kind: EntryKind
     size: int
     mtime: float
     blocks: int

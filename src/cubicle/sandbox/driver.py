@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from cubicle.machine.upload_folder import HostFolder
 from cubicle.sandbox.trash import Discarded, Note
@@ -16,6 +16,16 @@ class State(StrEnum):
     RUNNING = "running"
     STOPPED = "stopped"
     FAILED = "failed"
+
+
+Condition = Literal["starting", "running", "stopped", "failed", "none"]
+"""The state of a chat's sandbox in a word; none: the chat has no sandbox."""
+CONDITIONS: dict[State, Condition] = {
+    State.STARTING: "starting",
+    State.RUNNING: "running",
+    State.STOPPED: "stopped",
+    State.FAILED: "failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
