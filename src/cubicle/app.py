@@ -28,8 +28,8 @@ from cubicle.core.keys import BadKeys, KeyRing
 from cubicle.drivers.factory import host_of, make_driver, make_free_space, make_ledger, make_limits
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import ImageStore
-from cubicle.egress.handler import Limits as EgressLimits
 from cubicle.egress.policy import Policy
+from cubicle.egress.upstream_connections import Limits as EgressLimits
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from cubicle.browser import messages, page_scripts
 from cubicle.browser.cdp import DevToolsError
-from cubicle.browser.dialogs import Prompt
+from cubicle.browser.dialogs import Prompt, Prompts
 from cubicle.browser.messages import (  # fmt: skip
     Ack,
     Composition,
@@ -29,20 +30,42 @@ from cubicle.browser.messages import (  # fmt: skip
     Wheel,
 )
 from cubicle.browser.pointer import Pointer
-from cubicle.browser.server_messages import ControlMessage, Holder
+from cubicle.browser.screencast import Casting
+from cubicle.browser.server_messages import ControlMessage, Holder, ServerMessage
 from cubicle.browser.tab import Tab
 from cubicle.browser.viewer import Viewer
 
-if TYPE_CHECKING:
-    from cubicle.browser.live_view import Screen
-
 LEASE = 60.0
+
+
+class ControlledView(Protocol):
+    """What control needs of the live view."""
+
+    viewers: dict[str, Viewer]
+    tabs: dict[str, Tab]
+    casting: Casting
+    prompts: Prompts
+
+    @property
+    def active(self) -> Tab | None: ...
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+    def tell_all(self, message: ServerMessage) -> None: ...
+
+    def forget(self, closed: Iterable[Prompt]) -> None: ...
+
+    def front(self, tab: Tab) -> None: ...
+
+    def browser_tell(self, method: str, **params: Any) -> None: ...
+
+    async def open_tab(self, url: str) -> None: ...
 
 
 class Driving:
     """One lease per chat: it ends when it is returned, when its holder leaves, or when nothing lengthens it."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: ControlledView) -> None:
         self._screen = screen
         self.holder: Viewer | None = None
         self._until = 0.0
