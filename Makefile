@@ -76,6 +76,7 @@ lock: setup-dev ## compile requirements*.txt again after a change of pyproject.t
 docs: setup-dev ## write what comes from the code: the page of settings, the types of the pages in web/
 	@cubicle settings --markdown > docs/settings.md
 	@scripts/web-types
+	@python -m cubicle.http_api.route_docs docs/http.md
 
 clean: ## remove what was built here; sandboxes, chats and images stay
 	@rm -rf .venv .state web/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -203,7 +203,7 @@ async def run(options: argparse.Namespace) -> bool:
     finally:
         driver = make_driver(settings)
         await driver.open()
-        for seen in await driver.running():
+        for seen in await driver.list():
             await driver.delete(seen.name)
         await driver.close()
         shutil.rmtree(folder, ignore_errors=True)

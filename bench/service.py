@@ -46,7 +46,7 @@ async def _remove_sandboxes(settings: Settings) -> None:
     """Sandboxes outlive their service."""
     driver = make_driver(settings)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
     await driver.close()
 

@@ -181,7 +181,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     driver = MemoryDriver(tmp_path / "sandboxes")
     async with Fleet(driver, Ledger(tmp_path / "ledger"), pool_size=0) as fleet:
         yield fleet
-        for seen in await driver.running():
+        for seen in await driver.list():
             await driver.delete(seen.name)
 
 

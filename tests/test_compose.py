@@ -31,8 +31,8 @@ from cubicle.settings import load
 from tests.browser.typist import Typist
 from tests.conftest import absent
 from tests.drivers.makers import some_base
+from tests.support.process import free_port
 from tests.support.service import ACCEPT, messages, text
-from tests.survival.process import free_port
 
 # A browser drops what it is loading whenever an interface of the machine comes or goes, and here some do: nothing beside it.
 pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.serial, pytest.mark.timeout(1200)]

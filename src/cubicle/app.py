@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 
 import httpx
 from starlette.applications import Starlette
@@ -21,12 +22,12 @@ from cubicle.agents.runs import SubAgents
 from cubicle.agents.upstreams import apis
 from cubicle.browser.live_views import Screens
 from cubicle.chat.activity import Activity
+from cubicle.chat.authentication import Authentication
 from cubicle.chat.key_attempts import KeyTries
 from cubicle.chat.links import Links, kept_secret
 from cubicle.core.caller import Caller
 from cubicle.core.keys import BadKeys, KeyRing
-from cubicle.drivers.factory import host_of, make_driver, make_free_space, make_ledger, make_limits
-from cubicle.drivers.oci.driver import OciDriver
+from cubicle.drivers.factory import make_driver, make_free_space, make_ledger, make_limits
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.egress.policy import Policy
 from cubicle.egress.upstream_connections import Limits as EgressLimits
@@ -35,7 +36,7 @@ from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.admin import OperatorRoutes
 from cubicle.http_api.archive import ArchiveRoutes
-from cubicle.http_api.auth import Access
+from cubicle.http_api.auth import Access, SignIn
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
@@ -46,14 +47,16 @@ from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.isolation_health import WallRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
+from cubicle.http_api.openapi import OpenApiRoutes
 from cubicle.http_api.origin_check import OriginGuard
 from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
 from cubicle.http_api.pages import Pages
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.request_log import RequestLog
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.security_headers import SecurityHeaders
-from cubicle.http_api.service import mcp_info
+from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
@@ -72,10 +75,11 @@ from cubicle.prompt.system_prompt import Prompt
 from cubicle.prompt.user_tokens import PersonalTokens
 from cubicle.prompt.workspace import Workplace
 from cubicle.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
-from cubicle.routes import routes
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
-from cubicle.settings import BadSettings, DriverName, Settings
+from cubicle.sandbox.free_space import FreeSpace
+from cubicle.sandbox.sandbox_services import Attendant
+from cubicle.settings import BadSettings, Settings
 from cubicle.tools.registry import Registry
 from cubicle.worker.network import NetworkWorker
 from cubicle.worker.setup import Setup
@@ -91,10 +95,10 @@ def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) ->
     """Tries the walls of a driver that is open."""
 
     async def prove() -> Report:
-        host = await host_of(driver)
+        host = await driver.host()
         return await runner.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
 
-    return Warden(settings, prove)
+    return Warden(settings, prove, isolates=driver.capabilities.isolates)
 
 
 def make_budgets(settings: Settings) -> Purses:
@@ -132,7 +136,7 @@ def make_network(
         budgets=make_budgets(settings),
         tokens=agent_tokens,
         additions=tokens.rules if tokens is not None else None,
-        captive=lambda: isinstance(driver, OciDriver) and driver.captive,
+        captive=lambda: driver.capabilities.transparent_proxy,
     )
 
 
@@ -187,41 +191,23 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
     web = httpx.AsyncClient()
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
-    library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
-    prompt = Prompt(
-        library,
-        links,
-        command_timeout=settings.command_timeout,
-        network=settings.egress.value,
-        limits=make_limits(settings).words() if settings.driver is not DriverName.MEMORY else "",
-        sub_agent=has_sub_agent(settings),
-    )
-    outfitter = Outfitter(library, prompt)
     space = make_free_space(settings)
     driver = make_driver(settings, space)
+    library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
+    prompt = make_prompt(settings, library, links, driver)
+    outfitter = Outfitter(library, prompt)
     tokens = PersonalTokens(users) if users is not None else None
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
-    fleet = Fleet(
-        driver,
-        make_ledger(settings),
-        pool_size=settings.pool_size,
-        idle_after=settings.container_max_age_hours * 3600,
-        remove_after=settings.data_max_age_days * 86400,
-        trash_after=settings.trash_days * 86400,
-        clock_file=settings.data_dir / "clock.json",
-        furnish=outfitter.dress,
-        attendants=[agent_tokens.attend, network.attend],
-        space=space,
-    )
+    fleet = make_fleet(settings, driver, space, outfitter, [agent_tokens.attend, network.attend])
 
     async def instructions(caller: Caller) -> str:
         return await prompt.rendered(caller.chat, caller.email, caller.name)
 
     screens = Screens()
-    if settings.driver is DriverName.OCI:
+    if driver.capabilities.image_store:
         await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
     warden = make_warden(settings, driver)
     async with web, agent_tokens, network, fleet, screens:
@@ -237,53 +223,115 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         if tokens is not None:
             fleet.on_removed(tokens.forget)
         fleet.on_removed(forget_user)
+        authentication = Authentication(keys, links, settings.known_hosts)
         queue = FairQueue()
-        door = McpDoor(registry, uploads, instructions, settings, keys, queue)
+        door = McpDoor(registry, uploads, instructions, settings, authentication, queue)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
-        reception = Reception(fleet, outfitter)
-        address, mode = base_url(settings), settings.single_user_mode
+        parts = Parts(
+            settings, ring, keys, links, authentication, queue, library, prompt, outfitter, space, warden, fleet,
+            screens, activity, agents, registry, uploads, door, pages,
+        )  # fmt: skip
         async with door.running(), agents or nullcontext(), checking_walls(warden, fleet):
-            app = Starlette(
-                routes=routes(
-                    door.routes(),
-                    mcp_info(registry, settings, ring),
-                    PromptRoutes(prompt, ring, mode, address).routes(),
-                    SkillRoutes(library, ring, mode).routes(),
-                    UploadRoutes(uploads, settings.max_upload_mb).routes(),
-                    ArchiveRoutes(fleet, pages.asleep_page).routes(),
-                    FileRoutes(fleet, links, pages.asleep_page).routes(),
-                    RawRoutes(fleet, links).routes(),
-                    BrowserRoutes(fleet, settings.public_base_url, reception=reception).routes(),
-                    LiveRoutes(fleet, screens).routes(),
-                    TerminalRoutes(fleet, sub_agents=agents, reception=reception).routes(),
-                    ActivityRoutes(activity).routes(),
-                    StartRoutes(fleet, reception).routes(),
-                    OperatorRoutes(fleet, activity).routes(),
-                    WallRoutes(warden, ring).routes(),
-                    DiskRoutes(space, ring).routes(),
-                    Login(keys, links, pages.login_page).routes(),
-                    pages.routes(),
-                ),
-                middleware=[
-                    Middleware(FairShare, queue, ring),
-                    Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
-                    Middleware(RequestLog),
-                    Middleware(BodyLimit, settings.mcp_paths),
-                    Middleware(OriginGuard, [address], settings.mcp_paths),
-                    Middleware(
-                        Access,
-                        keys,
-                        links,
-                        settings.mcp_paths,
-                        settings.known_hosts,
-                        lambda request, message: pages.login_page(request, message=message, status=401),
-                        mode,
-                    ),
-                ],
-                exception_handlers=HANDLERS,
-            )
-            app.state.end_streams = door.end_streams
-            yield app
+            yield make_app(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the routes and the middleware are made of."""
+
+    settings: Settings
+    ring: KeyRing
+    keys: KeyTries
+    links: Links
+    authentication: Authentication
+    queue: FairQueue
+    library: Library
+    prompt: Prompt
+    outfitter: Outfitter
+    space: FreeSpace
+    warden: Warden
+    fleet: Fleet
+    screens: Screens
+    activity: Activity
+    agents: SubAgents | None
+    registry: Registry
+    uploads: Uploads
+    door: McpDoor
+    pages: Pages
+
+
+def make_app(parts: Parts) -> Starlette:
+    """Every route and all middleware."""
+    settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
+    app = Starlette(
+        routes=table.bind(**make_routes(parts, table)),
+        middleware=[
+            Middleware(FairShare, parts.queue, parts.ring),
+            Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
+            Middleware(RequestLog),
+            Middleware(BodyLimit, table),
+            Middleware(OriginGuard, [base_url(settings)], table),
+            Middleware(Access, parts.authentication, table, asking_for_key(parts.pages), settings.single_user_mode),
+        ],
+        exception_handlers=HANDLERS,
+    )
+    app.state.end_streams = parts.door.end_streams
+    return app
+
+
+def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
+    """The handlers, by the names that the table of routes has for them."""
+    settings, fleet, links, pages = parts.settings, parts.fleet, parts.links, parts.pages
+    mode, reception = settings.single_user_mode, Reception(fleet, parts.outfitter)
+    return {
+        "mcp": parts.door,
+        "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.ring)),
+        "prompt": PromptRoutes(parts.prompt, mode, base_url(settings)),
+        "skills": SkillRoutes(parts.library, mode),
+        "disk": DiskRoutes(parts.space),
+        "isolation": WallRoutes(parts.warden),
+        "openapi": OpenApiRoutes(table, settings.embedders),
+        "uploads": UploadRoutes(parts.uploads, settings.max_upload_mb),
+        "archive": ArchiveRoutes(fleet, pages.asleep_page),
+        "files": FileRoutes(fleet, links, pages.asleep_page),
+        "raw": RawRoutes(fleet, links),
+        "browser": BrowserRoutes(fleet, settings.public_base_url, reception=reception),
+        "live_view": LiveRoutes(fleet, parts.screens),
+        "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, reception=reception),
+        "activity": ActivityRoutes(parts.activity),
+        "start": StartRoutes(fleet, reception),
+        "admin": OperatorRoutes(fleet, parts.activity),
+        "login": Login(parts.keys, links, pages.login_page),
+        "pages": pages,
+    }
+
+
+def make_prompt(settings: Settings, library: Library, links: Links, driver: Driver) -> Prompt:
+    return Prompt(
+        library,
+        links,
+        command_timeout=settings.command_timeout,
+        network=settings.egress.value,
+        limits=make_limits(settings).words() if driver.capabilities.isolates else "",
+        sub_agent=has_sub_agent(settings),
+    )
+
+
+def make_fleet(
+    settings: Settings, driver: Driver, space: FreeSpace, outfitter: Outfitter, attendants: Sequence[Attendant]
+) -> Fleet:
+    return Fleet(
+        driver,
+        make_ledger(settings),
+        pool_size=settings.pool_size,
+        idle_after=settings.container_max_age_hours * 3600,
+        remove_after=settings.data_max_age_days * 86400,
+        trash_after=settings.trash_days * 86400,
+        clock_file=settings.data_dir / "clock.json",
+        furnish=outfitter.dress,
+        attendants=attendants,
+        space=space,
+    )
 
 
 @asynccontextmanager
@@ -314,10 +362,10 @@ async def checking_walls(warden: Warden, fleet: Fleet) -> AsyncIterator[None]:
 
 async def collect_images(settings: Settings, driver: Driver) -> None:
     """Remove the images that no chat of any service on this host stands on."""
-    if settings.driver is DriverName.OCI:
+    if driver.capabilities.image_store:
         store = ImageStore(settings.image_dir)
         today = await asyncio.to_thread(store.resolve, settings.sandbox_image)
-        in_use = {today.digest, *(seen.image for seen in await driver.running())}
+        in_use = {today.digest, *(seen.image for seen in await driver.list())}
         gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use)
         for base in gone:
             log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
@@ -335,3 +383,7 @@ def make_pages(settings: Settings, links: Links, fleet: Fleet, locked: bool) -> 
         )
     except BadEmbedder as error:
         raise BadSettings(f"EMBEDDERS: {error}") from None
+
+
+def asking_for_key(pages: Pages) -> SignIn:
+    return lambda request, message: pages.login_page(request, message=message, status=401)

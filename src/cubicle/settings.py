@@ -26,7 +26,6 @@ class BadSettings(Exception):
 class DriverName(StrEnum):
     OCI = "oci"
     DOCKER = "docker"
-    KUBERNETES = "kubernetes"
     MEMORY = "memory"
 
 
@@ -76,7 +75,7 @@ class Settings(BaseSettings):
 
     driver: DriverName = Field(
         DriverName.OCI,
-        description="Where sandboxes live: oci (embedded), docker, kubernetes, memory (no walls, for tests).",
+        description="Where sandboxes live: oci (embedded), docker, memory (no walls, for tests).",
     )
     oci_runtime: str = Field("", description="runc, crun, runsc or a path; empty: the first that works on this host.")
     docker_host: str = Field(

@@ -114,7 +114,7 @@ async def emptied(folder: Path, **given: Any) -> AsyncIterator[Path]:
     finally:
         driver = make_driver(await asyncio.to_thread(settings_of, folder, "http://127.0.0.1:9", **given))
         await driver.open()
-        for seen in await driver.running():
+        for seen in await driver.list():
             await driver.delete(seen.name)
         await driver.close()
 

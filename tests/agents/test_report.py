@@ -15,7 +15,7 @@ from cubicle.core.chat import Chat
 from cubicle.core.network import Mode
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.egress.policy import Policy
-from cubicle.machine.machine import Exit
+from cubicle.guest.operations import Exit
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.fleet import Fleet
 from cubicle.tools import registry
@@ -169,7 +169,9 @@ async def agent_of(service: Service, answer: Answer | Exception) -> AsyncIterato
 
 
 async def test_what_a_coding_agent_answers_is_told_beside_what_it_said_on_the_way(service: Service) -> None:
-    answer = Answer((Text("Done.\n\n[timed out after 5 s]"),), error=True, exit=Exit(None, 15, True, False, 5.0))
+    answer = Answer(
+        (Text("Done.\n\n[timed out after 5 s]"),), error=True, exit=Exit(signal=15, timed_out=True, seconds=5.0)
+    )
     async with agent_of(service, answer) as other:
         await other.call("sub_agent", {"prompt": "x"}, chat="end-agent")
         end = await end_of(other, "end-agent")
@@ -188,7 +190,7 @@ async def test_a_tool_that_breaks_is_not_said_to_be_cancelled(service: Service) 
 
 
 def test_memory_that_ran_out_and_pictures() -> None:
-    exit = Exit(137, None, False, True, 1.0)
+    exit = Exit(code=137, out_of_memory=True, seconds=1.0)
     end = registry._end(Answer((Text("…"),), error=True, exit=exit, notes=("[killed: out of memory]",)))
     assert (end.ending, end.notes, end.result) == ("out_of_memory", ("[killed: out of memory]",), "")
     assert registry._end(Answer((Image(b"1234", "image/png"),))).result == "[image/png, 4 bytes]"

@@ -15,8 +15,8 @@ from cubicle.core.chat import Chat
 from tests.agents.conftest import KEY, emptied, image, program
 from tests.agents.fake_api import FakeApi, Say
 from tests.agents.test_claude import bash, until
+from tests.support.process import ServiceProcess
 from tests.support.service import Service, raw_post, text
-from tests.survival.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(600), pytest.mark.real]
 

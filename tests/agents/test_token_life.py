@@ -21,6 +21,7 @@ from cubicle.agents.runs import SubAgents
 from cubicle.app import make_agent_tokens, make_network, make_sub_agents
 from cubicle.core.chat import DEFAULT_TENANT, Chat
 from cubicle.drivers.memory import MemoryDriver
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.prompt.workspace import Workplace
 from cubicle.sandbox.chat_index import Ledger
@@ -132,7 +133,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
     yield tmp_path
     driver = MemoryDriver(tmp_path, own_network=True)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
 
 
@@ -263,7 +264,9 @@ async def test_a_take_over_works_while_a_terminal_is_open(folder: Path, api: Fak
             scope.setdefault("state", {}).update(tenant=DEFAULT_TENANT, opened=None)
             await routes(scope, receive, send)
 
-        routes = Starlette(routes=TerminalRoutes(site.service.fleet, sub_agents=site.agents).routes())
+        routes = Starlette(
+            routes=RouteTable().bind(terminal=TerminalRoutes(site.service.fleet, sub_agents=site.agents))
+        )
         async with site.service.fleet.lease(CHAT) as machine, machine.run(["python3", "-c", TTYD]) as ttyd:
             async for _ in ttyd.output:
                 break  # it listens

@@ -23,7 +23,7 @@ from cubicle.core.signing import Grant, Reach
 from cubicle.drivers.memory import MemoryDriver
 from tests.attacks.client import bash
 from tests.attacks.table import Attack
-from tests.survival.process import free_port
+from tests.support.process import free_port
 
 VICTIM_KEY, ATTACKER_KEY = "victim-key-0123456789abcdef0123456789", "attacker-key-0123456789abcdef0123456789"
 STALL = 0.25
@@ -199,7 +199,7 @@ async def ground(folder: Path, seconds: float, **options: str) -> AsyncIterator[
         process.terminate()
         await asyncio.to_thread(process.wait, 60)
         driver = MemoryDriver(data)
-        for seen in await driver.running():
+        for seen in await driver.list():
             await driver.delete(seen.name)
 
 

@@ -18,15 +18,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle import settings
 from cubicle.browser.live_views import Screens
+from cubicle.chat.authentication import Credential
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.http_api import errors
 from cubicle.http_api.browser import BrowserRoutes
-from cubicle.http_api.credential import Credential, note_credential
+from cubicle.http_api.credential import note_credential
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.origin_check import OriginGuard
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.websocket_proxy import Limits
@@ -74,11 +76,11 @@ class Service:
 
 
 def application(fleet: Fleet, screens: Screens, limits: Limits | None = None, public_base_url: str = "") -> Starlette:
-    routes = [
-        *TerminalRoutes(fleet, limits).routes(),
-        *LiveRoutes(fleet, screens).routes(),
-        *BrowserRoutes(fleet, public_base_url, limits).routes(),
-    ]
+    routes = RouteTable().bind(
+        terminal=TerminalRoutes(fleet, limits),
+        live_view=LiveRoutes(fleet, screens),
+        browser=BrowserRoutes(fleet, public_base_url, limits),
+    )
     guards = [Middleware(OriginGuard, known=[public_base_url]), Middleware(Tenant)]
     return Starlette(routes=routes, middleware=guards, exception_handlers=dict(errors.HANDLERS))
 

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from cubicle.core.chat import Chat
 from cubicle.http_api.websocket_proxy import Limits
-from cubicle.machine.machine import MachineError
+from cubicle.machine.errors import MachineError
 from cubicle.machine.websocket import WebSocketClient
 from tests.browser.ground import Service
 from tests.browser.typist import Typist

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 from playwright.async_api import BrowserContext, Page, expect
 
-from tests.browser.ground import ROOT
 from tests.drivers.sight import within
-from tests.survival.process import free_port
+from tests.support.process import ServiceProcess
 
 expect.set_options(timeout=60_000)
 
@@ -30,60 +24,23 @@ class Whole:
     """`cubicle serve` in a process of its own; it can be killed and started again."""
 
     def __init__(self, folder: Path, image: str, **environment: str) -> None:
-        self.port = free_port()
-        self.base = f"http://127.0.0.1:{self.port}"
-        self._log = folder / "log"
-        self._process: subprocess.Popen[bytes] | None = None
+        usual = {"SANDBOX_IMAGE": image, "POOL_SIZE": "0", "MCP_API_KEY": KEY, "EGRESS": "none"}
+        self._service = ServiceProcess(folder / "data", **(usual | environment))
+        self.base = f"http://127.0.0.1:{self._service.port}"
+        self.http = self._service.client
+        self.http.headers["Authorization"] = f"Bearer {KEY}"
         self.seen: set[tuple[int, str]] = set()
         """Processes of sandboxes that were looked at: number and time of birth."""
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "IMAGE_DIR")},
-            "PYTHONPATH": str(ROOT / "src"),
-            "DATA_DIR": str(folder / "data"),
-            "PORT": str(self.port),
-            "SANDBOX_IMAGE": image,
-            "POOL_SIZE": "0",
-            "MCP_API_KEY": KEY,
-            "EGRESS": "none",
-            **environment,
-        }
-        self.http = httpx.AsyncClient(
-            base_url=self.base, headers={"Authorization": f"Bearer {KEY}"}, timeout=60, trust_env=False
-        )
 
     async def start(self) -> None:
-        command = [sys.executable, "-c", "from cubicle.cli import main; main()", "serve"]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=self._environment, stdout=log, stderr=log, cwd=self._log.parent
-            )
-        end = time.monotonic() + 120
-        while time.monotonic() < end:
-            try:
-                if (await self.http.get("/health")).status_code == 200:
-                    return
-            except httpx.TransportError:
-                await asyncio.sleep(0.1)
-        raise AssertionError(self._log.read_text()[-3000:])
+        await self._service.start()
 
     def kill(self) -> None:
-        assert self._process
-        self._process.kill()
-        self._process.wait(30)
+        self._service.kill()
 
     async def bash(self, chat: str, command: str) -> str:
         """What a command prints in a chat's sandbox, by MCP."""
-        body = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": "bash_tool", "arguments": {"command": command, "description": "test"}},
-        }
-        headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat}
-        answer = await self.http.post("/mcp", json=body, headers=headers)
-        answer.raise_for_status()
-        lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")] or [answer.text]
-        return str(json.loads(lines[-1])["result"]["content"][0]["text"])
+        return (await self._service.bash(chat, command))[1]
 
     async def state(self, chat: str) -> str:
         """What the operator's table says of the chat's sandbox; "none" if it is not in it."""

@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from cubicle.cli.doctor import doctor, port
+from cubicle.drivers.common.checks import Verdict
 from cubicle.drivers.oci import checks, host
-from cubicle.drivers.oci.checks import Subject, Verdict
+from cubicle.drivers.oci.checks import Subject
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.isolation import runner, startup_check

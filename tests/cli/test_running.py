@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 pytestmark = pytest.mark.real
 PROGRAM = [sys.executable, "-c", "from cubicle.cli import main; main()"]

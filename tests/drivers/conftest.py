@@ -71,7 +71,7 @@ async def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     driver = (await asyncio.to_thread(make, tmp_path_factory.mktemp("house")))()
     await driver.open()
     yield House(driver)
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
     await driver.close()
 

@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from cubicle.machine.machine import Exit, Machine, MachineError
+from cubicle.guest.operations import Exit
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.warm_pool import connect
 from tests.drivers.conftest import House
 from tests.drivers.sight import in_gvisor

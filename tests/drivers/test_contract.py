@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from cubicle.machine.errors import NotRunning, StartFailed
-from cubicle.machine.machine import Gone, Machine
+from cubicle.machine.errors import Gone, NotRunning, StartFailed
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import Maker
@@ -27,7 +27,7 @@ async def say(machine: Machine, command: str) -> str:
 
 
 async def states(driver: Driver) -> dict[str, State]:
-    return {seen.name: seen.state for seen in await driver.running()}
+    return {seen.name: seen.state for seen in await driver.list()}
 
 
 async def test_a_new_sandbox_answers_at_once(driver: Driver) -> None:
@@ -71,7 +71,7 @@ async def test_files_and_owner_survive_a_stop(driver: Driver) -> None:
     with pytest.raises(NotRunning):
         await driver.connect(name)
     await driver.start(name, OWNER)
-    assert [seen.owner for seen in await driver.running()] == [OWNER]
+    assert [seen.owner for seen in await driver.list()] == [OWNER]
     machine = await connect(driver, name)
     assert await say(machine, "cat ~/home /mnt/user-data/*/*") == "kept\nkept\nkept"
     machine.close()
@@ -97,14 +97,14 @@ async def test_a_stop_ends_every_process(driver: Driver) -> None:
 async def test_stopping_what_is_not_there_is_nothing(driver: Driver) -> None:
     await driver.stop(new_name())
     await driver.delete(new_name())
-    assert await driver.running() == []
+    assert await driver.list() == []
 
 
 async def test_deleting_leaves_nothing(driver: Driver, make_driver: Maker) -> None:
     name = new_name()
     await driver.start(name, OWNER)
     await driver.delete(name)
-    assert await driver.running() == []
+    assert await driver.list() == []
     again = new_name()
     await driver.start(again, OWNER)
     machine = await connect(driver, again)
@@ -115,11 +115,11 @@ async def test_deleting_leaves_nothing(driver: Driver, make_driver: Maker) -> No
 async def test_a_blank_one_becomes_somebodys_without_a_restart(driver: Driver) -> None:
     name = new_name()
     await driver.start(name, None)
-    assert [seen.owner for seen in await driver.running()] == [None]
+    assert [seen.owner for seen in await driver.list()] == [None]
     machine = await connect(driver, name)
     await say(machine, "sleep 300 >/dev/null 2>&1 & echo $! > ~/pid")
     await driver.start(name, OWNER)
-    assert [seen.owner for seen in await driver.running()] == [OWNER]
+    assert [seen.owner for seen in await driver.list()] == [OWNER]
     await say(machine, "kill -0 $(cat ~/pid)")
     machine.close()
 
@@ -150,14 +150,14 @@ async def test_another_driver_object_adopts_what_runs(driver: Driver, make_drive
     machine.close()
     second = make_driver()
     await second.open()
-    found = {seen.name: (seen.owner, seen.state) for seen in await second.running()}
+    found = {seen.name: (seen.owner, seen.state) for seen in await second.list()}
     assert found == {name: (OWNER, State.RUNNING), blank: (None, State.RUNNING)}
     machine = await connect(second, name)
     await say(machine, "kill -0 $(cat ~/pid)")
     machine.close()
     await second.delete(name)
     await second.delete(blank)
-    assert await second.running() == []
+    assert await second.list() == []
     await second.close()
 
 

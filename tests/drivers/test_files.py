@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cubicle.machine.machine import HOME, READABLE_ROOTS, UPLOADS, WRITABLE_ROOTS, Machine, MachineError
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import HOME, READABLE_ROOTS, UPLOADS, WRITABLE_ROOTS, Machine
 from cubicle.machine.passed_file import HandedFile
 from tests.conftest import IN_A_HURRY
 

@@ -36,7 +36,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_that_cannot_be_found(
         gate.set()
         with pytest.raises(asyncio.CancelledError):
             await starting
-        assert [(seen.name, seen.state) for seen in await driver.running()] == [("one", State.RUNNING)]
+        assert [(seen.name, seen.state) for seen in await driver.list()] == [("one", State.RUNNING)]
     finally:
         gate.set()
         await leave(driver)

@@ -8,10 +8,11 @@ import os
 import pytest
 
 from cubicle.machine.dialled_socket import SocketStream
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 from tests.conftest import IN_A_HURRY
-from tests.survival.process import free_port
+from tests.support.process import free_port
 
 ways = pytest.mark.parametrize("straight", [False, True], ids=["relayed", "straight"])
 

@@ -45,7 +45,7 @@ async def test_a_discarded_sandbox_is_in_the_trash_alone_and_comes_back_with_its
     name = await make(driver)
     assert await driver.find(CHAT.digest) == name
     await driver.discard(name, NOTE)
-    assert await driver.running() == []
+    assert await driver.list() == []
     assert await driver.find(CHAT.digest, name) is None
     (found,) = await driver.discarded()
     assert (found.name, found.owner) == (name, CHAT.digest)
@@ -59,9 +59,7 @@ async def test_a_discarded_sandbox_is_in_the_trash_alone_and_comes_back_with_its
         await driver.start(name, CHAT.digest)
     await driver.restore(name, CHAT.digest)
     assert await driver.discarded() == []
-    assert [(seen.name, seen.owner, seen.state) for seen in await driver.running()] == [
-        (name, CHAT.digest, State.STOPPED)
-    ]
+    assert [(seen.name, seen.owner, seen.state) for seen in await driver.list()] == [(name, CHAT.digest, State.STOPPED)]
     assert await driver.find(CHAT.digest) == name
     assert await read(driver, name) == "kept\nkept\nkept"
 
@@ -76,7 +74,7 @@ async def test_the_owner_of_a_discarded_sandbox_has_a_new_one_at_once(driver: Dr
         await driver.restore(old, CHAT.digest)
     assert [each.name for each in await driver.discarded()] == [old]
     await driver.restore(old, OTHER.digest)
-    assert {seen.name: seen.owner for seen in await driver.running()} == {new: CHAT.digest, old: OTHER.digest}
+    assert {seen.name: seen.owner for seen in await driver.list()} == {new: CHAT.digest, old: OTHER.digest}
     assert await read(driver, old, OTHER) == "kept\nkept\nkept"
 
 
@@ -85,7 +83,7 @@ async def test_deleting_from_the_trash_is_for_good(driver: Driver, make_driver: 
     await driver.discard(name, NOTE)
     await driver.delete(name)
     assert await driver.discarded() == []
-    assert [seen.name for seen in await driver.running()] == [stays]
+    assert [seen.name for seen in await driver.list()] == [stays]
     with pytest.raises(NotRunning):
         await driver.restore(name, CHAT.digest)
 
@@ -119,5 +117,5 @@ async def test_of_two_that_restore_to_one_owner_one_does(driver: Driver) -> None
         *(driver.restore(name, CHAT.digest) for name in (first, second)), return_exceptions=True
     )
     assert sorted(type(each).__name__ for each in done) == ["NoneType", "OwnerHasSandbox"]
-    assert len(await driver.running()) == 1
+    assert len(await driver.list()) == 1
     assert len(await driver.discarded()) == 1

@@ -25,6 +25,7 @@ from cubicle.agents.run_dir import EventLines
 from cubicle.browser import cdp_http
 from cubicle.browser import messages as viewing
 from cubicle.browser.cdp import DevTools
+from cubicle.chat.authentication import read_cookies
 from cubicle.chat.links import Links
 from cubicle.core import (
     accept,
@@ -48,12 +49,12 @@ from cubicle.egress.fake_dns import Names
 from cubicle.files import archive, browse
 from cubicle.files.uploads import Upload
 from cubicle.guest import wire
-from cubicle.http_api.auth import _cookies
+from cubicle.guest.operations import Entry
 from cubicle.http_api.files import _folder
 from cubicle.http_api.multipart import _Form
 from cubicle.http_api.urls import without_key
 from cubicle.machine.connection import Line
-from cubicle.machine.files import Entry
+from cubicle.machine.files import parse_entry
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.mcp_api import jsonrpc, sessions
 from cubicle.mcp_api.handlers import _resources
@@ -226,7 +227,10 @@ def devtools_message(data: bytes) -> None:
 def listing(data: bytes) -> None:
     """A folder that has an entry for every 128 bytes, each named by them."""
     names = [text(data[start : start + 128]) for start in range(0, len(data), 128)]
-    entries = [browse.Listed("outputs", name, Entry(name, "file", 1, 1.0, 1, None)) for name in names]
+    entries = [
+        browse.Listed("outputs", name, Entry(path=name, kind="file", size=1, mtime=1.0, mode=0o644, inode=1, blocks=1))
+        for name in names
+    ]
     _folder("", browse.Listing(entries, complete=True), LINKS.files(Chat("a")))
 
 
@@ -244,7 +248,7 @@ def endpoint(data: bytes) -> None:
 LINKS = Links(b"a" * 32, "http://here", KeyRing.parse("0123456789abcdef"))
 VERSION = http_ranges.Version(1000, 1.0, 1)
 PARSERS: dict[str, Callable[[bytes], object]] = {
-    "cookies": lambda data: _cookies(raw_headers(data)),
+    "cookies": lambda data: read_cookies(raw_headers(data)),
     "callers": everybody,
     "chat id": lambda data: Chat(text(data)),
     "link": lambda data: signing.opened(lambda _: b"x" * 32, "chat", text(data), 0),
@@ -288,7 +292,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "live cursor": lambda data: viewing.cursor(text(data)),
     "live message": viewing.parse,
     "URL of the live view": lambda data: viewing.allowed(text(data)),
-    "listing line": Entry.parse,
+    "listing line": parse_entry,
     "egress target": lambda data: policy.Target.of("http://" + text(data)),
     "egress host": lambda data: policy.host_name(text(data)),
     "DNS": lambda data: Names().answer(data),

@@ -6,9 +6,14 @@ import socket
 
 import pytest
 
-from cubicle.guest import wire
+from cubicle.guest import operations, wire
 from cubicle.guest.connection import Channel, Link
 from cubicle.guest.loop import Loop
+from tests.support.frames import message
+
+
+class Take(Channel):
+    REQUEST = operations.Ping
 
 
 def test_small_messages_wake_nobody_and_a_quarter_of_the_window_is_told_at_once() -> None:
@@ -16,8 +21,8 @@ def test_small_messages_wake_nobody_and_a_quarter_of_the_window_is_told_at_once(
     host, guest = socket.socketpair()
     with host, guest:
         host.setblocking(False)
-        link = Link(loop, guest, {"take": Channel}, lambda link: None)
-        host.sendall(wire.message(1, wire.OPEN, op="take"))
+        link = Link(loop, guest, {"take": Take}, lambda link: None)
+        host.sendall(message(1, wire.OPEN, op="take"))
         for _ in range(10):
             host.sendall(wire.frame(1, wire.DATA, b"small"))
         loop.turn()

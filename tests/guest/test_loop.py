@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from cubicle.guest import wire
+from cubicle.guest import operations, wire
 from cubicle.guest.connection import Channel, Link
 from cubicle.guest.loop import READ, Loop
+from tests.support.frames import message
 
 
 def broken(*_: Any) -> None:
@@ -41,20 +42,24 @@ def test_what_fails_is_told_and_the_rest_goes_on(capsys: pytest.CaptureFixture[s
 
 def test_a_channel_that_fails_ends_its_link_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     class Failing(Channel):
-        def begin(self, request: dict[str, object]) -> None:
+        REQUEST = operations.Ping
+
+        def begin(self, request: operations.Ping) -> None:
             broken()
 
     class Sound(Channel):
-        def begin(self, request: dict[str, object]) -> None:
-            self.end(well=True)
+        REQUEST = operations.Ping
+
+        def begin(self, request: operations.Ping) -> None:
+            self.end(operations.Listed(complete=True))
 
     loop = Loop()
     pairs = [socket.socketpair() for _ in range(2)]
     ended: list[Link] = []
     links = [Link(loop, theirs, {"fail": Failing, "do": Sound}, ended.append) for _, theirs in pairs]
     try:
-        pairs[0][0].sendall(wire.message(1, wire.OPEN, op="fail"))
-        pairs[1][0].sendall(wire.message(1, wire.OPEN, op="do"))
+        pairs[0][0].sendall(message(1, wire.OPEN, op="fail"))
+        pairs[1][0].sendall(message(1, wire.OPEN, op="do"))
         for ours, _ in pairs:
             ours.settimeout(10)
         while len(ended) < 1:
@@ -63,7 +68,7 @@ def test_a_channel_that_fails_ends_its_link_and_no_other(capsys: pytest.CaptureF
         loop.turn()
         assert ended == links[:1]
         assert pairs[0][0].recv(100) == b""
-        assert b'{"well":true}' in pairs[1][0].recv(100)
+        assert b'{"complete":true}' in pairs[1][0].recv(100)
         assert "nobody foresaw this" in capsys.readouterr().err
     finally:
         links[1].close()

@@ -16,6 +16,7 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.guest import wire
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.warm_pool import connect
+from tests.support.frames import message
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +62,9 @@ def whole(heard: bytes) -> bool:
         struct.pack(">IIBBH", wire.MAX_PAYLOAD + 1, 1, wire.OPEN, 0, 0),
         struct.pack(">IIBBH", 3, 1, 77, 0, 0) + b"abc",
         wire.frame(1, wire.OPEN, b"{"),
-        wire.message(2, wire.OPEN, op="ping"),
-        wire.message(1, wire.OPEN, op="write", path="/tmp/broken/x")
-        + wire.frame(1, wire.DATA, bytes(wire.MAX_PAYLOAD)),
-        wire.message(1, wire.OPEN, op="write", path="/tmp/broken/x") * 2,
+        message(2, wire.OPEN, op="ping"),
+        message(1, wire.OPEN, op="write", path="/tmp/broken/x") + wire.frame(1, wire.DATA, bytes(wire.MAX_PAYLOAD)),
+        message(1, wire.OPEN, op="write", path="/tmp/broken/x") * 2,
     ],
     ids=["too long", "unknown kind", "no json", "the guest's own number", "half a file", "a channel twice"],
 )
@@ -106,7 +106,7 @@ async def test_a_broken_link_harms_no_other(driver: MemoryDriver, machine: Machi
 async def test_a_request_that_makes_no_sense_is_refused_in_words(
     driver: MemoryDriver, machine: Machine, request_: dict[str, object]
 ) -> None:
-    heard = await speak(driver, wire.message(1, wire.OPEN, **request_), whole)
+    heard = await speak(driver, message(1, wire.OPEN, **request_), whole)
     length, channel, kind, _ = wire.read_header(heard)
     assert (channel, kind) == (1, wire.FAIL), heard
     assert wire.read_message(heard[12 : 12 + length])["message"]
@@ -122,7 +122,7 @@ async def test_a_host_that_does_not_take_the_socket_leaves_the_guest_with_none(
     before = len(os.listdir(f"/proc/{guest}/fd"))
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        request = wire.message(1, wire.OPEN, op="dial", port=server.getsockname()[1], hand=True)
+        request = message(1, wire.OPEN, op="dial", port=server.getsockname()[1], hand=True)
         for reads in (False, True) * 10:
             with await driver.connect("one") as sock:
                 await loop.sock_sendall(sock, request)
@@ -144,7 +144,7 @@ async def test_random_frames_never_end_the_guest(driver: MemoryDriver, machine: 
             number = seed.choice([1, 3, 5, 2])
             match seed.randrange(4):
                 case 0:
-                    data += wire.message(
+                    data += message(
                         number, wire.OPEN, op=seed.choice(ops), path=f"/tmp/{seed.randrange(9)}", argv=["true"], port=1
                     )
                 case 1:

@@ -44,7 +44,7 @@ async def url(settings: Settings) -> AsyncIterator[str]:
         yield url
     driver = make_driver(settings)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
 
 
@@ -313,7 +313,7 @@ async def other_service(folder: Path, **chosen: Any) -> AsyncIterator[str]:
         yield url
     driver = make_driver(other)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
 
 

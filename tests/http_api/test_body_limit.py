@@ -15,6 +15,7 @@ from starlette.routing import Route
 from cubicle.core.request_limits import MAX_BODY
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.errors import HANDLERS
+from cubicle.http_api.route_table import RouteTable
 from tests.support.service import serve
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +26,7 @@ async def size(request: Request) -> JSONResponse:
 
 
 ROUTES = [Route(path, size, methods=["POST"]) for path in ("/login", "/api/uploads/chat/file", "/mcp")]
-APP = Starlette(routes=ROUTES, middleware=[Middleware(BodyLimit, ("/mcp",))], exception_handlers=HANDLERS)
+APP = Starlette(routes=ROUTES, middleware=[Middleware(BodyLimit, RouteTable())], exception_handlers=HANDLERS)
 
 
 async def parts(count: int) -> AsyncIterator[bytes]:

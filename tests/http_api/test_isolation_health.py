@@ -5,13 +5,19 @@ from __future__ import annotations
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
+from cubicle.chat.authentication import Authentication
+from cubicle.chat.key_attempts import KeyTries
 from cubicle.core.keys import KeyRing
+from cubicle.http_api.auth import Access
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.isolation_health import WallRoutes
+from cubicle.http_api.route_table import RouteTable
 from cubicle.isolation.runner import Finding, Report, Strength, Verdict
 from cubicle.isolation.startup_check import Proof, Warden
 from cubicle.settings import Settings
+from tests.support.service import refusing
 
 REPORT = Report(Strength.GVISOR, (Finding("mounts", "mount a file system", Verdict.HOLDS),))
 
@@ -23,7 +29,9 @@ async def nothing() -> Report:
 def client(ring: KeyRing, proof: Proof | None) -> httpx.AsyncClient:
     warden = Warden(Settings(driver="oci"), nothing)
     warden.proof = proof
-    app = Starlette(routes=WallRoutes(warden, ring).routes(), exception_handlers=HANDLERS)
+    table = RouteTable()
+    access = Middleware(Access, Authentication(KeyTries(ring, 0)), table, refusing)
+    app = Starlette(routes=table.bind(isolation=WallRoutes(warden)), middleware=[access], exception_handlers=HANDLERS)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
 
 

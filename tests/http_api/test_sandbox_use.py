@@ -24,7 +24,8 @@ from cubicle import settings
 from cubicle.app import running
 from cubicle.core.problem import ASLEEP, NO_SANDBOX
 from cubicle.drivers.factory import make_driver
-from cubicle.http_api.sandbox_use import MCP_METHODS, READ_ROUTES, ROUTES, Use
+from cubicle.http_api.route_table import RouteTable
+from cubicle.http_api.routes import MCP_METHODS, Use
 from cubicle.mcp_api.handlers import Protocol
 from tests.support.emptying import empty
 from tests.support.service import ACCEPT, MODERN, modern_meta, serve
@@ -45,6 +46,16 @@ MCP_PARAMS: dict[str, dict[str, Any]] = {
     "logging/setLevel": {"level": "info"},
     "subscriptions/listen": {"notifications": {"resourcesListChanged": True}},
 }
+
+
+_KIND = re.compile(r":\w+")
+TABLE = RouteTable(("/mcp", "/mcp/computer_use"))
+ENTRIES = {
+    f"{method} {_KIND.sub('', path)}": row for row in TABLE.rows for path in row.paths for method in row.methods.split()
+}
+"""Method and path, parameters without their kind."""
+ROUTES = {entry: row.use for entry, row in ENTRIES.items()}
+READ_ROUTES = frozenset(entry for entry, row in ENTRIES.items() if row.reads_files)
 
 
 @dataclass

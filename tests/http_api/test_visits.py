@@ -48,7 +48,7 @@ async def client(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
         yield client
     driver = make_driver(settings)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
 
 

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from cubicle.chat.terminal import Terminals, TerminalUnavailable
 from cubicle.cli.image import image
+from cubicle.drivers.common.checks import Verdict
 from cubicle.drivers.oci import builder, checks
-from cubicle.drivers.oci.checks import Subject, Verdict
+from cubicle.drivers.oci.checks import Subject
 from cubicle.drivers.oci.driver import RUN_DIR, OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore, Recipe, Variant
 from cubicle.sandbox.warm_pool import connect

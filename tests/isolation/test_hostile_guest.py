@@ -11,16 +11,17 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from cubicle.guest import wire
+from cubicle.guest.operations import Entry
 from cubicle.machine.connection import Line
 from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Entry, Machine
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
+from tests.support.frames import message
 
 HUGE = 2**32 - 1
 
@@ -193,7 +194,7 @@ STAT = {"path": "/f", "kind": "file", "size": 10, "mtime": 1.0, "mode": 0o644, "
 
 
 async def endless_file(guest: FakeGuest, number: int, _request: dict[str, Any]) -> None:
-    await guest.send(wire.message(number, wire.EVENT, stat=STAT, length=2**62))
+    await guest.send(message(number, wire.EVENT, stat=STAT, length=2**62))
     for _ in range(4000):
         await guest.send(frame(number, wire.DATA, bytes(256 * 1024)))
 
@@ -209,7 +210,7 @@ async def test_a_read_with_a_limit_takes_no_more_than_that() -> None:
 async def test_events_are_counted_and_end_the_line() -> None:
     async def events(guest: FakeGuest, number: int, _request: dict[str, Any]) -> None:
         for _ in range(4000):
-            await guest.send(wire.message(number, wire.EVENT, text="x" * 120_000))
+            await guest.send(message(number, wire.EVENT, text="x" * 120_000))
 
     before = peak()
     async with faced(events) as machine:
@@ -226,11 +227,11 @@ async def test_callers_from_inside_have_a_number_and_a_budget(monkeypatch: pytes
 
     async def callers(guest: FakeGuest, number: int, request: dict[str, Any]) -> None:
         if request["op"] != "listen":
-            await guest.send(wire.message(number, wire.END))
+            await guest.send(message(number, wire.END))
             return
-        await guest.send(wire.message(number, wire.EVENT, listening=3128))
+        await guest.send(message(number, wire.EVENT, listening=3128))
         for caller in range(2, 4000, 2):
-            await guest.send(wire.message(caller, wire.OPEN, listener=number))
+            await guest.send(message(caller, wire.OPEN, listener=number))
         for caller in range(2, 400, 2):
             await guest.send(frame(caller, wire.DATA, bytes(200 * 1024)))
         flooded.set()
@@ -266,7 +267,7 @@ async def test_statistics_that_make_no_sense_are_not_passed_on(stats: bytes) -> 
 
     async with faced(answers) as machine:
         with contextlib.suppress(SandboxError):
-            json.dumps(asdict(await machine.stats()), allow_nan=False).encode()
+            json.dumps(vars(await machine.stats()), allow_nan=False).encode()
 
 
 WRONG = [None, True, -1, 2**70, 10**400, 1.5, "\ud800", "x" * 1000, [], [[]], {}, {"a": {}}]
@@ -280,10 +281,10 @@ async def test_answers_of_wrong_types_raise_nothing_unforeseen(value: Any) -> No
 
     async def answers(guest: FakeGuest, number: int, request: dict[str, Any]) -> None:
         if request["op"] in ("run", "read", "listen"):
-            await guest.send(wire.message(number, wire.EVENT, **fields))
+            await guest.send(message(number, wire.EVENT, **fields))
         if request["op"] == "list":
             await guest.send(frame(number, wire.DATA, json.dumps(fields).encode() + b"\n"))
-        await guest.send(wire.message(number, wire.FAIL if request["op"] == "remove" else wire.END, **fields))
+        await guest.send(message(number, wire.FAIL if request["op"] == "remove" else wire.END, **fields))
 
     async def use(machine: Machine) -> AsyncIterator[Awaitable[object]]:
         yield machine.hello()

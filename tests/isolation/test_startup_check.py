@@ -114,7 +114,7 @@ async def test_a_bad_proof_is_tried_again_at_the_next_start(tmp_path: Path) -> N
 
 async def test_the_driver_for_tests_promises_nothing_and_is_not_tried(tmp_path: Path) -> None:
     prover = Prover(BAD)
-    warden = Warden(settings(tmp_path, driver="memory"), prover)
+    warden = Warden(settings(tmp_path, driver="memory"), prover, isolates=False)
     await warden.check()
     assert (prover.calls, warden.proof) == (0, None)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import HOME, UPLOADS, WRITABLE_ROOTS, Machine, MachineError
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import HOME, UPLOADS, WRITABLE_ROOTS, Machine
 from cubicle.machine.process import Process
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.warm_pool import connect, new_name
@@ -188,7 +188,7 @@ async def test_the_runtime_cannot_be_overwritten_from_inside(driver: Driver, mac
         watching = asyncio.ensure_future(heard(waiting))
         while not watching.done():
             (await connect(driver, machine.name)).close()
-            await driver.running()
+            await driver.list()
             await driver.start(machine.name, None)
             await asyncio.sleep(0.1)
     assert watching.result() == b"nothing\n"

@@ -9,11 +9,15 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from cubicle.guest import wire
-from cubicle.machine.connection import Channel, Data, Gone, Line, MachineError
+from cubicle.guest import operations, wire
+from cubicle.machine.connection import Channel, Line
+from cubicle.machine.errors import Gone, MachineError
+from cubicle.machine.items import Data
+from tests.support.frames import message
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ async def send(sock: socket.socket, data: bytes) -> None:
     await asyncio.get_running_loop().sock_sendall(sock, data)
 
 
-async def everything(channel: Channel) -> None:
+async def everything(channel: Channel[Any, Any]) -> None:
     while True:
         await channel.get()
 
@@ -43,17 +47,17 @@ async def gone(line: Line) -> None:
 
 async def test_an_answer_that_came_while_nobody_had_time_for_it_counts(pair: tuple[Line, socket.socket]) -> None:
     line, guest = pair
-    asking = asyncio.create_task(line.ask("ping", limit=0.2))
+    asking = asyncio.create_task(line.ask(operations.Ping(), limit=0.2))
     await asyncio.sleep(0)  # one turn of the loop: it is asked, and nothing else can happen until the next
     guest.recv(65536)
-    guest.send(wire.message(1, wire.END, here=True))
+    guest.send(message(1, wire.END, here=True))
     time.sleep(0.4)  # the service stands still until the time is over
-    assert await asking == {"here": True}
+    assert await asking == operations.Nothing()
 
 
 async def test_a_guest_that_does_not_answer_in_time_is_gone(pair: tuple[Line, socket.socket]) -> None:
     with pytest.raises(Gone, match=r"did not answer within 0\.1 s"):
-        await pair[0].ask("ping", limit=0.1)
+        await pair[0].ask(operations.Ping(), limit=0.1)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,7 @@ async def test_a_guest_that_does_not_answer_in_time_is_gone(pair: tuple[Line, so
         wire.frame(1, wire.CREDIT, b"12345"),
         wire.frame(1, wire.CANCEL),
         wire.frame(1, wire.DATA, bytes(wire.MAX_PAYLOAD)) * 5,
-        wire.message(1, wire.EVENT, x=1) * 5000,
+        message(1, wire.EVENT, x=1) * 5000,
         (wire.frame(1, wire.DATA, b"", 1) + wire.frame(1, wire.DATA, b"", 2)) * 5000,
     ],
     ids=[
@@ -78,7 +82,7 @@ async def test_a_guest_that_does_not_answer_in_time_is_gone(pair: tuple[Line, so
 )
 async def test_a_guest_that_breaks_a_rule_loses_the_line(pair: tuple[Line, socket.socket], frames: bytes) -> None:
     line, guest = pair
-    channel = line.open("ping")
+    channel = line.open(operations.Ping())
     await send(guest, frames)
     await gone(line)
     with pytest.raises((Gone, MachineError)):
@@ -87,27 +91,27 @@ async def test_a_guest_that_breaks_a_rule_loses_the_line(pair: tuple[Line, socke
 
 async def test_frames_for_channels_that_nobody_opened_are_passed_over(pair: tuple[Line, socket.socket]) -> None:
     line, guest = pair
-    await send(guest, wire.frame(77, wire.DATA, b"x") + wire.message(78, wire.OPEN, op="accepted", listener=5))
-    await send(guest, wire.message(80, wire.OPEN, op="accepted", listener="nonsense"))
-    channel = line.open("ping")
-    await send(guest, wire.message(channel.number, wire.END, ok=True))
-    assert await channel.answer() == {"ok": True}
+    await send(guest, wire.frame(77, wire.DATA, b"x") + message(78, wire.OPEN, op="accepted", listener=5))
+    await send(guest, message(80, wire.OPEN, op="accepted", listener="nonsense"))
+    channel = line.open(operations.Ping())
+    await send(guest, message(channel.number, wire.END, ok=True))
+    assert await channel.answer() == operations.Nothing()
 
 
 async def test_frames_in_pieces_are_put_together(pair: tuple[Line, socket.socket]) -> None:
     line, guest = pair
-    channel = line.open("ping")
-    for byte in wire.frame(channel.number, wire.DATA, b"hello") + wire.message(channel.number, wire.END):
+    channel = line.open(operations.Ping())
+    for byte in wire.frame(channel.number, wire.DATA, b"hello") + message(channel.number, wire.END):
         await send(guest, bytes([byte]))
     item = await channel.get()
     assert isinstance(item, Data)
     assert item.bytes == b"hello"
-    assert await channel.answer() == {}
+    assert await channel.answer() == operations.Nothing()
 
 
 async def test_credit_is_given_back_as_data_is_read(pair: tuple[Line, socket.socket]) -> None:
     line, guest = pair
-    channel = line.open("read")
+    channel = line.open(operations.Read(path="/x"))
     await asyncio.get_running_loop().sock_recv(guest, 65536)
     for _ in range(4):
         await send(guest, wire.frame(channel.number, wire.DATA, bytes(wire.MAX_PAYLOAD)))
@@ -122,7 +126,7 @@ async def test_credit_is_given_back_as_data_is_read(pair: tuple[Line, socket.soc
 
 async def test_sending_waits_for_the_guests_credit(pair: tuple[Line, socket.socket]) -> None:
     line, guest = pair
-    channel = line.open("write")
+    channel = line.open(operations.Write(path="/x"))
     sending = asyncio.create_task(channel.send(bytes(wire.WINDOW * 2)))
     got = 0
     loop = asyncio.get_running_loop()
@@ -139,8 +143,8 @@ async def test_sending_waits_for_the_guests_credit(pair: tuple[Line, socket.sock
 
 async def test_a_lost_line_ends_every_wait(pair: tuple[Line, socket.socket]) -> None:
     line, guest = pair
-    waits = [asyncio.create_task(line.open("run").answer()) for _ in range(10)]
-    sending = asyncio.create_task(line.open("write").send(bytes(wire.WINDOW * 3)))
+    waits = [asyncio.create_task(line.open(operations.Run(argv=["x"])).answer()) for _ in range(10)]
+    sending = asyncio.create_task(line.open(operations.Write(path="/x")).send(bytes(wire.WINDOW * 3)))
     await asyncio.sleep(0)
     guest.close()
     async with asyncio.timeout(60):
@@ -148,7 +152,7 @@ async def test_a_lost_line_ends_every_wait(pair: tuple[Line, socket.socket]) -> 
         await sending
     assert all(isinstance(result, Gone) for result in results)
     with pytest.raises(Gone):
-        line.open("ping")
+        line.open(operations.Ping())
 
 
 async def test_random_bytes_never_hang_or_crash_the_host() -> None:
@@ -158,7 +162,7 @@ async def test_random_bytes_never_hang_or_crash_the_host() -> None:
         ours.setblocking(False)
         theirs.setblocking(False)
         line = await Line.over(ours)
-        channel = line.open("run")
+        channel = line.open(operations.Run(argv=["x"]))
         data = b"".join(
             struct.pack(">IIBBH", len(body), seed.choice([1, 1, 1, 2, 3]), seed.randrange(10), seed.randrange(3), 0)
             + body
@@ -176,9 +180,9 @@ async def test_crumbs_that_nobody_reads_yet_are_kept_as_few_and_come_in_their_or
     pair: tuple[Line, socket.socket],
 ) -> None:
     line, guest = pair
-    channel = line.open("run", argv=["x"])
+    channel = line.open(operations.Run(argv=["x"]))
     crumbs = [wire.frame(1, wire.DATA, bytes([n % 251]), 1) for n in range(100_000)]
-    await send(guest, b"".join(crumbs) + wire.frame(1, wire.DATA, b"error", 2) + wire.message(1, wire.END, code=0))
+    await send(guest, b"".join(crumbs) + wire.frame(1, wire.DATA, b"error", 2) + message(1, wire.END, code=0))
     async with asyncio.timeout(60):
         while not channel.over:
             await asyncio.sleep(0.01)

@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from cubicle.guest import wire
-from cubicle.machine.connection import Gone, Line, MachineError
+from cubicle.machine.connection import Line
 from cubicle.machine.dialled_socket import SocketStream, connect_in
+from cubicle.machine.errors import Gone, MachineError
 from tests.sandbox.offering import LIMIT, open_descriptors, until
+from tests.support.frames import message
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ class Pair:
             length, number, kind, _ = wire.read_header(heard)
             heard = heard[wire.HEADER.size + length :]
             if kind == wire.OPEN:
-                self.guest.send(wire.message(number, wire.END))
+                self.guest.send(message(number, wire.END))
 
     def kill(self) -> None:
         """The whole sandbox is over."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cubicle.core.chat import Chat
-from cubicle.machine.connection import Gone
+from cubicle.machine.errors import Gone, MachineError
 from cubicle.machine.fetch import fetch
-from cubicle.machine.machine import MachineError
 from cubicle.machine.stream import Stream
 
 CHAT = Chat("fetch")

@@ -15,7 +15,7 @@ import pytest
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.machine import liveness
-from cubicle.machine.connection import Gone
+from cubicle.machine.errors import Gone
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import State
@@ -44,7 +44,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
     yield tmp_path
     driver = MemoryDriver(tmp_path)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
 
 
@@ -193,11 +193,11 @@ async def test_a_service_that_stops_while_it_adopts_lets_go_of_everything(folder
 async def test_a_dead_blank_one_is_noticed_and_deleted_whole(folder: Path) -> None:
     async with fleet_over(folder, pool_size=1) as fleet:
         await fleet.pool.filled()
-        [dead] = await fleet._driver.running()
+        [dead] = await fleet._driver.list()
         os.kill(guest_of(folder, dead.name), signal.SIGKILL)
         await until_gone(folder, dead.name)
         await fleet.pool.filled()
-        [fresh] = await fleet._driver.running()
+        [fresh] = await fleet._driver.list()
         async with fleet.lease(A) as machine:
             assert machine.name == fresh.name
 
@@ -205,7 +205,7 @@ async def test_a_dead_blank_one_is_noticed_and_deleted_whole(folder: Path) -> No
 async def test_a_hung_blank_one_is_not_handed_out_but_deleted(folder: Path) -> None:
     async with fleet_over(folder, Stuck, pool_size=1) as fleet:
         await fleet.pool.filled()
-        [hung] = await fleet._driver.running()
+        [hung] = await fleet._driver.list()
         os.kill(guest_of(folder, hung.name), signal.SIGSTOP)
         async with asyncio.timeout(SOON), fleet.lease(A) as machine:
             assert machine.name != hung.name
@@ -216,12 +216,12 @@ async def test_a_hung_blank_one_is_not_handed_out_but_deleted(folder: Path) -> N
 async def test_dead_and_hung_blank_ones_are_deleted_at_the_start(folder: Path) -> None:
     async with fleet_over(folder, pool_size=3) as fleet:
         await fleet.pool.filled()
-        dead, hung, well = await fleet._driver.running()
+        dead, hung, well = await fleet._driver.list()
     os.kill(guest_of(folder, dead.name), signal.SIGKILL)
     os.kill(guest_of(folder, hung.name), signal.SIGSTOP)
     async with fleet_over(folder, Stuck, pool_size=3) as fleet:
         await fleet.pool.filled()
-        names = {seen.name for seen in await fleet._driver.running()}
+        names = {seen.name for seen in await fleet._driver.list()}
     assert well.name in names
     assert not names & {dead.name, hung.name}
     assert len(names) == 3
@@ -240,7 +240,7 @@ async def test_a_blank_one_that_cannot_be_deleted_is_tried_again(folder: Path, m
 
     async with fleet_over(folder, Refusing, pool_size=1) as fleet:
         await fleet.pool.filled()
-        [dead] = await fleet._driver.running()
+        [dead] = await fleet._driver.list()
         os.kill(guest_of(folder, dead.name), signal.SIGKILL)
         await until_gone(folder, dead.name)
         assert tries == [dead.name] * 3

@@ -15,17 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.guest import wire
+from cubicle.guest import operations, wire
 from cubicle.machine import passed_file
-from cubicle.machine.connection import Gone, Line, MachineError
+from cubicle.machine.connection import Line
+from cubicle.machine.errors import Gone, MachineError
 from cubicle.machine.fd_passing import NotHanded
 from cubicle.machine.machine import Machine
 from cubicle.machine.passed_file import FileThreads, HandedFile
 from cubicle.machine.zero_copy import BrokeOff
 from tests.conftest import IN_A_HURRY
 from tests.sandbox.offering import LIMIT, machine_with, offering, open_descriptors, until
+from tests.support.frames import message
 
-END = wire.message(1, wire.END, path="/told")
+END = message(1, wire.END, path="/told")
 MB = 1024**2
 CONTENT = bytes(range(256)) * 4096 * 20 + b"the end"
 
@@ -52,7 +54,9 @@ class Sandbox:
     ) -> HandedFile:
         """What `receive` makes of a guest that answers so."""
         async with offering(messages) as link:
-            return await passed_file.receive(link, self.line, self.threads, offset, length, path="/asked")
+            return await passed_file.receive(
+                link, self.line, self.threads, operations.Read(path="/asked", offset=offset, length=length)
+            )
 
     async def handed(self, offset: int = 0, length: int | None = None) -> tuple[HandedFile, int]:
         """(the file, the copy that a hostile guest keeps)"""
@@ -93,7 +97,7 @@ async def test_an_open_file_is_taken_and_described_by_the_kernel(sandbox: Sandbo
 
 
 async def test_what_the_guest_tells_of_the_file_is_not_believed(sandbox: Sandbox) -> None:
-    lie = wire.message(1, wire.END, path=[], stat={"size": 10**12, "inode": 1, "mtime": 0}, length=10**12)
+    lie = message(1, wire.END, path=[], stat={"size": 10**12, "inode": 1, "mtime": 0}, length=10**12)
     copy = os.open(sandbox.path, os.O_RDONLY)
     file = await sandbox.offered((lie, [copy]))
     assert (file.stat.size, file.length) == (len(CONTENT), len(CONTENT))
@@ -174,8 +178,8 @@ async def test_nothing_is_read_of_a_file_that_has_no_size(sandbox: Sandbox) -> N
         lambda fd: [(END, [fd] * 250)],
         lambda fd: [(END[:5], [fd]), (END[5:], [fd])],
         lambda fd: [(END, [])],
-        lambda fd: [(wire.message(1, wire.EVENT, stat={}, length=1), [fd])],
-        lambda fd: [(wire.message(3, wire.END), [fd])],
+        lambda fd: [(message(1, wire.EVENT, stat={}, length=1), [fd])],
+        lambda fd: [(message(3, wire.END), [fd])],
         lambda fd: [(wire.frame(1, wire.END, b"[]"), [fd])],
         lambda fd: [(struct.pack(">IIBBH", wire.MAX_PAYLOAD, 1, wire.END, 0, 0) + bytes(1000), [fd])] * 100,
         lambda fd: [(END[:-1], [fd])],
@@ -195,7 +199,7 @@ async def test_an_answer_that_breaks_the_rules_leaves_nothing(
 async def test_a_refusal_is_told_and_what_came_with_it_closed(sandbox: Sandbox) -> None:
     copy = os.open(sandbox.path, os.O_RDONLY)
     with pytest.raises(MachineError) as no:
-        await sandbox.offered((wire.message(1, wire.FAIL, error="not-found", message="none"), [copy]))
+        await sandbox.offered((message(1, wire.FAIL, error="not-found", message="none"), [copy]))
     assert no.value.code == "not-found"
     os.close(copy)
 
@@ -206,7 +210,7 @@ async def test_random_answers_leave_nothing(sandbox: Sandbox) -> None:
     for _ in range(int(os.environ.get("CUBICLE_FUZZ", "60"))):
         messages = []
         for _ in range(dice.randrange(1, 4)):
-            data = bytearray(dice.choice([END, wire.message(1, wire.FAIL, error="x"), dice.randbytes(40)]))
+            data = bytearray(dice.choice([END, message(1, wire.FAIL, error="x"), dice.randbytes(40)]))
             for _ in range(dice.randrange(3)):
                 data[dice.randrange(len(data))] = dice.randrange(256)
             messages.append((bytes(data), [copy] * dice.choice([0, 1, 1, 2, 100])))
@@ -232,7 +236,7 @@ async def test_what_is_not_handed_over_comes_the_ordinary_way(
             if answer == "a device":
                 guest.sendmsg([END], rights)
             elif answer == "a refusal":
-                guest.send(wire.message(1, wire.FAIL, error="io", message="no"))
+                guest.send(message(1, wire.FAIL, error="io", message="no"))
         return ours
 
     machine, guest = await machine_with(reach)
@@ -243,9 +247,9 @@ async def test_what_is_not_handed_over_comes_the_ordinary_way(
             async with asyncio.timeout(LIMIT):
                 await loop.sock_recv(guest, 65536)
                 stat = {"path": "/f", "kind": "file", "size": 3, "mtime": 0, "mode": 0, "inode": 1, "blocks": 0}
-                await loop.sock_sendall(guest, wire.message(number, wire.EVENT, stat=stat, length=3))
+                await loop.sock_sendall(guest, message(number, wire.EVENT, stat=stat, length=3))
                 await loop.sock_sendall(guest, wire.frame(number, wire.DATA, b"abc"))
-                await loop.sock_sendall(guest, wire.message(number, wire.END, size=3))
+                await loop.sock_sendall(guest, message(number, wire.END, size=3))
                 assert await reading == b"abc"
         assert len(ends) == (1 if answer == "a device" else 2)
         machine.close()

@@ -82,7 +82,7 @@ async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
         yield Door(url, client, app)
     driver = make_driver(settings)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
     await driver.close()
 

@@ -6,7 +6,7 @@ import pytest
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
 from cubicle.core.keys import KeyRing
-from cubicle.machine.connection import MachineError
+from cubicle.machine.errors import MachineError
 from cubicle.prompt.catalogue import Library
 from cubicle.prompt.provision import Outfitter
 from cubicle.prompt.system_prompt import Prompt

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from cubicle.guest import wire
 from cubicle.machine.connection import Line
 from cubicle.machine.machine import Machine
+from tests.support.frames import message
 
 LIMIT = 60.0
 
@@ -68,6 +69,6 @@ async def machine_with(reach: Callable[[], socket.socket]) -> tuple[Machine, soc
     loop = asyncio.get_running_loop()
     asking = asyncio.ensure_future(machine.hello())
     await loop.sock_recv(guest, 65536)
-    await loop.sock_sendall(guest, wire.message(1, wire.END, version=wire.VERSION, hands=True))
+    await loop.sock_sendall(guest, message(1, wire.END, version=wire.NEWEST_VERSION, hands=True))
     await asking
     return machine, guest

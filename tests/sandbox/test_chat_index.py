@@ -60,7 +60,7 @@ async def test_a_chat_that_gets_a_blank_sandbox_is_not_as_old_as_that(ledger: Le
         async with Fleet(driver, ledger, pool_size=1) as fleet:
             async with asyncio.timeout(100):
                 await fleet.pool.filled()
-            (blank,) = await driver.running()
+            (blank,) = await driver.list()
             before = time.time()
             async with fleet.lease(A):
                 overview = fleet.state(A)

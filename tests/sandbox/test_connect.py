@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.machine.connection import Gone
+from cubicle.machine.errors import Gone
 from cubicle.sandbox.warm_pool import connect
 from tests.support.emptying import leave
 

@@ -306,7 +306,7 @@ async def test_a_chat_removed_beside_the_service_gets_a_new_sandbox(make: MakeFl
         with pytest.raises(NoSandbox):
             async with fleet.lease(CHATS[0], create=False):
                 pass
-        assert len(await driver_of(fleet).running()) == 2
+        assert len(await driver_of(fleet).list()) == 2
         async with fleet.lease(CHATS[0]) as found:
             assert (await found.output("ls ~"))[1] == b""
             assert found.name != overview.name

@@ -13,8 +13,8 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.machine.errors import NotRunning, StartFailed
-from cubicle.machine.machine import Gone, Machine
+from cubicle.machine.errors import Gone, NotRunning, StartFailed
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 from cubicle.sandbox.chat_index import Ledger
 from cubicle.sandbox.driver import State
@@ -57,7 +57,7 @@ async def make(tmp_path: Path) -> AsyncIterator[MakeFleet]:
     yield make
     driver = MemoryDriver(tmp_path)
     await driver.open()
-    for seen in await driver.running():
+    for seen in await driver.list():
         await driver.delete(seen.name)
 
 
@@ -269,7 +269,7 @@ async def test_after_its_time_everything_of_a_chat_is_removed(make: MakeFleet, t
         async with fleet.lease(A):
             pass
         await until(lambda: not fleet.overview())
-        assert await driver_of(fleet).running() == []
+        assert await driver_of(fleet).list() == []
         assert not list((tmp_path / "chats").iterdir())
         async with fleet.lease(A) as machine:
             assert await say(machine, "ls ~") == ""
@@ -296,7 +296,7 @@ async def test_blank_ones_over_the_pool_size_are_removed_at_the_start(make: Make
         await fleet.pool.filled()
     async with make(pool_size=1) as fleet:
         await fleet.pool.filled()
-        assert len(await driver_of(fleet).running()) == 1
+        assert len(await driver_of(fleet).list()) == 1
 
 
 async def test_a_killed_sandbox_is_started_anew_at_the_next_call(make: MakeFleet) -> None:

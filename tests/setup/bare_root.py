@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cubicle.drivers.oci.driver import instance_of
+from cubicle.drivers.common.instance import instance_of
 from tests.support import remains
 
 ROOT = Path(__file__).parents[2]

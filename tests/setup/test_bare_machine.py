@@ -17,8 +17,8 @@ import pytest
 from cubicle.drivers.oci import builder
 from tests.conftest import absent
 from tests.setup.bare_root import BareRoot
+from tests.support.process import free_port
 from tests.support.service import ACCEPT
-from tests.survival.process import free_port
 
 pytestmark = [pytest.mark.oci, pytest.mark.real, pytest.mark.timeout(1800)]
 READY_SECONDS = 1200

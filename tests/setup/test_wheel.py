@@ -24,7 +24,7 @@ from tests.conftest import absent
 from tests.drivers.makers import some_base
 from tests.setup.bare_root import ROOT, BareRoot, copy_checkout
 from tests.setup.test_bare_machine import call_bash, wait_until_ready
-from tests.survival.process import free_port
+from tests.support.process import free_port
 
 pytestmark = pytest.mark.real
 UV = ROOT / ".state/uv/bin/uv"

@@ -12,7 +12,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from cubicle.drivers.oci.driver import RUN_DIR, instance_of
+from cubicle.drivers.common.instance import instance_of
+from cubicle.drivers.oci.driver import RUN_DIR
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OCTAL = re.compile(r"\\([0-7]{3})")

@@ -15,18 +15,25 @@ from typing import Any
 import httpx
 import uvicorn
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 
+from cubicle.chat.authentication import Authentication
 from cubicle.chat.key_attempts import KeyTries
 from cubicle.core.caller import Caller
 from cubicle.core.keys import KeyRing
+from cubicle.core.problem import UNAUTHORIZED
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
-from cubicle.http_api import errors, service
+from cubicle.http_api import errors
+from cubicle.http_api.auth import Access
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.request_log import RequestLog
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.server import OPTIONS
+from cubicle.http_api.service import ServiceRoutes
 from cubicle.mcp_api.endpoint import McpDoor
 from cubicle.mcp_api.handlers import Instructions
 from cubicle.prompt.workspace import Workplace
@@ -173,6 +180,11 @@ async def serve(app: Any) -> AsyncIterator[str]:
         await asyncio.sleep(0)
 
 
+def refusing(_request: Request, _message: str) -> Response:
+    """For those without a key, instead of the page that asks for it."""
+    return errors.response(UNAUTHORIZED)
+
+
 async def instructions(caller: Caller) -> str:
     return f"You work in chat {caller.chat.id} for {caller.email}."
 
@@ -196,7 +208,7 @@ async def fleet_of(folder: Path, pool_size: int = 0, kind: type[MemoryDriver] = 
         try:
             yield fleet
         finally:
-            for seen in await driver.running():
+            for seen in await driver.list():
                 await driver.delete(seen.name)
 
 
@@ -209,14 +221,12 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     registry = Registry.build(Workplace(fleet), settings, options.sub_agent)
     uploads = Uploads(fleet)
     queue = FairQueue()
-    tries = KeyTries(ring, settings.wrong_keys_per_minute)
-    door = McpDoor(registry, uploads, options.instructions or instructions, settings, tries, queue)
+    authentication = Authentication(KeyTries(ring, settings.wrong_keys_per_minute), None, settings.known_hosts)
+    table = RouteTable(settings.mcp_paths)
+    door = McpDoor(registry, uploads, options.instructions or instructions, settings, authentication, queue)
     app = Starlette(
-        routes=[
-            Route("/health", service.health),
-            Route("/mcp-info", service.mcp_info(registry, settings, ring)),
-            *door.routes(),
-        ],
+        routes=table.bind(mcp=door, service=ServiceRoutes(registry, settings, locked=bool(ring))),
+        middleware=[Middleware(Access, authentication, table, refusing)],
         exception_handlers=errors.HANDLERS,  # type: ignore[arg-type]
     )
     async with (

@@ -19,15 +19,15 @@ from typing import (  # noqa: UP035
     Union,
     get_args,
     get_origin,
-    get_type_hints,
-    is_typeddict,
 )
 
 from pydantic import BaseModel
+from typing_extensions import get_type_hints, is_typeddict
 
+from cubicle.agents.sessions import TranscriptRecord
 from cubicle.browser import messages, server_messages
 from cubicle.chat import activity_events
-from cubicle.http_api import answers
+from cubicle.http_api import models, page_data
 
 SOURCES = Path(__file__).parents[2] / "web" / "src"
 _NOTE = "// Generated from the Python models by scripts/web-types. Do not edit: change the models and run it again.\n"
@@ -135,12 +135,10 @@ def _models(module: types.ModuleType) -> dict[str, Any]:
 
 def api() -> str:
     """The answers of the HTTP API."""
-    models = _models(answers)
-    aliases = {name: models[name] for name in ("Condition", "Root", "EntryKind")}
-    aliases["TranscriptPage"] = answers.TranscriptRecord
-    printer = Printer(aliases)
-    for name, model in {**models, **aliases}.items():
-        if name != "PageFacts":  # the part of PageData that differs from page to page
+    found = _models(models)
+    printer = Printer({name: found[name] for name in ("Condition", "Root", "EntryKind")})
+    for name, model in {**found, "PageData": page_data.PageData, "TranscriptRecord": TranscriptRecord}.items():
+        if name != "ProblemDetails":
             printer.add(name, model)
     return printer.text()
 

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.drivers.factory import make_driver
 from cubicle.drivers.oci.images import ImageStore
 from tests.drivers.makers import some_base
-from tests.support.emptying import empty
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 
 @pytest.fixture(scope="session")
@@ -50,11 +48,6 @@ async def lasting(tmp_path_factory: pytest.TempPathFactory, image: str) -> Async
 async def serving(folder: Path, image: str, options: dict[str, str]) -> AsyncIterator[ServiceProcess]:
     usual = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
     usual |= {"SANDBOX_DISK_MB": "200", "SANDBOX_PIDS": "128"}
-    service = ServiceProcess(folder / "data", **(usual | options))
-    try:
-        await service.start()
+    after = settings.load(data_dir=folder / "data", sandbox_image=image)
+    async with ServiceProcess(folder / "data", **(usual | options)).running(after) as service:
         yield service
-    finally:
-        service.kill()
-        await service.client.aclose()
-        await empty(make_driver(settings.load(data_dir=folder / "data", sandbox_image=image)))

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci.driver import RUN_DIR, instance_of
+from cubicle.drivers.common.instance import instance_of
+from cubicle.drivers.oci.driver import RUN_DIR
 from tests.conftest import absent
 from tests.support import remains
 

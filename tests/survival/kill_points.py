@@ -98,7 +98,7 @@ async def look(settings: Settings, deed: str) -> dict[str, Any]:
     driver = make_driver(settings)
     async with Fleet(driver, make_ledger(settings), pool_size=0) as fleet:
         had, trashed = fleet.has(SUBJECT), len(await driver.discarded())
-        owners = [seen.owner for seen in await driver.running() if seen.owner is not None]
+        owners = [seen.owner for seen in await driver.list() if seen.owner is not None]
         found = {
             "neighbour": await bash(fleet, NEIGHBOUR, "cat ~/kept"),
             "had": had,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cubicle.sandbox.lost_found import LostFound
+from tests.support.process import ServiceProcess
 from tests.survival.cut_disk import cut_disk
-from tests.survival.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial, pytest.mark.timeout(600)]
 

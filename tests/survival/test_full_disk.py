@@ -16,9 +16,7 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.drivers.factory import make_driver
-from tests.support.emptying import empty
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 pytestmark = [pytest.mark.anyio, pytest.mark.oci, pytest.mark.serial]
 
@@ -65,14 +63,9 @@ class Service(ServiceProcess):
 async def service(host: Path, tmp_path: Path, image: str) -> AsyncIterator[Service]:
     options = {"DRIVER": "oci", "SANDBOX_IMAGE": image, "POOL_SIZE": "1", "SANDBOX_MEMORY_MB": "256"}
     options |= {"SANDBOX_DISK_MB": "1024", "SANDBOX_PIDS": "128"}
-    running = Service(host / "data", tmp_path / "log", **options)
-    try:
-        await running.start()
+    after = settings.load(data_dir=host / "data", sandbox_image=image)
+    async with Service(host / "data", tmp_path / "log", **options).running(after) as running:
         yield running
-    finally:
-        running.kill()
-        await running.client.aclose()
-        await empty(make_driver(settings.load(data_dir=host / "data", sandbox_image=image)))
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]
 LONG = bool(os.environ.get("CUBICLE_LONG"))

@@ -18,7 +18,7 @@ from urllib.parse import quote_from_bytes
 import httpx
 import pytest
 
-from tests.survival.process import ACCEPT, ServiceProcess
+from tests.support.process import ACCEPT, ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.timeout(300)]
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.oci.driver import RUN_DIR, instance_of
+from cubicle.drivers.common.instance import instance_of
+from cubicle.drivers.oci.driver import RUN_DIR
 from tests.support import remains
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cubicle.drivers.common.instance import instance_of
 from cubicle.drivers.factory import make_driver
-from cubicle.drivers.oci.driver import RUN_DIR, instance_of
+from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.settings import Settings
 from tests.drivers.sight import seen_on_host, within
 from tests.support import remains
 from tests.support.emptying import empty
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 pytestmark = [pytest.mark.oci, pytest.mark.serial]
 

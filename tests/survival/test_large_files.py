@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.survival.process import ACCEPT, ServiceProcess
+from tests.support.process import ACCEPT, ServiceProcess
 
 MB = 1_000_000
 LONG = bool(os.environ.get("CUBICLE_LONG"))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 CHATS = 100
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.drivers.factory import make_driver
-from tests.support.emptying import empty
-from tests.survival.process import ServiceProcess
+from tests.support.process import ServiceProcess
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
 WARM_UP, CHATS = (500, 1_500) if LONG else (150, 250)
@@ -23,14 +21,9 @@ AT_ONCE = 2
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[ServiceProcess]:
-    running = ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="1")
-    try:
-        await running.start()
+    after = settings.load(data_dir=tmp_path / "data", driver="memory")
+    async with ServiceProcess(tmp_path / "data", DRIVER="memory", POOL_SIZE="1").running(after) as running:
         yield running
-    finally:
-        running.kill()
-        await running.client.aclose()
-        await empty(make_driver(settings.load(data_dir=tmp_path / "data", driver="memory")))
 
 
 def resident_bytes(pid: int) -> int:

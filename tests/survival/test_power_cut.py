@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 from cubicle.sandbox.lost_found import LostFound
+from tests.support.process import ACCEPT, ServiceProcess
 from tests.survival.cut_disk import FORMATS, GIB, cut_disk
-from tests.survival.process import ACCEPT, ServiceProcess
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
 pytestmark = [pytest.mark.oci, pytest.mark.serial, pytest.mark.real, pytest.mark.timeout(7200 if LONG else 600)]

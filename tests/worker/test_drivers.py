@@ -78,7 +78,9 @@ async def test_a_killed_worker_breaks_no_sandbox_of_any_driver(tmp_path: Path, d
 @pytest.mark.oci
 async def test_a_flood_of_name_queries_leaves_the_others_alone(tmp_path: Path, captive_driver: OciDriver) -> None:
     with http_server(tmp_path) as server:
-        async with ground_of(tmp_path, captive_driver, captive=lambda: captive_driver.captive) as ground:
+        async with ground_of(
+            tmp_path, captive_driver, captive=lambda: captive_driver.capabilities.transparent_proxy
+        ) as ground:
             attacker, bystander = await ground.machine(CHAT), await ground.machine(OTHER)
             worker = ground.network.pid
             assert worker is not None

@@ -96,7 +96,8 @@ async def test_a_token_that_ends_takes_the_call_along_that_is_under_way(ground: 
         asking = asyncio.create_task(ask(ground, machine, CHAT))
         async with asyncio.timeout(60):
             await api.holding.wait()
-    assert "curl: (18)" in await asking, "the answer breaks off"
+    said = await asking
+    assert "curl: (18)" in said or "curl: (52)" in said, "the answer breaks off, or none of it had come yet"
     assert RUN_ENDED in await ask(ground, machine, CHAT)
     assert not ground.network._answers._uses
 

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
-import type { FileEntry } from "../src/common/api.generated";
+import type { FolderEntry } from "../src/common/api.generated";
 import { ago, bytes, seconds, shownName } from "../src/common/format";
 import { hasSource, kindOfBytes, kindOfName, looksLikeText } from "../src/common/kinds";
 import { Addresses, decodePath, encodePath, isPlain, type PageData, seen } from "../src/common/page";
@@ -37,7 +37,7 @@ const page: PageData = {
   locked: true,
 };
 
-const listed: FileEntry = {
+const listed: FolderEntry = {
   name: "a b",
   kind: "file",
   size: 1,

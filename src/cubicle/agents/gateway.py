@@ -29,8 +29,7 @@ from cubicle.agents.upstreams import Api, is_plain_path
 from cubicle.core.caller import Headers, RawHeaders
 from cubicle.core.chat import Chat
 from cubicle.log import chat_fields
-from cubicle.machine.connection import MachineError
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 

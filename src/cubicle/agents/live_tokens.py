@@ -23,10 +23,10 @@ from anyio.abc import TaskStatus
 from cubicle import record
 from cubicle.agents.agent_token import Live, Pass, check, issue, refusal
 from cubicle.core.chat import Chat
+from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
-from cubicle.machine.connection import Gone
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import Gone, MachineError, SandboxError
+from cubicle.machine.machine import Machine
 from cubicle.record import BadRecord, Fields
 
 log = logging.getLogger(__name__)
@@ -220,8 +220,8 @@ class AgentTokens:
                 await process.wait()
             await self._end(chat, run)
         except MachineError as error:
-            taken = error.code == "taken"  # by a call that resumes the session, and follows it from now on
-            if error.code == "not-found":
+            taken = error.code == ErrorCode.TAKEN  # by a call that resumes the session, and follows it from now on
+            if error.code == ErrorCode.NOT_FOUND:
                 await self._end(chat, run)
         except SandboxError:
             pass  # the machine is gone: whether the run is, the next look says

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cubicle.agents.adapters.base import Outcome
-from cubicle.machine.machine import Exit
+from cubicle.guest.operations import Exit
 from cubicle.tools.base import Answer, Text
 from cubicle.tools.output import Cap
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from cubicle.agents.scripts import program
 from cubicle.core.untrusted_json import BadJson, parse_object
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import HOME, Machine, MachineError
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import HOME, Machine
 
 RUNS = f"{HOME}/.cache/cubicle/agents"
 PROGRAMS = "/opt/agents/bin"

@@ -11,7 +11,9 @@ import anyio
 from cubicle.agents.adapters.base import Adapter
 from cubicle.agents.report import Ending
 from cubicle.agents.run_dir import EventLines, RunFolder
-from cubicle.machine.machine import Exit, Machine, Process
+from cubicle.guest.operations import Exit
+from cubicle.machine.machine import Machine
+from cubicle.machine.process import Process
 
 _KILL_LIMIT = 8.0
 

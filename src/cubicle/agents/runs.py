@@ -19,9 +19,10 @@ from cubicle.agents.report import Ending, compose, earlier
 from cubicle.agents.run_dir import RunFolder, find
 from cubicle.agents.run_follower import Hearing, Job
 from cubicle.core.chat import Chat
+from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import HOME, Machine, MachineError
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import HOME, Machine
 from cubicle.prompt.workspace import Workplace
 from cubicle.settings import Settings
 from cubicle.tools.base import Answer, Call, fail
@@ -160,7 +161,7 @@ class SubAgents:
             async with machine.attach(folder.run) as process, self.tokens.running(call.caller.chat, folder.run):
                 await self._hear(call, Hearing(job, process))
         except MachineError as error:
-            if error.code != "not-found":
+            if error.code != ErrorCode.NOT_FOUND:
                 raise
 
     async def _hear(self, call: Call, hearing: Hearing) -> Ending:

@@ -11,7 +11,9 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
 
 from cubicle.agents.scripts import program
 from cubicle.core.untrusted_json import BadJson, parse_object

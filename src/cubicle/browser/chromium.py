@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 
 from cubicle.browser import cdp_http
 from cubicle.browser.server_messages import TabRecord
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.fetch import Fetched, fetch
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.machine import Machine
 from cubicle.machine.websocket import WebSocketClient
 
 PORT = 9222

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from cubicle.browser import cdp_http
 from cubicle.browser.chromium import PORT
 from cubicle.browser.tab import Tab
+from cubicle.machine.errors import MachineError
 from cubicle.machine.fetch import fetch
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.machine import Machine
 
 _MAX_LIST = 512 * 1024
 _TIMEOUT = 4.0

@@ -10,8 +10,8 @@ import asyncio
 import shlex
 from weakref import WeakKeyDictionary
 
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import Machine
 
 PORT = 7681
 SUBPROTOCOL = "tty"

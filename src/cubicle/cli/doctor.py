@@ -17,9 +17,10 @@ from rich.table import Table
 
 from cubicle.cli.errors import exits
 from cubicle.cli.output import show
-from cubicle.drivers.factory import host_of, make_driver, make_limits
+from cubicle.drivers.common.checks import Check, Verdict
+from cubicle.drivers.factory import make_driver, make_limits
 from cubicle.drivers.oci import checks
-from cubicle.drivers.oci.checks import Check, Subject, Verdict
+from cubicle.drivers.oci.checks import Subject
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
 from cubicle.isolation import runner, startup_check
@@ -82,7 +83,7 @@ async def proved(driver: Driver, limits: Limits) -> Report:
     """What every attempt finds on a driver that is not open yet."""
     await driver.open()
     try:
-        host = await host_of(driver)
+        host = await driver.host()
         return await runner.prove(driver, limits, kernel=host.kernel, here=host.here)
     finally:
         await driver.close()

@@ -14,7 +14,6 @@ from cubicle.cli.output import show, span
 from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.core.text import one_line
 from cubicle.drivers.factory import make_driver, make_ledger
-from cubicle.drivers.oci.driver import OciDriver
 from cubicle.sandbox.lost_found import Lost, LostFound
 from cubicle.settings import BadSettings, Settings, load
 
@@ -48,7 +47,7 @@ def rescue(name: str | None, chat: str | None, tenant: str) -> None:
 
 async def _rescue(settings: Settings, lost: Lost, chat: Chat) -> str:
     driver = make_driver(settings)
-    if not isinstance(driver, OciDriver):
+    if not driver.capabilities.rescues:
         raise BadSettings("Only sandboxes of DRIVER=oci are set aside; look at this one in its folder.")
     await driver.open()
     try:

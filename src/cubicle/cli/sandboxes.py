@@ -29,7 +29,8 @@ from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.core.text import one_line
 from cubicle.drivers.factory import make_driver, make_ledger
 from cubicle.machine.errors import NotRunning, SandboxError
-from cubicle.machine.machine import Machine, Process
+from cubicle.machine.machine import Machine
+from cubicle.machine.process import Process
 from cubicle.sandbox.chat_index import Record
 from cubicle.sandbox.driver import Driver, Seen, State
 from cubicle.sandbox.lost_found import LostFound
@@ -52,7 +53,7 @@ class Host:
 
     driver: Driver
     records: dict[str, Record]
-    seen: list[Seen]
+    seen: Sequence[Seen]
 
     def find(self, chat: Chat) -> Seen:
         for seen in self.seen:
@@ -67,7 +68,7 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
     await driver.open()
     try:
         await asyncio.to_thread(ledger.open)
-        yield Host(driver, await asyncio.to_thread(ledger.read), await driver.running())
+        yield Host(driver, await asyncio.to_thread(ledger.read), await driver.list())
     finally:
         await driver.close()
 
@@ -166,7 +167,7 @@ def check_choice(chat: str | None, everything: bool) -> None:
         raise BadSettings("Name one chat, or say --all.")
 
 
-def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> list[Seen]:
+def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> Sequence[Seen]:
     """One chat's sandbox, or all that there are, the blank ones of the pool too."""
     check_choice(chat, everything)
     return host.seen if chat is None else [host.find(chat_named(chat, tenant))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import click
 from rich.markup import escape
@@ -113,7 +114,7 @@ def _was_of(each: Discarded, chat: Chat) -> bool:
     return each.owner == chat.digest or (each.note is not None and each.note.chat == chat)
 
 
-def _latest(trash: list[Discarded], chat: str, tenant: str) -> Discarded:
+def _latest(trash: Sequence[Discarded], chat: str, tenant: str) -> Discarded:
     """The removed sandbox that is meant. Raises NotRunning."""
     by_name = [each for each in trash if each.name == chat]
     found = by_name or [each for each in trash if _was_of(each, chat_named(chat, tenant))]
@@ -133,7 +134,7 @@ def _target(found: Discarded, chat: str, new: str | None, tenant: str) -> Chat:
     return found.note.chat
 
 
-def _listed(trash: list[Discarded], settings: Settings) -> str:
+def _listed(trash: Sequence[Discarded], settings: Settings) -> str:
     if not trash:
         return f"The trash of DATA_DIR={settings.data_dir} is empty."
     table = Table(box=None, header_style="bold", pad_edge=False)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START, ImageStore
-from cubicle.machine.errors import Unusable
 from cubicle.sandbox.chat_index import Ledger
-from cubicle.sandbox.driver import Driver, Host, Limits
+from cubicle.sandbox.driver import Driver, Limits
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.settings import DriverName, Settings
 
@@ -45,17 +42,6 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 agents=settings.image_dir / "agents",
                 free_space=space or make_free_space(settings),
             )
-        case _:
-            raise Unusable(f"DRIVER={settings.driver.value} is not part of this version. Use oci or docker.")
-
-
-async def host_of(driver: Driver) -> Host:
-    """Where the sandboxes of a driver that is open run."""
-    if isinstance(driver, OciDriver | MemoryDriver):
-        return Host(platform.release())
-    from cubicle.drivers.docker.driver import DockerDriver  # as above
-
-    return await driver.host() if isinstance(driver, DockerDriver) else Host("", here=False)
 
 
 def make_limits(settings: Settings) -> Limits:

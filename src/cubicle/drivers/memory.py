@@ -6,8 +6,8 @@ It sees the host's own root file system, with folders of its own over /home, /mn
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import platform
 import select
 import shutil
 import signal
@@ -15,17 +15,19 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from cubicle import durable
 from cubicle.drivers.common.completion import in_thread
-from cubicle.drivers.oci.disk import used_bytes
-from cubicle.guest import bundle, wire
-from cubicle.machine.errors import NotRunning, OwnerHasSandbox, StartFailed, Unusable
+from cubicle.drivers.common.disk_usage import used_bytes
+from cubicle.guest import bundle, operations, wire
+from cubicle.machine.errors import CannotRescue, NotRunning, OwnerHasSandbox, StartFailed, Unusable
 from cubicle.machine.upload_folder import HostFolder
-from cubicle.sandbox.driver import Seen, State
+from cubicle.sandbox.driver import Capabilities, Host, Seen, State
+from cubicle.sandbox.lost_found import Lost
 from cubicle.sandbox.trash import Discarded, Note
 
 _START_LIMIT = 30.0
@@ -75,6 +77,13 @@ class MemoryDriver:
         self._root = os.geteuid() == 0
         self._uploads: dict[str, HostFolder] = {}
         self._binding = threading.Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(isolates=False, fd_passing=True, upload_folder=True, network_namespace=True, resumes=True)
+
+    async def host(self) -> Host:
+        return Host(platform.release())
 
     async def open(self) -> None:
         if not shutil.which("unshare"):
@@ -144,14 +153,14 @@ class MemoryDriver:
             with _short(path) as address:
                 server.bind(address)
             server.listen(64)
-            config = {
-                "listen_fd": server.fileno(),
-                "env": _ENVIRONMENT,
-                "uid": 1000 if self._root else 0,
-                "gid": 1000 if self._root else 0,
-                "aliases": {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"},
-            }
-            pid = self._spawn(place, server.fileno(), json.dumps(config))
+            config = operations.GuestConfig(
+                listen_fd=server.fileno(),
+                env=_ENVIRONMENT,
+                uid=1000 if self._root else 0,
+                gid=1000 if self._root else 0,
+                aliases={"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"},
+            )
+            pid = self._spawn(place, server.fileno(), config.encode().decode())
         (place / "pid").write_text(f"{pid} {_born(pid)}")
 
     def _spawn(self, place: Path, fd: int, config: str) -> int:
@@ -179,7 +188,7 @@ class MemoryDriver:
         """The socket listens from the start; this waits for the first byte that the guest itself sends."""
         loop = asyncio.get_running_loop()
         with await self.connect(name) as sock:
-            await loop.sock_sendall(sock, wire.message(1, wire.OPEN, op="ping"))
+            await loop.sock_sendall(sock, wire.frame(1, wire.OPEN, operations.Ping().encode()))
             if not await loop.sock_recv(sock, 1):
                 raise NotRunning("The guest hung up.")
 
@@ -227,7 +236,7 @@ class MemoryDriver:
                 if link.is_symlink() and os.readlink(link) == name:
                     link.unlink()
 
-    async def discarded(self) -> list[Discarded]:
+    async def discarded(self) -> Sequence[Discarded]:
         return await asyncio.to_thread(lambda: [self._see_discarded(place) for place in self._trash.iterdir()])
 
     def _see_discarded(self, place: Path) -> Discarded:
@@ -267,10 +276,10 @@ class MemoryDriver:
                 os.kill(guest, signal.SIGCONT)
         return bool(stopped)
 
-    async def running(self) -> list[Seen]:
-        return await asyncio.to_thread(self._running)
+    async def list(self) -> Sequence[Seen]:
+        return await asyncio.to_thread(self._list)
 
-    def _running(self) -> list[Seen]:
+    def _list(self) -> Sequence[Seen]:
         owners = {owned: link.name for link, owned in self._owned().items()}
         return [
             Seen(
@@ -289,6 +298,9 @@ class MemoryDriver:
             with suppress(FileNotFoundError):
                 found[link] = os.readlink(link)
         return found
+
+    async def rescue(self, lost: Lost, owner: str) -> str:
+        raise CannotRescue("The memory driver sets no sandbox aside; look at this one in its folder.")
 
     def uploads(self, name: str) -> HostFolder | None:
         return self._uploads.setdefault(name, HostFolder(self._folder / name / "uploads", os.geteuid()))

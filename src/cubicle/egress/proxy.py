@@ -31,7 +31,8 @@ from cubicle.egress.tls import Interception
 from cubicle.egress.tls_authority import Authority
 from cubicle.egress.upstream import Dialler, Resolve
 from cubicle.egress.upstream_connections import Limits
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,11 @@ from stream_zip import ZIP_AUTO, MemberFile, stream_zip
 from cubicle.core.paths import is_plain, readable
 from cubicle.core.text import one_line
 from cubicle.files.browse import ROOTS
-from cubicle.machine.connection import MachineError
-from cubicle.machine.machine import FileReader, Machine, Stat
+from cubicle.guest.operations import FileStat
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import MachineError
+from cubicle.machine.files import FileReader
+from cubicle.machine.machine import Machine
 from cubicle.machine.passed_file import WORTH
 
 NOTE = "left-out.txt"
@@ -88,7 +91,7 @@ async def _beneath(
                     yield member
     except MachineError as error:
         empty = False
-        kind = "gone" if error.code == "not-found" else "unreadable"
+        kind = "gone" if error.code == ErrorCode.NOT_FOUND else "unreadable"
         yield Member(f"{prefix}/{folder}".rstrip("/"), full, root, kind)
     if empty:
         yield Member(f"{prefix}/{folder}", full, root, "directory", mtime=mtime)
@@ -157,14 +160,14 @@ class Archive:
     async def _next_member(self) -> Member | None:
         return await anext(self._members, None)
 
-    async def _open(self, member: Member) -> tuple[Stat, int, bytes] | None:
+    async def _open(self, member: Member) -> tuple[FileStat, int, bytes] | None:
         """Open the file; what it is, how many bytes will come, and the first. None when it cannot be read."""
         await self._close_file()
         reading = self._machine.read(member.path, roots=(member.root,), straight=member.size >= WORTH)
         try:
             reader = await reading.__aenter__()
         except MachineError as error:
-            self._leave_out(member, _WHY["gone" if error.code == "not-found" else "unreadable"])
+            self._leave_out(member, _WHY["gone" if error.code == ErrorCode.NOT_FOUND else "unreadable"])
             return None
         self._reading, self._chunks = reading, aiter(reader)
         return reader.stat, reader.length, await anext(self._chunks, b"")

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cubicle.core.http_ranges import Part, Version
-from cubicle.machine.connection import MachineError
-from cubicle.machine.machine import HOME, OUTPUTS, UPLOADS, Entry, FileReader, Machine, Stat
+from cubicle.guest.operations import Entry, FileStat
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import MachineError
+from cubicle.machine.files import FileReader
+from cubicle.machine.machine import HOME, OUTPUTS, UPLOADS, Machine
 from cubicle.machine.passed_file import WORTH
 
 Root = Literal["outputs", "uploads", "workspace"]
@@ -26,7 +29,16 @@ MOST_LISTED = 10_000
 _MEANT_OTHERWISE = frozenset({*ROOTS, ARCHIVE})
 _TRIES = 5
 _ABSENT = frozenset(
-    {"not-found", "not-directory", "is-directory", "not-regular", "outside", "permission", "bad-name", "io"}
+    {
+        ErrorCode.NOT_FOUND,
+        ErrorCode.NOT_DIRECTORY,
+        ErrorCode.IS_DIRECTORY,
+        ErrorCode.NOT_REGULAR,
+        ErrorCode.OUTSIDE,
+        ErrorCode.PERMISSION,
+        ErrorCode.BAD_NAME,
+        ErrorCode.IO,
+    }
 )
 
 
@@ -44,7 +56,7 @@ class Place:
 
     root: Root
     path: str
-    stat: Stat
+    stat: FileStat
     folders: tuple[str, ...] = tuple(ROOTS.values())
     """It lies below one of these when it is opened, too, whatever links lead there."""
 
@@ -150,7 +162,7 @@ async def listing(machine: Machine, path: str, *, hidden: bool = False) -> Listi
     return Listing(entries, complete)
 
 
-def version(stat: Stat) -> Version:
+def version(stat: FileStat) -> Version:
     return Version(stat.size, stat.mtime, stat.inode)
 
 

@@ -18,8 +18,9 @@ from cubicle.core.paths import DEEPEST
 from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge
 from cubicle.files.changes import Changes
 from cubicle.files.checksum import Checksum
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Gone, Machine, MachineError
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import Gone, MachineError, SandboxError
+from cubicle.machine.machine import Machine
 from cubicle.machine.upload_folder import HostFolder
 from cubicle.machine.zero_copy import Pourable
 from cubicle.sandbox.fleet import Fleet, NoSandbox
@@ -116,7 +117,7 @@ class Uploads:
             async with self._machine(chat, wake=False) as machine:
                 data = await machine.read_bytes(f"{FOLDER}/{path}", limit=LARGEST_READ, roots=(FOLDER,))
         except (NoSandbox, MachineError) as error:
-            if isinstance(error, MachineError) and error.code == "too-big":
+            if isinstance(error, MachineError) and error.code == ErrorCode.TOO_BIG:
                 raise ResourceTooLarge(LARGEST_READ) from None
             raise NoSuchResource from None
         kind = media_type(path)
@@ -153,7 +154,7 @@ class Uploads:
         except NoSandbox:
             return False
         except MachineError as error:
-            if error.code in ("not-found", "not-directory", "is-directory", "outside"):
+            if error.code in (ErrorCode.NOT_FOUND, ErrorCode.NOT_DIRECTORY, ErrorCode.IS_DIRECTORY, ErrorCode.OUTSIDE):
                 return False
             raise
         self.changes.tell(chat, path)
@@ -207,9 +208,9 @@ async def _saved_there(machine: Machine, path: str, content: AsyncIterator[bytes
         await _prune(machine, path)
         if not isinstance(error, MachineError):
             raise
-        if error.code == "no-space":
+        if error.code == ErrorCode.NO_SPACE:
             raise DiskFull from None
-        if error.code in ("is-directory", "not-directory", "exists"):
+        if error.code in (ErrorCode.IS_DIRECTORY, ErrorCode.NOT_DIRECTORY, ErrorCode.EXISTS):
             raise NameTaken from None
         raise
     return Upload(path, found.size, found.mtime), await checksum.finish()
@@ -259,7 +260,7 @@ def _said(error: OSError) -> Exception:
             return NameTaken()
         case errno.ESTALE | errno.ENOENT:
             return Gone("The sandbox ended while the file was uploaded.")
-    return MachineError("io", "The file could not be written.")
+    return MachineError(ErrorCode.IO, "The file could not be written.")
 
 
 def _decoded(data: bytes) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import sys
 import time
 
-from . import exec_channels, files, ports, process_table, wire
+from . import exec_channels, files, operations, ports, process_table, wire
 from .commands import Office
 from .connection import Channel, Link
 from .identity import Identity
@@ -21,25 +20,17 @@ from .synced_files import Publisher
 class Guest:
     """The whole guest: one loop, its commands, and the links that the host has open."""
 
-    def __init__(self, config: dict[str, object]) -> None:
+    def __init__(self, config: operations.GuestConfig) -> None:
         self.loop = Loop()
         self.began = time.monotonic()
-        self.home = str(config.get("home", "/home/assistant"))
-        env = config.get("env")
-        aliases = config.get("aliases")
-        identity = Identity(int(str(config.get("uid", 1000))), int(str(config.get("gid", 1000))))
+        self.home = config.home
+        identity = Identity(config.uid, config.gid)
         if identity.switches:
             os.setgroups([])
-            _shut(aliases)
-        self.office = Office(
-            self.loop,
-            identity,
-            self.home,
-            dict(env) if isinstance(env, dict) else {},
-            through_deputy=bool(config.get("deputy")),
-        )
-        self._hands = not config.get("deputy")  # gVisor's sockets are none of the host's kernel
-        shelf = Shelf(identity, dict(aliases) if isinstance(aliases, dict) else {})
+            _shut(config.aliases)
+        self.office = Office(self.loop, identity, self.home, config.env, through_deputy=config.deputy)
+        self._hands = not config.deputy  # gVisor's sockets are none of the host's kernel
+        shelf = Shelf(identity, config.aliases)
         self.links: list[Link] = []
         self.operations = self._operations(shelf)
         self._server = _listen(config)
@@ -51,33 +42,43 @@ class Guest:
         publisher = Publisher(self.loop)
 
         class Hello(Channel):
-            def begin(self, request: dict[str, object]) -> None:
+            REQUEST = operations.Hello
+
+            def begin(self, request: operations.Hello) -> None:
                 self.end(
-                    version=wire.VERSION,
-                    uptime=time.monotonic() - guest.began,
-                    commands=list(guest.office.commands),
-                    hands=guest._hands and self.link.outside,
+                    operations.Welcome(
+                        version=wire.common_version(request.oldest, request.newest) or wire.NEWEST_VERSION,
+                        oldest=wire.OLDEST_VERSION,
+                        newest=wire.NEWEST_VERSION,
+                        uptime=guest.uptime,
+                        commands=list(guest.office.commands),
+                        hands=guest._hands and self.link.outside,
+                    )
                 )
 
         class Stats(Channel):
-            def begin(self, request: dict[str, object]) -> None:
-                self.end(
-                    **process_table.usage(guest.home, guest.office.kills),
-                    uptime=time.monotonic() - guest.began,
-                    links=len(guest.links),
-                )
+            REQUEST = operations.Stats
+
+            def begin(self, request: operations.Stats) -> None:
+                self.end(process_table.usage(guest.home, guest.office.kills, guest.uptime, len(guest.links)))
 
         class Ping(Channel):
-            def begin(self, request: dict[str, object]) -> None:
+            REQUEST = operations.Ping
+
+            def begin(self, request: operations.Ping) -> None:
                 self.end()
 
-        found: dict[str, type[Channel]] = {"hello": Hello, "stats": Stats, "ping": Ping}
-        found.update(exec_channels.operations(self.office))
-        for name, kind in files.OPERATIONS.items():
-            found[name] = type(kind.__name__, (kind,), {"shelf": shelf, "publisher": publisher})
-        for name, port_kind in ports.OPERATIONS.items():
-            found[name] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
+        found: dict[str, type[Channel]] = {kind.REQUEST.OP: kind for kind in (Hello, Stats, Ping)}
+        found.update(exec_channels.channels(self.office))
+        for kind in files.CHANNELS:
+            found[kind.REQUEST.OP] = type(kind.__name__, (kind,), {"shelf": shelf, "publisher": publisher})
+        for port_kind in ports.CHANNELS:
+            found[port_kind.REQUEST.OP] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
         return found
+
+    @property
+    def uptime(self) -> float:
+        return time.monotonic() - self.began
 
     def _accept(self, events: int) -> None:
         try:
@@ -106,20 +107,19 @@ class Guest:
         self.loop.watch(reader.fileno(), READ, woken)
 
 
-def _shut(aliases: object) -> None:
+def _shut(aliases: dict[str, str]) -> None:
     """Close the folder of the second, writable mounts to commands, whoever made it: not every image brings it."""
-    for folder in {os.path.dirname(path) for path in (aliases.values() if isinstance(aliases, dict) else ())}:
+    for folder in {os.path.dirname(path) for path in aliases.values()}:
         if os.stat(folder).st_mode & 0o077:
             os.chmod(folder, 0o700)
 
 
-def _listen(config: dict[str, object]) -> socket.socket:
-    inherited = config.get("listen_fd")
-    if isinstance(inherited, int):
-        server = socket.socket(fileno=inherited)
+def _listen(config: operations.GuestConfig) -> socket.socket:
+    if config.listen_fd is not None:
+        server = socket.socket(fileno=config.listen_fd)
         server.set_inheritable(False)
     else:
-        path = str(config["socket"])
+        path = config.socket
         if os.path.exists(path):
             os.unlink(path)
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -138,7 +138,7 @@ def main() -> None:
         from .relay import relay  # not for PID 1, which stays small: threads cost it memory
 
         relay(sys.argv[2], float(sys.argv[3]))
-    Guest(json.loads(sys.argv[1])).loop.run()
+    Guest(operations.GuestConfig.decode_line(os.fsencode(sys.argv[1]))).loop.run()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from . import process_table, wire
+from . import operations, process_table, wire
 from .connection import Channel, Refused
 from .descriptors import waiting, window_size
 from .identity import Identity
@@ -17,6 +17,7 @@ from .output_buffer import Tail
 from .spawn import Program, Starter
 from .spawn_helper import Deputy
 from .spec import Spec
+from .wire import ErrorCode
 
 GRACE = 0.5
 TERM_TO_KILL = 2.0
@@ -58,6 +59,7 @@ class Command:
     def _spawn(self, spec: Spec) -> None:
         mine: list[int] = []
         theirs: list[int] = []
+        argv = spec.argv
         try:
             if spec.pty is not None:
                 master, slave = os.openpty()
@@ -69,7 +71,7 @@ class Command:
                 self.input = os.dup(master)
                 mine.append(self.input)
                 self.outputs[master] = 1
-                spec.argv[:0] = ["setsid", "--ctty"]
+                argv = ["setsid", "--ctty", *argv]
             else:
                 stdin = self.office.nothing
                 if spec.stdin:
@@ -87,7 +89,7 @@ class Command:
                     theirs.append(stderr)
                     self.outputs[err] = 2
             self.mark = self.office.marks.next()
-            program = Program(spec.argv, spec.env, spec.cwd, self.mark, spec.pty is None)
+            program = Program(argv, spec.env, spec.cwd, self.mark, spec.pty is None)
             self.pid = self.office.starter.start(program, (stdin, stdout, stderr))
         except (OSError, Refused):
             for fd in mine:
@@ -105,7 +107,7 @@ class Command:
         """From now on this listener hears the output; the one before, if any, hears nothing more."""
         before, self.listener = self.listener, listener
         if before is not None and listener is not None and not before.closed:
-            before.fail("taken", "another connection attached to this command")
+            before.fail(Refused(ErrorCode.TAKEN, "another connection attached to this command"))
         self.pump()
 
     def pump(self) -> None:
@@ -182,23 +184,23 @@ class Command:
             timer.cancel()
         self.close_input()
         if self.listener is not None:
-            self.listener.end(**self.exit())
+            self.listener.end(self.exit())
         self.office.settle(self)
         if self.outputs:
             self.office.linger(self)
             self.pump()
 
-    def exit(self) -> dict[str, object]:
+    def exit(self) -> operations.Exit:
         failed = self.code != 0 or self.signal is not None
-        return {
-            "code": self.code,
-            "signal": self.signal,
-            "timed_out": self.timed_out,
-            "out_of_memory": failed and self.office.kills.count() > self._kills,
-            "seconds": round(time.monotonic() - self.started, 6),
-            "bytes": self.tail.total,
-            "made_room": self.made_room,
-        }
+        return operations.Exit(
+            code=self.code,
+            signal=self.signal,
+            timed_out=self.timed_out,
+            out_of_memory=failed and self.office.kills.count() > self._kills,
+            seconds=round(time.monotonic() - self.started, 6),
+            bytes=self.tail.total,
+            made_room=self.made_room,
+        )
 
     def close_input(self) -> None:
         """Nobody writes to it any more, though somebody may still be about to."""
@@ -260,15 +262,15 @@ class Office:
         self._settled: deque[Command] = deque()
         self._lingering: deque[Command] = deque()
 
-    def start(self, request: dict[str, object]) -> Command:
+    def start(self, request: operations.Run) -> Command:
         spec = Spec(request, self.home, self.env)
         if spec.id in self.commands:
-            raise Refused("exists", "a command of this id is there already")
+            raise Refused(ErrorCode.EXISTS, "a command of this id is there already")
         ended = 0
         try:
             command = Command(self, spec)
         except Refused as no:
-            ended = self._make_room() if no.code == "no-processes" else 0
+            ended = self._make_room() if no.code is ErrorCode.NO_PROCESSES else 0
             if not ended:
                 raise
             command = Command(self, spec)
@@ -298,7 +300,7 @@ class Office:
     def find(self, command_id: str) -> Command:
         command = self.commands.get(command_id)
         if command is None:
-            raise Refused("not-found", "no command of this id is known")
+            raise Refused(ErrorCode.NOT_FOUND, "no command of this id is known")
         return command
 
     def reap(self) -> None:

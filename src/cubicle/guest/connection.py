@@ -13,20 +13,29 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
-from . import wire
+from . import operations, wire
 from .loop import READ, WRITE, Loop, tell
+from .messages import BadMessage, Message, Request
+from .wire import ErrorCode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
 
 _RECEIVE = wire.WINDOW + 64 * 1024
 """A whole window at once: the fewer frames lie across two reads, the less is moved to the front of the buffer."""
 _CREDIT = wire.WINDOW // 4
 _MOST_QUEUED = 4 * 1024 * 1024
 _PEER = struct.Struct("3i")  # process, user, group
+_NOTHING = operations.Nothing()
 
 
 class Refused(Exception):
     """The request cannot be done; code and message go to the host."""
 
-    def __init__(self, code: str, message: str, **details: object) -> None:
+    def __init__(
+        self, code: ErrorCode, message: str, details: operations.FailureDetails = operations.Failure.details
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.details = details
@@ -34,6 +43,9 @@ class Refused(Exception):
 
 class Channel:
     """One exchange on a link. Subclasses do the work."""
+
+    REQUEST: ClassVar[type[Request[Message, Message]]]
+    """What opens it, if the host does."""
 
     def __init__(self, link: Link, number: int) -> None:
         self.link = link
@@ -43,8 +55,8 @@ class Channel:
         self._owed = 0
         self.closed = False
 
-    def begin(self, request: dict[str, object]) -> None:
-        """The request of the OPEN frame; raise Refused to say no."""
+    def begin(self, request: Any) -> None:
+        """The request of the OPEN frame, of the type REQUEST; raise Refused to say no."""
 
     def on_data(self, stream: int, payload: memoryview) -> None:
         """The payload is the link's own buffer: what is kept after the return must be copied."""
@@ -86,18 +98,18 @@ class Channel:
         if not self.closed:
             self.link.send(wire.frame(self.number, wire.EOF, b"", stream))
 
-    def event(self, **fields: object) -> None:
+    def event(self, message: Message) -> None:
         if not self.closed:
-            self.link.send(wire.message(self.number, wire.EVENT, **fields))
+            self.link.send(wire.frame(self.number, wire.EVENT, message.encode()))
 
-    def end(self, **fields: object) -> None:
-        answer = wire.message(self.number, wire.END, **fields)
+    def end(self, answer: Message = _NOTHING) -> None:
+        frame = wire.frame(self.number, wire.END, answer.encode())
         if self.link.forget(self):
-            self.link.send(answer)
+            self.link.send(frame)
 
-    def fail(self, code: str, text: str, **details: object) -> None:
+    def fail(self, no: Refused) -> None:
         if self.link.forget(self):
-            self.link.send(wire.message(self.number, wire.FAIL, error=code, message=text[:2000], details=details))
+            self.link.send(_failure(self.number, no))
 
 
 class Link:
@@ -287,45 +299,52 @@ class Link:
                 self.forget(channel)
                 channel.on_cancel()
         except Refused as no:
-            channel.fail(no.code, str(no), **no.details)
+            channel.fail(no)
         except OSError as error:
-            channel.fail(*said(error))
+            channel.fail(refusal(error))
 
-    def _open(self, number: int, request: dict[str, object]) -> None:
-        make = self._operations.get(str(request.get("op")))
+    def _open(self, number: int, fields: dict[str, object]) -> None:
+        make = self._operations.get(str(fields.get("op")))
         if number % 2 == 0 or number in self._channels or len(self._channels) >= wire.MAX_CHANNELS:
             raise wire.WireError("a channel that cannot be opened")
         if make is None:
-            self.send(wire.message(number, wire.FAIL, error="bad-request", message="unknown operation"))
+            self.send(_failure(number, Refused(ErrorCode.BAD_REQUEST, "unknown operation")))
             return
         channel = make(self, number)
         self._channels[number] = channel
         try:
-            channel.begin(request)
+            channel.begin(make.REQUEST.decode(fields))
         except Refused as no:
-            channel.fail(no.code, str(no), **no.details)
+            channel.fail(no)
         except OSError as error:
-            channel.fail(*said(error))
-        except (TypeError, ValueError, KeyError) as error:
-            channel.fail("bad-request", "%s: %s" % (type(error).__name__, error))
+            channel.fail(refusal(error))
+        except BadMessage as error:
+            channel.fail(Refused(ErrorCode.BAD_REQUEST, str(error)))
+        except ValueError as error:  # of the standard library, say for a NUL in a path
+            channel.fail(Refused(ErrorCode.BAD_REQUEST, "%s: %s" % (type(error).__name__, error)))
 
 
 _CODES = {
-    2: "not-found",
-    1: "permission",
-    13: "permission",
-    17: "exists",
-    20: "not-directory",
-    21: "is-directory",
-    28: "no-space",
-    30: "read-only",
-    36: "bad-name",
-    40: "bad-name",
-    111: "refused",
-    122: "no-space",
+    2: ErrorCode.NOT_FOUND,
+    1: ErrorCode.PERMISSION,
+    13: ErrorCode.PERMISSION,
+    17: ErrorCode.EXISTS,
+    20: ErrorCode.NOT_DIRECTORY,
+    21: ErrorCode.IS_DIRECTORY,
+    28: ErrorCode.NO_SPACE,
+    30: ErrorCode.READ_ONLY,
+    36: ErrorCode.BAD_NAME,
+    40: ErrorCode.BAD_NAME,
+    111: ErrorCode.REFUSED,
+    122: ErrorCode.NO_SPACE,
 }
 
 
-def said(error: OSError) -> tuple[str, str]:
-    """(code, message) for an error of the operating system."""
-    return _CODES.get(error.errno or 0, "io"), error.strerror or str(error)
+def refusal(error: OSError) -> Refused:
+    """An error of the operating system, as the host is told it."""
+    return Refused(_CODES.get(error.errno or 0, ErrorCode.IO), error.strerror or str(error))
+
+
+def _failure(number: int, no: Refused) -> bytes:
+    told = operations.Failure(error=no.code, message=str(no)[:2000], details=no.details)
+    return wire.frame(number, wire.FAIL, told.encode())

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections import deque
 
+from . import operations
 from .commands import Command, Office
-from .connection import Channel, Link, Refused
+from .connection import Channel, Link
 from .descriptors import window_size
 from .loop import WRITE
 
 
-def operations(office: Office) -> dict[str, type[Channel]]:
+def channels(office: Office) -> dict[str, type[Channel]]:
     """The channel classes, bound to this sandbox's commands."""
 
     kinds = (Run, Attach, Signal, Resize, Kill, Release)
-    return {kind.__name__.lower(): type(kind.__name__, (kind,), {"office": office}) for kind in kinds}
+    return {kind.REQUEST.OP: type(kind.__name__, (kind,), {"office": office}) for kind in kinds}
 
 
 class CommandChannel(Channel):
@@ -81,9 +82,11 @@ class Hearing(CommandChannel):
 class Run(Hearing):
     """Start a command and stay with it."""
 
-    def begin(self, request: dict[str, object]) -> None:
+    REQUEST = operations.Run
+
+    def begin(self, request: operations.Run) -> None:
         self.command = self.office.start(request)
-        self.event(started=self.command.id, pid=self.command.pid)
+        self.event(operations.Started(started=self.command.id, pid=self.command.pid))
         self.command.attach(self)
 
     def on_cancel(self) -> None:
@@ -97,13 +100,15 @@ class Run(Hearing):
 class Attach(Hearing):
     """Hear a command again: what is kept of its output first, then what comes."""
 
-    def begin(self, request: dict[str, object]) -> None:
-        command = self.office.find(str(request.get("id")))
-        self.event(attached=command.id, pid=command.pid, offset=command.tail.offset)
+    REQUEST = operations.Attach
+
+    def begin(self, request: operations.Attach) -> None:
+        command = self.office.find(request.id)
+        self.event(operations.Attached(attached=command.id, pid=command.pid, offset=command.tail.offset))
         for stream, chunk in command.tail.chunks():
             self.data(chunk, stream)
         if command.answered:
-            self.end(**command.exit())
+            self.end(command.exit())
             return
         self.command = command
         command.attach(self)
@@ -115,50 +120,49 @@ class Attach(Hearing):
 class Signal(CommandChannel):
     """Signal a command's process group."""
 
-    def begin(self, request: dict[str, object]) -> None:
-        command = self.office.find(str(request.get("id")))
-        number = request.get("signal")
-        if not isinstance(number, int) or not 0 < number < 65:
-            raise Refused("bad-request", "signal is a number from 1 to 64")
+    REQUEST = operations.Signal
+
+    def begin(self, request: operations.Signal) -> None:
+        command = self.office.find(request.id)
         if not command.ended:
-            os.killpg(command.pid, number)
+            os.killpg(command.pid, request.signal)
         self.end()
 
 
 class Resize(CommandChannel):
     """Tell a command with a terminal its new size."""
 
-    def begin(self, request: dict[str, object]) -> None:
-        command = self.office.find(str(request.get("id")))
-        columns, rows = request.get("columns"), request.get("rows")
-        if not isinstance(columns, int) or not isinstance(rows, int):
-            raise Refused("bad-request", "columns and rows are numbers")
+    REQUEST = operations.Resize
+
+    def begin(self, request: operations.Resize) -> None:
+        command = self.office.find(request.id)
         if command.has_pty:
             for fd in command.outputs:
-                window_size(fd, max(1, min(columns, 1000)), max(1, min(rows, 1000)))
+                window_size(fd, max(1, min(request.columns, 1000)), max(1, min(request.rows, 1000)))
         self.end()
 
 
 class Kill(CommandChannel):
     """End a command and everything that it started."""
 
-    def begin(self, request: dict[str, object]) -> None:
-        command = self.office.find(str(request.get("id")))
-        patience = request.get("patience", 2.0)
-        if not isinstance(patience, (int, float)):
-            raise Refused("bad-request", "patience is a number of seconds")
+    REQUEST = operations.Kill
+
+    def begin(self, request: operations.Kill) -> None:
+        command = self.office.find(request.id)
         if command.answered:
             self.office.marks.strike(command.mark, 9)
         else:
-            command.kill(max(0.0, min(float(patience), 60.0)))
+            command.kill(min(request.patience, 60.0))
         self.end()
 
 
 class Release(CommandChannel):
     """Nobody listens to the command any more; it goes on, and its last output is kept."""
 
-    def begin(self, request: dict[str, object]) -> None:
-        command = self.office.find(str(request.get("id")))
+    REQUEST = operations.Release
+
+    def begin(self, request: operations.Release) -> None:
+        command = self.office.find(request.id)
         listener = command.listener
         if listener is not None and listener.link is self.link:
             self.link.forget(listener)

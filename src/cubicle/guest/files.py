@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterator
 
-from . import wire
+from . import operations, wire
 from .atomic_write import TEMPORARY, Draft
 from .connection import Link, Refused
-from .path_policy import FileChannel, describe, open_regular, whole
+from .path_policy import FileChannel, open_regular
+from .wire import ErrorCode
 
 _MOST_EDITED = 64 * 1024 * 1024
 
@@ -18,13 +18,15 @@ _MOST_EDITED = 64 * 1024 * 1024
 class Read(FileChannel):
     """Send a file, or a part of it; with `hand`, the open file itself is the answer."""
 
+    REQUEST = operations.Read
+
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
         self._fd = -1
         self._left = 0
         self._sent = 0
 
-    def begin(self, request: dict[str, object]) -> None:
+    def begin(self, request: operations.Read) -> None:
         path = self.shelf.resolve(request)
         with self.shelf.who(request):
             self._fd = open_regular(path)
@@ -33,20 +35,20 @@ class Read(FileChannel):
         except Refused:
             self._close()
             raise
-        if request.get("hand") is True:
+        if request.hand:
             self._give_away(path)
             return
         found = os.fstat(self._fd)
-        offset, length = whole(request, "offset", 0), whole(request, "length", -1)
-        os.lseek(self._fd, offset, os.SEEK_SET)
-        rest = max(0, found.st_size - offset)
-        self._left = rest if length < 0 else min(length, rest)
-        self.event(stat=describe(path, found), length=self._left)
+        os.lseek(self._fd, request.offset, os.SEEK_SET)
+        rest = max(0, found.st_size - request.offset)
+        self._left = rest if request.length is None or request.length < 0 else min(request.length, rest)
+        self.event(operations.FileOpened(stat=operations.FileStat.of(path, found), length=self._left))
         self.ready()
 
     def _give_away(self, path: str) -> None:
         try:
-            self.link.hand(wire.message(self.number, wire.END, path=path), self._fd)
+            answer = operations.FileSent(path=path)
+            self.link.hand(wire.frame(self.number, wire.END, answer.encode()), self._fd)
         finally:
             self._close()
         self.link.forget(self)
@@ -59,7 +61,7 @@ class Read(FileChannel):
             chunk = os.read(self._fd, room) if room else b""
             if not chunk:
                 self._close()
-                self.end(size=self._sent)
+                self.end(operations.FileSent(size=self._sent))
                 return
             self._left -= len(chunk)
             self._sent += len(chunk)
@@ -77,26 +79,28 @@ class Read(FileChannel):
 class Write(FileChannel):
     """Put a whole file in place at once, when the last byte is there."""
 
+    REQUEST = operations.Write
+
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
         self._draft: Draft | None = None
         self._size = 0
         self._path = ""
-        self._request: dict[str, object] = {}
+        self._request: operations.Write
 
-    def begin(self, request: dict[str, object]) -> None:
+    def begin(self, request: operations.Write) -> None:
         self._request = request
         path = self._path = self.shelf.resolve(request)
         folder, name = os.path.split(path)
         if len(os.fsencode(name)) > 255:
-            raise Refused("bad-name", "a file name has at most 255 bytes")
+            raise Refused(ErrorCode.BAD_NAME, "a file name has at most 255 bytes")
         with self.shelf.who(request):
             if os.path.isdir(path):
-                raise Refused("is-directory", "it is a directory")
+                raise Refused(ErrorCode.IS_DIRECTORY, "it is a directory")
             try:
                 os.makedirs(folder, exist_ok=True)
             except FileExistsError:
-                raise Refused("not-directory", "a part of the path is a file") from None
+                raise Refused(ErrorCode.NOT_DIRECTORY, "a part of the path is a file") from None
             self._draft = Draft(folder, name, lambda fd: self.shelf.confirm(request, fd))
 
     def on_data(self, stream: int, payload: memoryview) -> None:
@@ -113,8 +117,8 @@ class Write(FileChannel):
     def on_eof(self, stream: int) -> None:
         if self._draft is None:
             return
-        mode = whole(self._request, "mode", 0o644)
-        if self._request.get("sync"):
+        mode = self._request.mode
+        if self._request.sync:
             self.publisher.take_turn(self, self._path, lambda: self._publish(mode))
             return
         try:
@@ -132,7 +136,8 @@ class Write(FileChannel):
             self.publisher.publish(self, self._path, draft, mode, self.shelf.who(self._request), self._written)
 
     def _written(self, created: bool) -> None:
-        self.end(created=created, size=self._size, path=os.path.realpath(str(self._request["path"])))
+        path = os.path.realpath(self._request.path)
+        self.end(operations.Written(created=created, size=self._size, path=path))
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
@@ -144,19 +149,21 @@ class Write(FileChannel):
 class Edit(FileChannel):
     """Replace the one occurrence of a text."""
 
+    REQUEST = operations.Edit
+
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
-        self._request: dict[str, object] = {}
+        self._request: operations.Edit
         self._texts = [bytearray(), bytearray()]
         self._ends = 0
 
-    def begin(self, request: dict[str, object]) -> None:
+    def begin(self, request: operations.Edit) -> None:
         self._request = request
         self.shelf.resolve(request)
 
     def on_data(self, stream: int, payload: memoryview) -> None:
         if stream not in (0, 1) or sum(map(len, self._texts)) + len(payload) > _MOST_EDITED:
-            raise Refused("too-big", "the texts are too long to edit with")
+            raise Refused(ErrorCode.TOO_BIG, "the texts are too long to edit with")
         self._texts[stream] += payload
         self.give(len(payload))
 
@@ -168,36 +175,40 @@ class Edit(FileChannel):
 
     def _replace(self, path: str) -> None:
         with self.shelf.who(self._request):
-            draft, line, size = self._changed(path)
-            if not self._request.get("sync"):
+            draft, edited = self._changed(path)
+            if not self._request.sync:
                 try:
                     draft.publish(0o644)
                 except OSError:
                     draft.discard()
                     raise
-                self.end(path=path, line=line, size=size)
+                self.end(edited)
                 return
         who = self.shelf.who(self._request)
-        self.publisher.publish(self, path, draft, 0o644, who, lambda _: self.end(path=path, line=line, size=size))
+        self.publisher.publish(self, path, draft, 0o644, who, lambda _: self.end(edited))
 
-    def _changed(self, path: str) -> tuple[Draft, int, int]:
-        """The file as it is to be, the line of the change, and its size."""
+    def _changed(self, path: str) -> tuple[Draft, operations.Edited]:
+        """The file as it is to be, and what the host is told about it."""
         old, new = map(bytes, self._texts)
         source = open_regular(path)
         try:
             self.shelf.confirm(self._request, source)
             size = os.fstat(source).st_size
             if size > _MOST_EDITED:
-                raise Refused("too-big", "the file has %d bytes; at most %d can be edited" % (size, _MOST_EDITED))
+                raise Refused(
+                    ErrorCode.TOO_BIG, "the file has %d bytes; at most %d can be edited" % (size, _MOST_EDITED)
+                )
             content = read_all(source)
         finally:
             os.close(source)
         places = _places(content, old)
         if not places:
-            raise Refused("no-match", "the text does not occur in the file", carriage_returns=b"\r\n" in content)
+            why = operations.FailureDetails(carriage_returns=b"\r\n" in content)
+            raise Refused(ErrorCode.NO_MATCH, "the text does not occur in the file", why)
         lines = [content.count(b"\n", 0, place) + 1 for place in places]
         if len(places) > 1:
-            raise Refused("many-matches", "the text occurs more than once", lines=lines)
+            why = operations.FailureDetails(lines=lines)
+            raise Refused(ErrorCode.MANY_MATCHES, "the text occurs more than once", why)
         content = content[: places[0]] + new + content[places[0] + len(old) :]
         draft = Draft(*os.path.split(path), lambda fd: self.shelf.confirm(self._request, fd))
         try:
@@ -205,7 +216,7 @@ class Edit(FileChannel):
         except OSError:
             draft.discard()
             raise
-        return draft, lines[0], len(content)
+        return draft, operations.Edited(path=path, line=lines[0], size=len(content))
 
 
 def _places(content: bytes, old: bytes) -> list[int]:
@@ -230,31 +241,34 @@ def read_all(fd: int) -> bytes:
 class Stat(FileChannel):
     """What is there under a name."""
 
-    def begin(self, request: dict[str, object]) -> None:
-        follow = bool(request.get("follow", True))
-        path = self.shelf.resolve(request, follow)
+    REQUEST = operations.Stat
+
+    def begin(self, request: operations.Stat) -> None:
+        path = self.shelf.resolve(request, request.follow)
         with self.shelf.who(request):
-            self.end(**describe(path, os.stat(path, follow_symlinks=follow)))
+            self.end(operations.FileStat.of(path, os.stat(path, follow_symlinks=request.follow)))
 
 
 class List(FileChannel):
     """A folder's entries, as lines of JSON, depth first, in the order of their names."""
 
+    REQUEST = operations.List
+
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
-        self._request: dict[str, object] = {}
-        self._walk: Iterator[dict[str, object]] = iter(())
+        self._request: operations.List
+        self._walk: Iterator[operations.Entry] = iter(())
         self._left = 0
 
-    def begin(self, request: dict[str, object]) -> None:
+    def begin(self, request: operations.List) -> None:
         self._request = request
         path = self.shelf.resolve(request)
         with self.shelf.who(request):
             if not stat.S_ISDIR(os.stat(path).st_mode):
-                raise Refused("not-directory", "it is not a directory")
+                raise Refused(ErrorCode.NOT_DIRECTORY, "it is not a directory")
             os.scandir(path).close()  # says it if the folder itself may not be read
-        self._left = whole(request, "limit", 10_000)
-        self._walk = walk(path, "", whole(request, "depth", 1), bool(request.get("hidden")))
+        self._left = request.limit
+        self._walk = walk(path, "", request.depth, request.hidden)
         self.ready()
 
     def ready(self) -> None:
@@ -263,7 +277,7 @@ class List(FileChannel):
             if lines:
                 self.data(b"".join(lines))
             if not more:
-                self.end(complete=self._left > 0)
+                self.end(operations.Listed(complete=self._left > 0))
 
     def _batch(self) -> tuple[list[bytes], bool]:
         lines: list[bytes] = []
@@ -276,7 +290,7 @@ class List(FileChannel):
                 if self._left <= 0:
                     return lines, False
                 self._left -= 1
-                lines.append(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+                lines.append(entry.encode() + b"\n")
                 size += len(lines[-1])
         return lines, True
 
@@ -284,7 +298,7 @@ class List(FileChannel):
         self._walk = iter(())
 
 
-def walk(base: str, prefix: str, depth: int, hidden: bool) -> Iterator[dict[str, object]]:
+def walk(base: str, prefix: str, depth: int, hidden: bool) -> Iterator[operations.Entry]:
     """Entries below base; what cannot be read is left out, links are never followed."""
     try:
         names = sorted(os.listdir(os.path.join(base, prefix)))
@@ -296,25 +310,27 @@ def walk(base: str, prefix: str, depth: int, hidden: bool) -> Iterator[dict[str,
         path = os.path.join(prefix, name)
         full = os.path.join(base, path)
         try:
-            entry = describe(path, os.lstat(full))
-            if entry["kind"] == "symlink":
-                entry["link"] = os.readlink(full)
+            entry = operations.Entry.of(path, os.lstat(full))
+            if entry.kind == "symlink":
+                entry = entry.replace(link=os.readlink(full))
         except OSError:
             continue
         yield entry
-        if entry["kind"] == "directory" and depth > 1:
+        if entry.kind == "directory" and depth > 1:
             yield from walk(base, path, depth - 1, hidden)
 
 
 class Remove(FileChannel):
     """Remove a file or an empty folder, or with `recursive` a whole one."""
 
-    def begin(self, request: dict[str, object]) -> None:
+    REQUEST = operations.Remove
+
+    def begin(self, request: operations.Remove) -> None:
         path = self.shelf.resolve(request, follow=False)
         with self.shelf.who(request):
             if not os.path.isdir(path) or os.path.islink(path):
                 os.unlink(path)
-            elif not request.get("recursive"):
+            elif not request.recursive:
                 os.rmdir(path)
             else:
                 for folder, folders, names in os.walk(path, topdown=False):
@@ -330,11 +346,4 @@ class Remove(FileChannel):
         self.end()
 
 
-OPERATIONS: dict[str, type[FileChannel]] = {
-    "read": Read,
-    "write": Write,
-    "edit": Edit,
-    "stat": Stat,
-    "list": List,
-    "remove": Remove,
-}
+CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, Stat, List, Remove]

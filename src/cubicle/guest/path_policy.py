@@ -12,9 +12,9 @@ import stat
 
 from .connection import Channel, Refused
 from .identity import As, Identity
+from .operations import FailureDetails, FileRequest
 from .synced_files import Publisher
-
-_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+from .wire import ErrorCode
 
 
 class Shelf:
@@ -24,54 +24,42 @@ class Shelf:
         self.identity = identity
         self._aliases = aliases
 
-    def who(self, request: dict[str, object]) -> As:
-        return self.identity.root() if request.get("as_root") else self.identity.user()
+    def who(self, request: FileRequest) -> As:
+        return self.identity.root() if request.as_root else self.identity.user()
 
-    def resolve(self, request: dict[str, object], follow: bool = True) -> str:
+    def resolve(self, request: FileRequest, follow: bool = True) -> str:
         """The real path that the request names, if it lies in the roots that the request allows."""
-        path = request.get("path")
-        if not isinstance(path, str) or not path.startswith("/"):
-            raise Refused("bad-request", "path is an absolute path")
+        path = request.path
+        if not path.startswith("/"):
+            raise Refused(ErrorCode.BAD_REQUEST, "path is an absolute path")
         if "\0" in path:
-            raise Refused("bad-name", "a path cannot hold NUL")
+            raise Refused(ErrorCode.BAD_NAME, "a path cannot hold NUL")
         if follow:
             real = os.path.realpath(path)
         else:
             head, name = os.path.split(path.rstrip("/") or "/")
             real = os.path.join(os.path.realpath(head), name)
         _check(request, real)
-        if request.get("as_root"):
+        if request.as_root:
             for shown, writable in self._aliases.items():
                 if _beneath(real, shown):
                     return writable + real[len(shown) :]
         return real
 
-    def confirm(self, request: dict[str, object], fd: int) -> None:
+    def confirm(self, request: FileRequest, fd: int) -> None:
         """Check once more, by what was opened: a link may have come into the path since it was resolved."""
-        if not request.get("as_root"):
+        if not request.as_root:
             _check(request, os.readlink("/proc/self/fd/%d" % fd))
 
 
-def _check(request: dict[str, object], real: str) -> None:
-    roots = request.get("roots")
-    if isinstance(roots, list) and not any(_beneath(real, str(root)) for root in roots):
-        raise Refused("outside", "the path is outside the folders that may be used here", resolved=real)
+def _check(request: FileRequest, real: str) -> None:
+    if request.roots is not None and not any(_beneath(real, root) for root in request.roots):
+        why = FailureDetails(resolved=real)
+        raise Refused(ErrorCode.OUTSIDE, "the path is outside the folders that may be used here", why)
 
 
 def _beneath(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
-
-
-def describe(path: str, found: os.stat_result) -> dict[str, object]:
-    return {
-        "path": path,
-        "kind": _KINDS.get(stat.S_IFMT(found.st_mode), "other"),
-        "size": found.st_size,
-        "mtime": found.st_mtime,
-        "mode": stat.S_IMODE(found.st_mode),
-        "inode": found.st_ino,
-        "blocks": found.st_blocks * 512,
-    }
 
 
 def open_regular(path: str) -> int:
@@ -82,8 +70,8 @@ def open_regular(path: str) -> int:
         return fd
     os.close(fd)
     if stat.S_ISDIR(mode):
-        raise Refused("is-directory", "it is a directory")
-    raise Refused("not-regular", "it is not a plain file")
+        raise Refused(ErrorCode.IS_DIRECTORY, "it is a directory")
+    raise Refused(ErrorCode.NOT_REGULAR, "it is not a plain file")
 
 
 class FileChannel(Channel):
@@ -91,12 +79,3 @@ class FileChannel(Channel):
 
     shelf: Shelf
     publisher: Publisher
-
-
-def whole(request: dict[str, object], name: str, default: int) -> int:
-    value = request.get(name, default)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Refused("bad-request", "%s is a whole number" % name)
-    return value

@@ -8,8 +8,8 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from . import wire
-from .connection import Channel, Link, Refused, said
+from . import operations, wire
+from .connection import Channel, Link, refusal
 from .loop import READ, WRITE, Loop
 
 _MOST_CALLERS = 512
@@ -123,7 +123,7 @@ class Relay(PortChannel):
 
     def _broken(self, error: OSError) -> None:
         self._drop()
-        self.fail(*said(error))
+        self.fail(refusal(error))
 
     def _drop(self) -> None:
         if self._sock is not None:
@@ -136,16 +136,15 @@ class Relay(PortChannel):
 class Dial(Relay):
     """Connect to a port of the sandbox; `connected` is said before the first byte."""
 
+    REQUEST = operations.Dial
+
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
         self._addresses: list[tuple[int, str]] = []
         self._port = 0
 
-    def begin(self, request: dict[str, object]) -> None:
-        port = request.get("port")
-        if not isinstance(port, int) or not 0 < port < 65536:
-            raise Refused("bad-request", "port is a number from 1 to 65535")
-        self._port = port
+    def begin(self, request: operations.Dial) -> None:
+        self._port = request.port
         self._addresses = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
         self._next(OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)))
 
@@ -165,7 +164,7 @@ class Dial(Relay):
                 self.loop.watch(sock.fileno(), WRITE, self._connected)
                 return
             sock.close()
-        self.fail(*said(error))
+        self.fail(refusal(error))
 
     def _watch(self) -> None:
         if not self._port:
@@ -183,7 +182,7 @@ class Dial(Relay):
             self._next(OSError(problem, os.strerror(problem)))
             return
         self._port = 0
-        self.event(connected=True)
+        self.event(operations.Connected(connected=True))
         self._write()
 
     def _write(self) -> None:
@@ -226,6 +225,8 @@ class Datagram(PortChannel):
 class Listen(PortChannel):
     """Listen on a port of the sandbox's loopback until the channel is cancelled."""
 
+    REQUEST = operations.Listen
+
     def __init__(self, link: Link, number: int) -> None:
         super().__init__(link, number)
         self._server: socket.socket | None = None
@@ -233,15 +234,12 @@ class Listen(PortChannel):
         self._callers: list[PortChannel] = []
         self._origin = False
 
-    def begin(self, request: dict[str, object]) -> None:
-        port = request.get("port")
-        if not isinstance(port, int) or not 0 <= port < 65536:
-            raise Refused("bad-request", "port is a number from 0 to 65535")
-        self._origin = request.get("origin") is True
+    def begin(self, request: operations.Listen) -> None:
+        self._origin = request.origin
         server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind(("127.0.0.1", port))
+            server.bind(("127.0.0.1", request.port))
             server.listen(256)
         except OSError:
             server.close()
@@ -249,7 +247,7 @@ class Listen(PortChannel):
         server.setblocking(False)
         self._server = server
         self.loop.watch(server.fileno(), READ, self._accept)
-        if request.get("datagrams") is True:
+        if request.datagrams:
             self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             try:
                 self._datagrams.bind(server.getsockname())
@@ -258,7 +256,7 @@ class Listen(PortChannel):
                 raise
             self._datagrams.setblocking(False)
             self.loop.watch(self._datagrams.fileno(), READ, self._receive)
-        self.event(listening=server.getsockname()[1])
+        self.event(operations.Listening(listening=server.getsockname()[1]))
 
     def _accept(self, events: int) -> None:
         if self._server is None:
@@ -274,8 +272,7 @@ class Listen(PortChannel):
         kind = type("BoundCaller", (Caller,), {"loop": self.loop})
         caller = self.link.adopt(kind)
         assert isinstance(caller, Caller)
-        more = {"to": _origin(sock)} if self._origin else {}
-        self._announce(caller, **more)
+        self._announce(caller, _origin(sock) if self._origin else None)
         caller.connect(sock)
 
     def _receive(self, events: int) -> None:
@@ -296,9 +293,10 @@ class Listen(PortChannel):
         self._callers = [caller for caller in self._callers if not caller.closed]
         return len(self._callers) < _MOST_CALLERS
 
-    def _announce(self, caller: PortChannel, **more: object) -> None:
+    def _announce(self, caller: PortChannel, to: tuple[str, int] | None = None) -> None:
         self._callers.append(caller)
-        self.link.send(wire.message(caller.number, wire.OPEN, op="accepted", listener=self.number, **more))
+        announced = operations.Accepted(listener=self.number, to=to)
+        self.link.send(wire.frame(caller.number, wire.OPEN, announced.encode()))
 
     def on_cancel(self) -> None:
         for sock in (self._server, self._datagrams):
@@ -308,13 +306,13 @@ class Listen(PortChannel):
         self._server = self._datagrams = None
 
 
-def _origin(sock: socket.socket) -> object:
-    """Where a caller that was redirected here wanted to go: [address, port], or None."""
+def _origin(sock: socket.socket) -> tuple[str, int] | None:
+    """Where a caller that was redirected here wanted to go, if it was."""
     try:
         raw = sock.getsockopt(socket.SOL_IP, _SO_ORIGINAL_DST, 16)
     except OSError:
         return None
-    return [socket.inet_ntoa(raw[4:8]), int.from_bytes(raw[2:4], "big")]
+    return socket.inet_ntoa(raw[4:8]), int.from_bytes(raw[2:4], "big")
 
 
-OPERATIONS: dict[str, type[PortChannel]] = {"dial": Dial, "listen": Listen}
+CHANNELS: list[type[PortChannel]] = [Dial, Listen]

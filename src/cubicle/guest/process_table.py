@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import resource
 
+from . import operations
+
 _TOP = 1 << 60
 
 
@@ -140,19 +142,21 @@ def _number(*paths: str) -> int | None:
     return None
 
 
-def usage(home: str, kills: MemoryKills) -> dict[str, object]:
+def usage(home: str, kills: MemoryKills, uptime: float, links: int) -> operations.Usage:
     """What the sandbox uses now."""
     disk = os.statvfs(home)
     cpu = _number("/sys/fs/cgroup/cpuacct/cpuacct.usage")
     for line in text("/sys/fs/cgroup/cpu.stat").splitlines():
         if line.startswith("usage_usec "):
             cpu = int(line.split()[1]) * 1000
-    return {
-        "memory": _number("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-        "memory_limit": _number("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-        "cpu_seconds": None if cpu is None else cpu / 1e9,
-        "processes": len(processes()),
-        "disk_total": disk.f_blocks * disk.f_frsize,
-        "disk_free": disk.f_bavail * disk.f_frsize,
-        "memory_kills": kills.count(),
-    }
+    return operations.Usage(
+        memory=_number("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        memory_limit=_number("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        cpu_seconds=None if cpu is None else cpu / 1e9,
+        processes=len(processes()),
+        disk_total=disk.f_blocks * disk.f_frsize,
+        disk_free=disk.f_bavail * disk.f_frsize,
+        memory_kills=kills.count(),
+        uptime=uptime,
+        links=links,
+    )

@@ -9,6 +9,7 @@ import signal
 from . import process_table
 from .connection import Refused
 from .identity import Identity
+from .wire import ErrorCode
 
 _FULL = "the sandbox has as many processes as it may have, and what runs leaves no room for another"
 _DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ)  # ignored by the guest or its Python
@@ -36,7 +37,7 @@ def start(identity: Identity, program: Program, streams: tuple[int, int, int]) -
         try:
             os.chdir(program.cwd)
         except OSError as error:
-            raise Refused("bad-cwd", "the working directory %s: %s" % (program.cwd, error.strerror)) from None
+            raise Refused(ErrorCode.BAD_CWD, "the working directory %s: %s" % (program.cwd, error.strerror)) from None
         try:
             return spawn(
                 program.argv[0],
@@ -48,8 +49,8 @@ def start(identity: Identity, program: Program, streams: tuple[int, int, int]) -
             )
         except OSError as error:
             if error.errno == errno.EAGAIN:
-                raise Refused("no-processes", _FULL) from None
-            raise Refused("bad-command", "%s: %s" % (program.argv[0], error.strerror)) from None
+                raise Refused(ErrorCode.NO_PROCESSES, _FULL) from None
+            raise Refused(ErrorCode.BAD_COMMAND, "%s: %s" % (program.argv[0], error.strerror)) from None
         finally:
             os.chdir("/")
 

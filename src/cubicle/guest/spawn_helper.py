@@ -20,6 +20,7 @@ from .identity import Identity
 from .loop import READ, Loop
 from .process_table import Marks
 from .spawn import Program, start
+from .wire import ErrorCode
 
 _SECONDS = 2
 _NUDGES = 5
@@ -60,7 +61,7 @@ class Deputy:
                 if pid:
                     self._children.add(pid)
                     return pid
-        raise Refused("no-processes", "what runs in the sandbox keeps it from starting another program")
+        raise Refused(ErrorCode.NO_PROCESSES, "what runs in the sandbox keeps it from starting another program")
 
     def reaped(self, pid: int) -> None:
         """A child of the guest's ended: the deputy, or what a deputy before it had started."""
@@ -134,7 +135,7 @@ class Deputy:
                     answer = heard
         kind, pid, _, code, message = answer
         if kind == "refused":
-            raise Refused(code, message)
+            raise Refused(ErrorCode(code), message)
         self._children.add(pid)
         return pid
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 from .atomic_write import Draft
-from .connection import Channel, Refused, said
+from .connection import Channel, Refused, refusal
 from .identity import As
 from .loop import READ, Loop
 
@@ -66,7 +66,7 @@ class Publisher:
         if code:
             with who:
                 draft.discard()
-            channel.fail(*said(OSError(code, os.strerror(code))))
+            channel.fail(refusal(OSError(code, os.strerror(code))))
         else:
             draft.close()
             _call(channel, done)
@@ -85,9 +85,9 @@ def _call(channel: Channel, turn: Turn) -> None:
     try:
         turn()
     except Refused as no:
-        channel.fail(no.code, str(no), **no.details)
+        channel.fail(no)
     except OSError as error:
-        channel.fail(*said(error))
+        channel.fail(refusal(error))
 
 
 def _child(draft: Draft, mode: int, who: As, into: int) -> None:

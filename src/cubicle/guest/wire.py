@@ -4,25 +4,29 @@ A frame is a 12-byte header and a payload of at most `MAX_PAYLOAD` bytes. Channe
 opens them: the host takes odd numbers, the guest even ones. Each direction of a channel has a window of `WINDOW`
 data bytes; the receiver gives credit back as it consumes, so that no side ever buffers without bound.
 
-    OPEN    json  first frame of a channel: {"op": "...", ...}
+    OPEN    json  first frame of a channel: a request (operations.py), with its name as `op`
     DATA    raw   bytes of a stream; `stream` says which (see below)
     CREDIT  u32   the sender may send so many more data bytes on this channel
-    EVENT   json  something to know while the channel is open
+    EVENT   json  something to know while the channel is open: the request's event
     EOF     -     no more DATA of this stream from this side
-    END     json  the answer; the channel is closed
-    FAIL    json  {"error": code, "message": text}; the channel is closed
+    END     json  the request's answer; the channel is closed
+    FAIL    json  operations.Failure; the channel is closed
     CANCEL  -     the opener no longer wants the answer; the guest frees the channel
 
-Streams: for `run`, 0 is the command's input (host to guest), 1 its output and 2 its error output. Everything else
-uses 0, and `edit` uses 0 for the old and 1 for the new text.
+Versions: each side speaks those from OLDEST_VERSION to NEWEST_VERSION. The host says its range in the hello, the guest
+answers with the newest one that both speak. A side that says no range speaks version 1 alone.
+
+    1       no ranges in the hello
+    2       ranges in the hello
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from enum import Enum
 
-VERSION = 1
+OLDEST_VERSION, NEWEST_VERSION = 1, 2
 HEADER = struct.Struct(">IIBBH")  # payload length, channel, kind, stream, reserved
 MAX_PAYLOAD = 256 * 1024
 WINDOW = 1024 * 1024
@@ -35,6 +39,48 @@ NAMES = {1: "OPEN", 2: "DATA", 3: "CREDIT", 4: "EVENT", 5: "EOF", 6: "END", 7: "
 _CREDIT = struct.Struct(">I")
 
 
+class ErrorCode(str, Enum):
+    """Why a request could not be done."""
+
+    BAD_COMMAND = "bad-command"
+    BAD_CWD = "bad-cwd"
+    BAD_NAME = "bad-name"
+    BAD_REQUEST = "bad-request"
+    BUSY = "busy"
+    EXISTS = "exists"
+    IO = "io"
+    IS_DIRECTORY = "is-directory"
+    MANY_MATCHES = "many-matches"
+    NO_MATCH = "no-match"
+    NO_PROCESSES = "no-processes"
+    NO_SPACE = "no-space"
+    NOT_DIRECTORY = "not-directory"
+    NOT_FOUND = "not-found"
+    NOT_REGULAR = "not-regular"
+    OUTSIDE = "outside"
+    PERMISSION = "permission"
+    READ_ONLY = "read-only"
+    REFUSED = "refused"
+    TAKEN = "taken"
+    TOO_BIG = "too-big"
+    VERSION = "version"
+
+    __str__ = str.__str__
+    __hash__ = str.__hash__
+
+    @classmethod
+    def of(cls, value: object) -> ErrorCode:
+        """IO for one that this version does not know."""
+        known = cls._value2member_map_.get(value) if isinstance(value, str) else None
+        return known if isinstance(known, cls) else cls.IO
+
+
+def common_version(oldest: int, newest: int) -> int | None:
+    """The newest version that we and a side with this range speak."""
+    version = min(newest, NEWEST_VERSION)
+    return version if version >= max(oldest, OLDEST_VERSION) else None
+
+
 class WireError(Exception):
     """The other side broke the rules of the wire; the connection cannot go on."""
 
@@ -44,11 +90,6 @@ def frame(channel: int, kind: int, payload: bytes = b"", stream: int = 0) -> byt
     if len(payload) > MAX_PAYLOAD:
         raise WireError("a frame of %d bytes is over the limit of %d" % (len(payload), MAX_PAYLOAD))
     return HEADER.pack(len(payload), channel, kind, stream, 0) + payload
-
-
-def message(channel: int, kind: int, /, **fields: object) -> bytes:
-    """One frame whose payload is JSON."""
-    return frame(channel, kind, json.dumps(fields, separators=(",", ":")).encode())
 
 
 def credit(channel: int, amount: int) -> bytes:

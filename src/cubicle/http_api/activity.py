@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from cubicle.chat.activity import Activity
 from cubicle.chat.activity_events import ServiceEvent
@@ -24,9 +23,6 @@ class ActivityRoutes:
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
         self._streams = FairSlots(total=4096, of_tenant=1024, of_chat=64)
-
-    def routes(self) -> list[Route]:
-        return [Route("/api/chats/{chat}/events", self.events, methods=["GET"])]
 
     async def events(self, request: Request) -> Response:
         after = request.headers.get("Last-Event-ID", "")[:64]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from cubicle.chat.activity import Activity
 from cubicle.core.text import one_line
-from cubicle.http_api.answers import SandboxRow, SandboxTable, Totals, TrashRow
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
+from cubicle.http_api.models import SandboxList, SandboxRow, SandboxStopped, SandboxTotals, TrashRow
 from cubicle.machine.errors import SandboxError
 from cubicle.sandbox.driver import CONDITIONS, State
 from cubicle.sandbox.fleet import Fleet
@@ -31,28 +31,20 @@ class OperatorRoutes:
         self._activity = activity
         self._looks: dict[str, tuple[float, float]] = {}
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/sandboxes", self.listed, methods=["GET"]),
-            Route("/api/sandboxes/{chat}/stop", self.stop, methods=["POST"]),
-            Route("/api/sandboxes/{chat}", self.remove, methods=["DELETE"]),
-        ]
-
     async def listed(self, request: Request) -> Response:
         seen = [o for o in self._fleet.overview() if o.chat is not None and o.chat.tenant == request.state.tenant]
         rows = await asyncio.gather(*(self._row(overview) for overview in seen))
         names = {overview.name for overview in self._fleet.overview()}
         self._looks = {name: look for name, look in self._looks.items() if name in names}
         running = sum(overview.state is State.RUNNING for overview in seen)
-        totals: Totals = {"sandboxes": len(seen), "running": running}
+        totals = SandboxTotals(sandboxes=len(seen), running=running)
         trash = [row for each in await self._trash() if (row := _trash_row(each, request.state.tenant)) is not None]
         if trash:
             size = sum(row["disk_bytes"] or 0 for row in trash)
-            totals |= {"in_trash": len(trash), "MB_in_trash": round(size / 1000**2)}
-        table: SandboxTable = {"sandboxes": rows, "trash": trash, "totals": totals}
-        return JSONResponse(table)
+            totals["in_trash"], totals["MB_in_trash"] = len(trash), round(size / 1000**2)
+        return JSONResponse(SandboxList(sandboxes=rows, trash=trash, totals=totals))
 
-    async def _trash(self) -> list[Discarded]:
+    async def _trash(self) -> Sequence[Discarded]:
         try:
             async with asyncio.timeout(_ASK_SECONDS):
                 return await self._fleet.trash()
@@ -77,13 +69,12 @@ class OperatorRoutes:
                 stats = await machine.stats()
         except (SandboxError, TimeoutError):
             return row
-        return row | {
-            "cpu_seconds": stats.cpu_seconds,
-            "cpu_percent": self._cpu_percent(overview.name, stats.cpu_seconds),
-            "memory_bytes": stats.memory,
-            "disk_bytes": stats.disk_used,
-            "processes": stats.processes,
-        }
+        row["cpu_seconds"] = stats.cpu_seconds
+        row["cpu_percent"] = self._cpu_percent(overview.name, stats.cpu_seconds)
+        row["memory_bytes"] = stats.memory
+        row["disk_bytes"] = stats.disk_used
+        row["processes"] = stats.processes
+        return row
 
     def _cpu_percent(self, name: str, seconds: float | None) -> float | None:
         """Of one CPU, since the last look at this sandbox."""
@@ -99,7 +90,7 @@ class OperatorRoutes:
         if not self._fleet.has(chat):
             raise refuse(404, "This chat has no sandbox.")
         await self._fleet.stop(chat)
-        return JSONResponse({"stopped": True, "chat": chat.id})
+        return JSONResponse(SandboxStopped(stopped=True, chat=chat.id))
 
     async def remove(self, request: Request) -> Response:
         if not await self._fleet.remove(chat_of(request)):
@@ -112,4 +103,4 @@ def _trash_row(each: Discarded, tenant: str) -> TrashRow | None:
     note = each.note
     if note is None or note.chat is None or note.chat.tenant != tenant:
         return None
-    return {"chat": note.chat.id, "removed_at": note.at, "reason": note.reason, "disk_bytes": note.size}
+    return TrashRow(chat=note.chat.id, removed_at=note.at, reason=note.reason, disk_bytes=note.size)

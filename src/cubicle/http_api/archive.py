@@ -7,12 +7,10 @@ from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files.archive import Archive
-from cubicle.files.browse import ARCHIVE
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.content_headers import disposition
 from cubicle.http_api.held_response import Held
@@ -21,14 +19,11 @@ from cubicle.sandbox.fleet import Fleet
 
 
 class ArchiveRoutes:
-    """Must come before the routes of files: a file called `archive` is reached as `outputs/archive`."""
+    """A file called `archive` is reached as `outputs/archive`."""
 
     def __init__(self, fleet: Fleet, asleep_page: AsleepPage | None = None) -> None:
         self._reading = Reading(fleet, asleep_page)
         self._archives = FairSlots(total=16, of_tenant=8, of_chat=4)
-
-    def routes(self) -> list[Route]:
-        return [Route(f"/files/{{chat}}/{ARCHIVE}", self.get, methods=["GET"])]
 
     async def get(self, request: Request) -> Response:
         chat = chat_of(request)

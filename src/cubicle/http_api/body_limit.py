@@ -8,22 +8,22 @@ from cubicle.core.caller import Headers
 from cubicle.core.problem import Problem
 from cubicle.core.request_limits import MAX_BODY
 from cubicle.http_api.errors import Refusal, response
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.urls import route_path
 
 _TOO_LARGE = Problem(413, f"This address takes a body of at most {MAX_BODY // 1024} KB.")
-_UPLOADS = "/api/uploads/"
 
 
 class BodyLimit:
-    """ASGI middleware. MCP paths and uploads count for themselves."""
+    """ASGI middleware. Some routes, such as uploads, count for themselves: the table says which."""
 
-    def __init__(self, app: ASGIApp, passed: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, table: RouteTable) -> None:
         self._app = app
-        self._passed = frozenset(passed)
+        self._table = table
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope) if scope["type"] == "http" else ""
-        if not path or path in self._passed or path.startswith(_UPLOADS):
+        if not path or self._table.has_own_body_limit(path):
             await self._app(scope, receive, send)
             return
         declared = Headers(scope["headers"]).get("Content-Length") or ""

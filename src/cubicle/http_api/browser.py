@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import re
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from cubicle.browser import cdp_http, chromium
 from cubicle.core.chat import Chat
 from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import FairSlots
-from cubicle.http_api.answers import BrowserStatus
+from cubicle.guest.wire import ErrorCode
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_from_a_link
 from cubicle.http_api.errors import Refusal
+from cubicle.http_api.models import ProgramStarted
+from cubicle.http_api.routes import Use, row_of
 from cubicle.http_api.urls import without_key
 from cubicle.http_api.visits import Reception
 from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Fleet
 
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
-_QUESTIONS = ("", "/list", "/version", "/protocol", "/new")
-_ASKED_OFTEN = frozenset({"/json", "/json/list", "/json/version", "/json/protocol"})
-
-
 _NOT_BY_A_LINK = Problem(
     405, "This changes what the browser has open. Send PUT, or the key in the Authorization header.", {"Allow": "PUT"}
 )
@@ -53,23 +49,6 @@ class BrowserRoutes:
         self._browsers = chromium.Browsers()
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
 
-    def routes(self) -> list[BaseRoute]:
-        base = "/browser/{chat}"
-        asked = [
-            Route(f"{base}/json{question}{slash}", partial(self.json, "/json" + question), methods=["GET", "PUT"])
-            for question in (*_QUESTIONS, "/activate/{page:token}", "/close/{page:token}")
-            for slash in ("", "/")
-        ]
-        return [
-            Route(f"{base}/status", self.status),
-            Route(f"{base}/start", self.start, methods=["POST"]),
-            *asked,
-            WebSocketRoute(f"{base}/devtools/page/{{page}}", self.page_socket),
-            WebSocketRoute(f"{base}/devtools/browser/{{page}}", self.browser_socket),
-            WebSocketRoute(base, self.own_socket),
-            WebSocketRoute(f"{base}/", self.own_socket),
-        ]
-
     async def status(self, request: Request) -> Response:
         chat = chat_of(request)
         pages = None
@@ -77,25 +56,24 @@ class BrowserRoutes:
             async with self._fleet.look(chat) as machine:
                 pages = await chromium.pages(machine)
         state = self._fleet.condition(chat)
-        status: BrowserStatus = {"running": pages is not None, "pages": pages or [], "sandbox": state}
-        return JSONResponse(status)
+        return JSONResponse({"running": pages is not None, "pages": pages or [], "sandbox": state})
 
     async def start(self, request: Request) -> Response:
         async with self._reception.lease(request) as machine:
             started = await self._browsers.start(machine)
-        return JSONResponse({"running": True, "started": started})
+        return JSONResponse(ProgramStarted(running=True, started=started))
 
-    async def json(self, question: str, request: Request) -> Response:
+    async def json(self, request: Request) -> Response:
         """DevTools' own answers. The query of /json/new goes along as it came: it is the address to open."""
-        page = request.path_params.get("page", "none")
-        if question not in _ASKED_OFTEN and request.method != "PUT" and is_from_a_link(request):
+        row, page = row_of(request.scope), request.path_params.get("page", "none")
+        if row.use is not Use.LOOKS and request.method != "PUT" and is_from_a_link(request):
             raise Refusal(_NOT_BY_A_LINK)
         if not _ID.fullmatch(page):
             return Response("No such target", 404, media_type="text/plain")
-        target = question.replace("{page:token}", page)
+        target = row.template.partition("{chat}")[2].replace("{page}", page)
         if target == "/json/new" and request.url.query:
             target += "?" + without_key(request.url.query)
-        async with self._for_question(question, chat_of(request)) as machine:
+        async with self._for_question(row.use, chat_of(request)) as machine:
             answer = await chromium.ask(machine, request.method, target)
         body = answer.body
         if target != "/json/protocol":
@@ -108,9 +86,9 @@ class BrowserRoutes:
             media_type="application/json" if is_json else "text/plain",
         )
 
-    def _for_question(self, question: str, chat: Chat) -> AbstractAsyncContextManager[Machine]:
+    def _for_question(self, use: Use, chat: Chat) -> AbstractAsyncContextManager[Machine]:
         """Programs ask again and again what is open; to open, show or close a page is to use the browser."""
-        if question in _ASKED_OFTEN:
+        if use is Use.LOOKS:
             return self._fleet.look(chat)
         return self._fleet.lease(chat, create=False, wake=False)
 
@@ -136,7 +114,7 @@ class BrowserRoutes:
             else:
                 path = f"/devtools/{kind}/{client.path_params['page']}"
                 if cdp_http.socket_path(path) is None:
-                    raise MachineError("not-found", "There is no such page.")
+                    raise MachineError(ErrorCode.NOT_FOUND, "There is no such page.")
             backend = await chromium.connect(machine, path)
             try:
                 await client.accept()

@@ -6,7 +6,8 @@ from starlette.requests import HTTPConnection
 
 from cubicle.core.chat import DEFAULT_CHAT_ID, BadChatId, Chat
 from cubicle.core.chat_isolation import Isolation
-from cubicle.http_api.urls import route_path, segment
+from cubicle.http_api.routes import row_of
+from cubicle.http_api.urls import segment
 from cubicle.log import note_caller
 
 
@@ -14,7 +15,7 @@ def chat_of(connection: HTTPConnection) -> Chat:
     """The chat of `{chat}` in the path. The gate before the routes sets `state.tenant`. Raises BadChatId."""
     # Routes and the gate see the decoded path, what comes behind the id is read from the raw one: an encoded slash
     # before it would make these two different chats.
-    sent = segment(connection, 3 if route_path(connection.scope).startswith("/api/") else 2)
+    sent = segment(connection, row_of(connection.scope).chat_segment)
     if sent != connection.path_params["chat"]:
         raise BadChatId("The address has an encoded slash before or in the chat id.")
     named = Chat(sent, connection.state.tenant)

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 from starlette.requests import HTTPConnection
 
+from cubicle.chat.authentication import Credential
+
 _STATE = "credential"
-
-
-class Credential(StrEnum):
-    BEARER = "bearer"
-    """A key in the Authorization header: no link and no element of a page can send it."""
-    LINK = "link"
-    """The signature in the URL."""
-    COOKIE = "cookie"
-    """A browser sends it with every request to the service."""
-    NONE_NEEDED = "none needed"
-    """The service has no key."""
-    PUBLIC = "public"
-    """The route asks for none, or nothing was let in."""
 
 
 def credential_of(scope: Mapping[str, Any]) -> Credential:

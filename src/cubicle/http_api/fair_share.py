@@ -7,12 +7,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.core.keys import KeyRing
 from cubicle.fairness.fair_queue import FairQueue, Share, metered
+from cubicle.http_api.routes import HEALTH
 from cubicle.http_api.uvicorn_ws import ClientSocket
 
 SHARE = "cubicle.share"
 """Where, in the ASGI scope, whoever finds out more of the caller can say whom the rest is charged to."""
 _STRANGERS = "?"
-_HEALTH = "/health"
 _MAX_NAME = 64
 _CHAT_HEADERS = frozenset(name.lower().encode() for name in CHAT_HEADERS)
 
@@ -35,8 +35,8 @@ class FairShare:
         await metered(self._app(scope, receive, send), self._queue, share)  # type: ignore[arg-type]
 
     def _share(self, scope: Scope) -> Share:
-        if scope["path"] == _HEALTH:
-            return Share(_HEALTH)
+        if scope["path"] == HEALTH:
+            return Share(HEALTH)
         shown = [value for name, value in scope["headers"] if name == b"authorization"]
         tenant = self._ring.tenant(shown[0].decode("latin-1") if shown else None)
         if tenant is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from cubicle.chat.links import Links
 from cubicle.core import http_ranges
@@ -18,15 +18,16 @@ from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files import browse
 from cubicle.http_api import content_headers
-from cubicle.http_api.answers import FileEntry, FileListing
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.file_response import FileAnswer
 from cubicle.http_api.held_response import Held
+from cubicle.http_api.models import EntryKind, FolderEntry, FolderListing
 from cubicle.http_api.urls import file_path
 from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import FileReader, Machine
+from cubicle.machine.files import FileReader
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Fleet, NoSandbox
 
 _NO_FILE = "There is no such file in this chat."
@@ -48,11 +49,9 @@ class FileRoutes:
         self._listings = FairSlots(total=4, of_tenant=2, of_chat=64)
         self._reading = Reading(fleet, asleep_page)
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/files/{chat}", self.get, methods=["GET"]),
-            Route("/files/{chat}/{path:anything}", self.get, methods=["GET"]),
-        ]
+    async def top(self, request: Request) -> Response:
+        """The listing of all folders."""
+        return await self.get(request)
 
     async def get(self, request: Request) -> Response:
         """The file; a JSON listing if the path is a folder."""
@@ -106,17 +105,17 @@ def _folder(path: str, found: browse.Listing, url: Callable[[str], str]) -> Resp
     return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
 
 
-def _entry(listed: browse.Listed, url: Callable[[str], str]) -> FileEntry:
+def _entry(listed: browse.Listed, url: Callable[[str], str]) -> FolderEntry:
     entry = listed.entry
     slash = "/" if entry.kind == "directory" else ""
-    return {
-        "name": readable(entry.path),
-        "kind": entry.kind,
-        "size": entry.size,
-        "modified": http_ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
-        "root": listed.root,
-        "url": url(listed.shown + slash),
-    }
+    return FolderEntry(
+        name=readable(entry.path),
+        kind=cast(EntryKind, entry.kind),
+        size=entry.size,
+        modified=http_ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
+        root=listed.root,
+        url=url(listed.shown + slash),
+    )
 
 
 @asynccontextmanager
@@ -155,8 +154,8 @@ async def file_answer(
         raise Refusal(problem) from None
 
 
-def _listing(path: str, entries: list[FileEntry], *, complete: bool) -> FileListing:
-    return {"path": readable(path), "entries": entries, "complete": complete}
+def _listing(path: str, entries: list[FolderEntry], *, complete: bool) -> FolderListing:
+    return FolderListing(path=readable(path), entries=entries, complete=complete)
 
 
 def _version_headers(version: http_ranges.Version) -> dict[str, str]:

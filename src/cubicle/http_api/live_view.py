@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cubicle.browser import messages
@@ -27,9 +26,6 @@ class LiveRoutes:
         self._fleet = fleet
         self._screens = screens
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
-
-    def routes(self) -> list[BaseRoute]:
-        return [WebSocketRoute("/browser/{chat}/live", self.socket)]
 
     async def socket(self, client: WebSocket) -> None:
         chat = chat_of(client)

@@ -7,11 +7,10 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
+from cubicle.chat.authentication import LOGIN_COOKIE
 from cubicle.chat.key_attempts import KeyTries, TooManyTries
 from cubicle.chat.links import Links
-from cubicle.http_api.auth import LOGIN_COOKIE
 
 _LONGEST_FORM = 8192
 SignInPage = Callable[..., Response]
@@ -24,9 +23,6 @@ class Login:
         self._keys = keys
         self._links = links
         self._page = page
-
-    def routes(self) -> list[Route]:
-        return [Route("/login", self.post, methods=["POST"])]
 
     async def post(self, request: Request) -> Response:
         async with request.form(max_files=0, max_fields=4, max_part_size=_LONGEST_FORM) as form:

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle.core.origins import SAFE_METHODS, origin_is_ours
 from cubicle.core.problem import MEDIA_TYPE, Problem
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.urls import route_path
 
 FOREIGN = Problem(403, "This page is not one of the service's own: its Origin is refused (PUBLIC_BASE_URL names it).")
@@ -30,15 +31,15 @@ class OriginGuard:
     there when they show a key.
     """
 
-    def __init__(self, app: ASGIApp, known: Sequence[str] = (), passed: Sequence[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, known: Sequence[str] = (), table: RouteTable | None = None) -> None:
         self._app = app
-        self._passed = frozenset(passed)
+        self._table = table or RouteTable()
         self._known = tuple(address for address in known if address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         guarded = kind == "websocket" or (kind == "http" and scope["method"] not in SAFE_METHODS)
-        if not guarded or route_path(scope) in self._passed or from_our_page(HTTPConnection(scope), self._known):
+        if not guarded or self._table.is_mcp(route_path(scope)) or from_our_page(HTTPConnection(scope), self._known):
             await self._app(scope, receive, send)
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1008})

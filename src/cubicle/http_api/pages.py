@@ -8,18 +8,17 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
 
 from cubicle.core import paths
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.text import one_line
-from cubicle.http_api.answers import PageData, PageFacts
 from cubicle.http_api.assets import STATIC, AssetFiles, Assets
+from cubicle.http_api.page_data import PageData, PageFacts
 from cubicle.http_api.page_policy import page_policy, viewer_policy
+from cubicle.http_api.urls import tail
 
 RawBase = Callable[[Request], str]
 """From a request for a chat's page: the way from the root of the service to that chat's pictures for the viewers, such
@@ -81,21 +80,6 @@ _REFUSAL = """<!doctype html>
 """
 
 
-class _AnyName(Convertor[str]):
-    """`{path:any_name}`: names from a sandbox may hold line breaks, which `{path:path}` does not see."""
-
-    regex = "(?s:.*)"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
-
-
-register_url_convertor("any_name", _AnyName())
-
-
 def _no_raw(request: Request) -> str:
     return ""
 
@@ -149,23 +133,8 @@ class Pages:
         self._run_scripts = run_scripts
         self._page_policy = page_policy(embedders)
         self._viewer_policy = viewer_policy(embedders)
-
-    def routes(self) -> list[BaseRoute]:
-        """The page routes, and the built assets under /static."""
-        files = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
-        return [
-            Route("/", self.front),
-            Route("/login", self.login),
-            Route("/admin", self.admin),
-            Route("/preview/{chat}", self.with_slash),
-            Route("/preview/{chat}/{path:any_name}", self.preview),
-            Route("/browser/{chat}", self.with_slash),
-            Route("/browser/{chat}/", self.browser),
-            Route("/terminal/{chat}", self.with_slash),
-            Route("/terminal/{chat}/", self.terminal),
-            Route("/static/viewer", self.viewer),
-            Mount("/static", app=files),
-        ]
+        self.static = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
+        """The built assets."""
 
     async def front(self, request: Request) -> Response:
         """The bare address leads to the table of sandboxes, or to the key first."""
@@ -188,8 +157,7 @@ class Pages:
 
     async def preview(self, request: Request) -> Response:
         """The workspace, with a file open when the address names one."""
-        # From the raw path: there a name's bytes that are no UTF-8 are still what they were.
-        path = paths.decoded(b"/".join(_own(request).split(b"/")[3:]))
+        path = tail(request)
         try:
             paths.relative(path)
         except paths.BadPath as error:

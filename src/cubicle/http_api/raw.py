@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from cubicle.chat.links import Links
 from cubicle.core import problem
@@ -17,11 +16,11 @@ from cubicle.core.paths import encoded, readable
 from cubicle.core.signing import Grant, Reach
 from cubicle.files import browse
 from cubicle.http_api import content_headers
-from cubicle.http_api.answers import RawGrant
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.files import NO_CODE, absent_is_404, file_answer
 from cubicle.http_api.held_response import Held
+from cubicle.http_api.models import RawUrl
 from cubicle.http_api.page_guard import guarded
 from cubicle.http_api.urls import file_path, seen_base, way_to_root
 from cubicle.http_api.waking import Reading
@@ -36,27 +35,20 @@ class RawRoutes:
         self._links = links
         self._reading = Reading(fleet)
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/chats/{chat}/raw/{path:anything}", self.grant, methods=["POST"]),
-            Route("/raw/{capability}/{path:anything}", self.get, methods=["GET"]),
-        ]
-
     def pictures(self, request: Request) -> str:
         """The way from the root of the service to the pictures of the request's chat, for the viewers."""
         return f"raw/{self._links.capability(Grant(chat_of(request), Reach.PICTURES), request.state.link)}/"
 
     async def grant(self, request: Request) -> Response:
         """A capability for a page: `scripts=1` runs its scripts, `all=1` lets it read all files of the chat."""
-        chat, path = chat_of(request), file_path(request, 4)
+        chat, path = chat_of(request), file_path(request)
         reach = Reach.SCRIPTS if _is_set(request, "scripts") else Reach.PAGE
         async with absent_is_404(), self._reading.machine(request, chat) as machine:
             path = await browse.true_path(machine, path)
         folder = "" if _is_set(request, "all") else path.rpartition("/")[0]
         capability = self._links.capability(Grant(chat, reach, folder), request.state.link)
         url = f"raw/{capability}/{quote(encoded(path))}"
-        answer: RawGrant = {"url": url, "folder": readable(folder)}
-        return JSONResponse(answer, headers={"Cache-Control": "no-store"})
+        return JSONResponse(RawUrl(url=url, folder=readable(folder)), headers={"Cache-Control": "no-store"})
 
     async def get(self, request: Request) -> Response:
         """The file: known by the address alone, no cookie is read."""

@@ -13,6 +13,7 @@ from typing import Any
 from cubicle.core.caller import Headers
 from cubicle.core.problem import Problem
 from cubicle.http_api.errors import answer, response
+from cubicle.http_api.routes import HEALTH
 from cubicle.log import bound
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 HEADER = "X-Request-Id"
 _WELLFORMED = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ENDING = Problem(503, "The service is shutting down. Try again in a moment.")
-_QUIET = frozenset({"/health"})
+_QUIET = frozenset({HEALTH})
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

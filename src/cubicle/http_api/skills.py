@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
 from cubicle.core.accept import JSON, asks_for
 from cubicle.core.chat_isolation import Isolation
-from cubicle.core.keys import KeyRing
 from cubicle.http_api.caller import from_query
+from cubicle.http_api.models import SkillInfo, SkillList, SkillMount, SkillMounts
 from cubicle.prompt.catalogue import Library, Shelf
 
 
 class SkillRoutes:
-    def __init__(self, library: Library, ring: KeyRing, mode: Isolation) -> None:
+    def __init__(self, library: Library, mode: Isolation) -> None:
         self._library = library
-        self._ring = ring
         self._mode = mode
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/skill-list", self.listed, methods=["GET"]),
-            Route("/skill-mounts", self.mounts, methods=["GET"]),
-        ]
 
     async def listed(self, request: Request) -> Response:
         """Every skill that the user has; as text for the prompt of a sub-agent when the client asks for text."""
@@ -31,17 +23,17 @@ class SkillRoutes:
         if asks_for(request.headers.getlist("Accept"), "text/plain", instead_of=JSON):
             return PlainTextResponse("".join(f"- {s.name} ({s.location}): {s.description}\n" for s in shelf.skills))
         skills = [
-            {"name": s.name, "description": s.description, "location": s.location, "source": s.source.value}
+            SkillInfo(name=s.name, description=s.description, location=s.location, source=s.source.value)
             for s in shelf.skills
         ]
-        return JSONResponse({"skills": skills})
+        return JSONResponse(SkillList(skills=skills))
 
     async def mounts(self, request: Request) -> Response:
         """Where the user's own skills are inside the sandbox."""
         shelf = await self._shelf(request)
-        mounts = [{"name": s.name, "target": s.target, "mode": "ro"} for s in shelf.group("user")]
-        return JSONResponse({"mounts": mounts})
+        mounts = [SkillMount(name=s.name, target=s.target, mode="ro") for s in shelf.group("user")]
+        return JSONResponse(SkillMounts(mounts=mounts))
 
     async def _shelf(self, request: Request) -> Shelf:
-        caller = from_query(request, self._ring, self._mode)
+        caller = from_query(request, self._mode)
         return await self._library.of(caller.email, caller.chat.tenant)

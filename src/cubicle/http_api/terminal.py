@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from cubicle.agents import sessions as agents
@@ -14,12 +13,11 @@ from cubicle.agents.runs import NotOurs, SubAgents
 from cubicle.chat import terminal
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
-from cubicle.http_api.answers import ProcessList, SessionList, TerminalStatus
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.models import ProcessKilled, ProgramStarted, SessionResumed, TerminalStatus
 from cubicle.http_api.visits import Reception
 from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Gone
+from cubicle.machine.errors import Gone, SandboxError
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
 
@@ -44,35 +42,18 @@ class TerminalRoutes:
         self._limits = limits or Limits(most=MOST_INPUT)
         self._terminals = terminal.Terminals()
 
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route("/terminal/{chat}/status", self.status),
-            Route("/terminal/{chat}/start-ttyd", self.start, methods=["POST"]),
-            WebSocketRoute("/terminal/{chat}/ws", self.socket),
-            Route("/terminal/{chat}/sessions", self.sessions),
-            Route("/terminal/{chat}/sessions/{session:token}", self.transcript),
-            Route("/terminal/{chat}/sessions/{session:token}/resume", self.resume, methods=["POST"]),
-            Route("/terminal/{chat}/processes", self.processes),
-            Route("/terminal/{chat}/processes/{pid:int}/kill", self.kill, methods=["POST"]),
-        ]
-
     async def status(self, request: Request) -> Response:
         chat = chat_of(request)
         running = False
         with suppress(SandboxError):  # not up, or going down: then nothing runs there
             async with self._fleet.look(chat) as machine:
                 running = await terminal.is_running(machine)
-        status: TerminalStatus = {
-            "running": running,
-            "port": terminal.PORT,
-            "sandbox": self._fleet.condition(chat),
-        }
-        return JSONResponse(status)
+        return JSONResponse(TerminalStatus(running=running, port=terminal.PORT, sandbox=self._fleet.condition(chat)))
 
     async def start(self, request: Request) -> Response:
         async with self._reception.lease(request) as machine:
             started = await self._terminals.start(machine)
-        return JSONResponse({"running": True, "started": started})
+        return JSONResponse(ProgramStarted(running=True, started=started))
 
     async def socket(self, client: WebSocket) -> None:
         """Relay to ttyd; the open connection is a lease, so the sandbox stays up."""
@@ -102,8 +83,7 @@ class TerminalRoutes:
             return JSONResponse({"sessions": []})
         async with self._fleet.look(chat) as machine:
             found = await agents.sessions(machine)
-        answer: SessionList = {"sessions": [session.record() for session in found]}
-        return JSONResponse(answer)
+        return JSONResponse({"sessions": [session.record() for session in found]})
 
     async def transcript(self, request: Request) -> Response:
         """A page of one saved session: `?after=` is the `next` of the page before."""
@@ -125,15 +105,14 @@ class TerminalRoutes:
             found = await agents.saved(machine, request.path_params["session"])
             await self._sub_agents.open(chat, machine, found.session_id, found.agent)
             await self._terminals.start(machine)
-        return JSONResponse({"resumed": True, "session_id": found.session_id})
+        return JSONResponse(SessionResumed(resumed=True, session_id=found.session_id))
 
     async def processes(self, request: Request) -> Response:
         found: list[agents.AgentProcess] = []
         with suppress(Asleep, NoSandbox, Gone):  # not up, or going down: then nothing runs there
             async with self._fleet.look(chat_of(request)) as machine:
                 found = await agents.processes(machine)
-        answer: ProcessList = {"processes": [process.record() for process in found]}
-        return JSONResponse(answer)
+        return JSONResponse({"processes": [process.record() for process in found]})
 
     async def kill(self, request: Request) -> Response:
         pid = request.path_params["pid"]
@@ -142,4 +121,4 @@ class TerminalRoutes:
                 await agents.kill(machine, pid)
         except (Asleep, NoSandbox):
             raise agents.NoSuchProcess(f"No coding agent runs as process {pid}.") from None
-        return JSONResponse({"killed": True, "pid": pid})
+        return JSONResponse(ProcessKilled(killed=True, pid=pid))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from cubicle.core import problem
 from cubicle.core.chat import Chat
@@ -15,9 +14,9 @@ from cubicle.core.paths import BadPath, readable, upload_name
 from cubicle.core.resource_uris import UploadUri
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
-from cubicle.http_api.answers import UploadList, UploadRecord
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
+from cubicle.http_api.models import UploadedFile, UploadList
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.urls import tail
 from cubicle.http_api.uvicorn_http import body_of, chunks_of
@@ -34,15 +33,6 @@ class UploadRoutes:
         self._limit = max_upload_mb * 1024**2
         self._saves = FairSlots(total=64, of_tenant=32, of_chat=16)
         self._lists = FairSlots(total=4, of_tenant=2, of_chat=16)
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/uploads/{chat}", self.listed, methods=["GET"]),
-            Route("/api/uploads/{chat}/", self.listed, methods=["GET"]),
-            Route("/api/uploads/{chat}", self.nameless, methods=["POST", "PUT"]),
-            Route("/api/uploads/{chat}/{path:anything}", self.save, methods=["POST", "PUT"]),
-            Route("/api/uploads/{chat}/{path:anything}", self.remove, methods=["DELETE"]),
-        ]
 
     async def nameless(self, request: Request) -> Response:
         raise refuse(400, "The address lacks the file's name: POST /api/uploads/<chat>/<filename>.")
@@ -91,24 +81,23 @@ class UploadRoutes:
 
 def _name(request: Request) -> str:
     try:
-        return upload_name(tail(request, 3))
+        return upload_name(tail(request))
     except BadPath as error:
         raise refuse(400, str(error)) from None
 
 
 def _list(chat: Chat, found: Sequence[tuple[Upload, str | None]], complete: bool) -> Response:
     files = [_record(chat, upload, digest) for upload, digest in found]
-    answer: UploadList = {"files": files} if complete else {"files": files, "complete": False}
-    return JSONResponse(answer)
+    return JSONResponse(UploadList(files=files) if complete else UploadList(files=files, complete=False))
 
 
-def _record(chat: Chat, upload: Upload, digest: str | None) -> UploadRecord:
+def _record(chat: Chat, upload: Upload, digest: str | None) -> UploadedFile:
     path = readable(upload.path)
-    return {
-        "filename": path,
-        "path": f"{FOLDER}/{path}",
-        "size": upload.size,
-        "sha256": digest,
-        "uri": str(UploadUri(chat.id, path)),
-        "mimeType": upload.media_type,
-    }
+    return UploadedFile(
+        filename=path,
+        path=f"{FOLDER}/{path}",
+        size=upload.size,
+        sha256=digest,
+        uri=str(UploadUri(chat.id, path)),
+        mimeType=upload.media_type,
+    )

@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 
 from cubicle.core import paths
 from cubicle.http_api.errors import refuse
+from cubicle.http_api.routes import row_of
 
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?")
 
@@ -51,11 +52,12 @@ def route_path(scope: MutableMapping[str, Any]) -> str:
     return path.removeprefix(root) if root and path.startswith(root + "/") else path
 
 
-def tail(connection: HTTPConnection, segments: int = 2) -> str:
-    """What follows the first `segments` segments of the path, decoded once.
+def tail(connection: HTTPConnection) -> str:
+    """What the URL has in the place of `{path}`, decoded once.
 
     From the raw path: there an encoded slash, and bytes that are no UTF-8, are still what they were.
     """
+    segments = row_of(connection.scope).segments_before_path
     parts = _own(connection).split(b"/", segments + 1)
     return paths.decoded(parts[segments + 1]) if len(parts) > segments + 1 else ""
 
@@ -99,10 +101,10 @@ def unsigned(connection: HTTPConnection) -> str | None:
     return same_with(connection, rest)
 
 
-def file_path(connection: HTTPConnection, segments: int = 2) -> str:
+def file_path(connection: HTTPConnection) -> str:
     """The same as a checked relative path; Refusal (400) when it cannot be one."""
     try:
-        return paths.relative(tail(connection, segments))
+        return paths.relative(tail(connection))
     except paths.BadPath as error:
         raise refuse(400, str(error)) from None
 

@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
 
 from cubicle.core.chat import Chat
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.models import SandboxState
 from cubicle.http_api.urls import same_with
 from cubicle.http_api.visits import Reception
 from cubicle.machine.machine import Machine
@@ -63,14 +63,11 @@ class StartRoutes:
         self._fleet = fleet
         self._reception = reception
 
-    def routes(self) -> list[Route]:
-        return [Route("/api/chats/{chat}/start", self.start, methods=["POST"])]
-
     async def start(self, request: Request) -> Response:
         """Make the sandbox, or wake it; answers once it is up."""
         chat = chat_of(request)
         async with self._reception.lease(request):
-            return JSONResponse({"sandbox": self._fleet.condition(chat)})
+            return JSONResponse(SandboxState(sandbox=self._fleet.condition(chat)))
 
 
 def _fills_a_tab(request: Request) -> bool:

@@ -18,8 +18,8 @@ from cubicle.core import close_codes
 from cubicle.core.chat import BadChatId
 from cubicle.fairness.fair_slots import Busy
 from cubicle.http_api.uvicorn_ws import ClientSocket
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import Machine
 from cubicle.machine.websocket import ConnectionOver, WebSocketClient
 from cubicle.sandbox.fleet import Asleep, NoSandbox
 

@@ -77,8 +77,9 @@ def demanded(settings: Settings) -> RequireWalls:
 class Warden:
     """Knows whether the walls stand, and keeps the service from starting where they must and do not."""
 
-    def __init__(self, settings: Settings, prove: Callable[[], Awaitable[Report]]) -> None:
+    def __init__(self, settings: Settings, prove: Callable[[], Awaitable[Report]], *, isolates: bool = True) -> None:
         self._settings = settings
+        self._isolates = isolates
         self._prove = prove
         self.proof: Proof | None = None
         self.postponed = False
@@ -86,7 +87,7 @@ class Warden:
 
     async def check(self) -> None:
         """Try the walls, unless that was done lately. Raises Unusable when one that must stand is missing."""
-        if self._settings.driver is DriverName.MEMORY:
+        if not self._isolates:
             log.warning("DRIVER=memory has no walls: it is for tests")
             return
         file = await asyncio.to_thread(file_of, self._settings)

@@ -13,17 +13,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 from cubicle.core.untrusted_json import BadJson, parse_object
-from cubicle.guest import wire
-from cubicle.machine.errors import SandboxError
+from cubicle.guest import operations, wire
+from cubicle.guest.messages import BadMessage, Message, Request
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import Gone, MachineError, SandboxError, refusal
+from cubicle.machine.items import LARGE, Data, End, Eof, Event
 from cubicle.machine.liveness import Liveness
 
 _ROOM = wire.MAX_PAYLOAD + 256 * 1024
 _MOST_ITEMS = 4096
-_LARGE = 64 * 1024
 _MOST_UNREAD = 8 * 1024 * 1024
 _MAX_UNREAD_TOTAL = 64 * 1024 * 1024
 """Of all channels of one line together: each may have a window full."""
@@ -40,55 +41,19 @@ _FIRST_SILENCE = 1.0
 _SILENCE = 10.0
 """How long a channel waits for its first item, and for each later one, before it makes sure that the guest is there."""
 _SO_SNDBUFFORCE = 32
+_E = TypeVar("_E", bound=Message)
+_A = TypeVar("_A", bound=Message)
 
 
-class Gone(SandboxError):
-    """The connection to the guest was lost: the sandbox, or its guest, is no longer there."""
-
-
-class MachineError(SandboxError):
-    """The guest said no; `code` says why."""
-
-    def __init__(self, code: str, message: str, details: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.details = details or {}
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    stream: int
-    bytes: bytes
-
-    def takes(self, more: Data) -> bool:
-        return self.stream == more.stream and len(self.bytes) < _LARGE
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    fields: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Eof:
-    stream: int
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    fields: dict[str, Any]
-
-
-Item = Data | Event | Eof | End
-
-
-class Channel:
+class Channel(Generic[_E, _A]):
     """One exchange with the guest."""
 
-    def __init__(self, line: Line, number: int) -> None:
+    def __init__(self, line: Line, number: int, request: Request[_E, _A]) -> None:
         self._line = line
         self.number = number
-        self._items: deque[Item | SandboxError] = deque()
+        self.request = request
+        """What opened it: ours, or the guest's."""
+        self._items: deque[Data | Event[_E] | Eof | End[_A] | SandboxError] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._unread = self._consumed = self._events = 0
         self._window = wire.WINDOW
@@ -97,10 +62,8 @@ class Channel:
         self.checks = True
         """Whether the guest is asked if it is there when nothing comes."""
         self._silence = _FIRST_SILENCE
-        self.opening: dict[str, object] = {}
-        """What the guest said when it opened the channel."""
 
-    async def get(self) -> Item:
+    async def get(self) -> Data | Event[_E] | Eof | End[_A]:
         """The next thing the guest says on this channel; raises what ended it badly."""
         while not self._items:
             if self.over:
@@ -133,11 +96,17 @@ class Channel:
             self._line.write(wire.credit(self.number, self._consumed))
             self._consumed = 0
 
-    async def answer(self) -> dict[str, Any]:
+    async def event(self) -> _E:
+        """What the guest says before anything else."""
+        if not isinstance(item := await self.get(), Event):
+            raise MachineError(ErrorCode.IO, "The sandbox did not say that it began.")
+        return item.message
+
+    async def answer(self) -> _A:
         """The final answer, passing over everything before it."""
         while not isinstance(item := await self.get(), End):
             pass
-        return item.fields
+        return item.answer
 
     async def send(self, data: bytes | memoryview, stream: int = 0) -> None:
         """Send data, waiting for the guest to have room for it."""
@@ -183,14 +152,33 @@ class Channel:
             self._line.forget(self)
             self.put(Gone("The exchange with the sandbox was cancelled."))
 
-    def put(self, item: Item | SandboxError) -> None:
+    def hear(self, kind: int, payload: bytes) -> None:
+        """Called by the line with a message of the guest's. One that makes no sense is this channel's problem alone."""
+        fields = _message(payload)
+        if kind != wire.EVENT:
+            self._line.forget(self)
+        item: Event[_E] | End[_A] | SandboxError
+        try:
+            if kind == wire.FAIL:
+                item = refusal(operations.Failure.decode(fields))
+            elif kind == wire.END:
+                item = End(self.request.ANSWER.decode(fields))
+            else:
+                item = Event(self.request.EVENT.decode(fields))
+        except BadMessage as error:
+            item = MachineError(ErrorCode.IO, f"The sandbox answered in a way that makes no sense: {error}.")
+            self._line.write(wire.frame(self.number, wire.CANCEL))
+            self._line.forget(self)
+        self.put(item)
+
+    def put(self, item: Data | Event[_E] | Eof | End[_A] | SandboxError) -> None:
         """Called by the line."""
         if isinstance(item, Data):
             self._unread += len(item.bytes)
             self._line.unread += len(item.bytes)
         self._events += isinstance(item, Event)
         full = self._unread + self._consumed > wire.WINDOW or len(self._items) > _MOST_ITEMS
-        if isinstance(item, Item) and (full or self._events > _MAX_EVENTS):
+        if not isinstance(item, SandboxError) and (full or self._events > _MAX_EVENTS):
             raise wire.WireError("more than there was room for")
         last = self._items[-1] if self._items else None
         if isinstance(item, Data) and isinstance(last, Data) and last.takes(item):
@@ -212,17 +200,21 @@ class Channel:
             self._room.set_result(None)
 
 
+CallerChannel = Channel[operations.Nothing, operations.Nothing]
+"""Opened by the guest, for a caller from inside the sandbox."""
+
+
 class Line(asyncio.BufferedProtocol):
     """One connection to a guest."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        # Pages of its own, which the system has back at once: from the heap, each line of the past would leave a hole.
+        # Pages of its own, which the system has back at once: from the heap, each would leave a hole.
         self._buffer = mmap.mmap(-1, _ROOM)
         self._view = memoryview(self._buffer)
         self._filled = 0
-        self._channels: dict[int, Channel] = {}
-        self._acceptors: dict[int, Callable[[Channel], None]] = {}
+        self._channels: dict[int, Channel[Any, Any]] = {}
+        self._acceptors: dict[int, Callable[[CallerChannel], None]] = {}
         self._next = 1
         self._inbound: set[int] = set()
         self._frames = float(_MAX_FRAME_RATE)
@@ -247,20 +239,20 @@ class Line(asyncio.BufferedProtocol):
         connect = loop.create_unix_connection if sock.family == socket.AF_UNIX else loop.create_connection
         return (await connect(cls, sock=sock))[1]
 
-    def open(self, op: str, **fields: Any) -> Channel:
+    def open(self, request: Request[_E, _A]) -> Channel[_E, _A]:
         """Begin an exchange."""
         if self.lost.done():
             raise Gone(self._why if self.liveness.given_up else "The sandbox is no longer there.")
-        channel = Channel(self, self._next)
-        request = wire.message(channel.number, wire.OPEN, op=op, **fields)
+        channel = Channel(self, self._next, request)
+        opening = wire.frame(channel.number, wire.OPEN, request.encode())
         self._next += 2
         self._channels[channel.number] = channel
-        self.write(request)
+        self.write(opening)
         return channel
 
-    async def ask(self, op: str, *, limit: float = 60.0, **fields: Any) -> dict[str, Any]:
+    async def ask(self, request: Request[_E, _A], *, limit: float = 60.0) -> _A:
         """One question, one answer."""
-        channel = self.open(op, **fields)
+        channel = self.open(request)
         channel.checks = limit > _FIRST_SILENCE
         try:
             async with asyncio.timeout(limit):
@@ -285,12 +277,12 @@ class Line(asyncio.BufferedProtocol):
     async def answers(self, limit: float) -> bool:
         """Whether the guest answers a ping."""
         try:
-            await self.ask("ping", limit=limit)
+            await self.ask(operations.Ping(), limit=limit)
         except (Gone, MachineError):
             return False
         return True
 
-    def accept(self, listener: Channel, acceptor: Callable[[Channel], None]) -> None:
+    def accept(self, listener: Channel[Any, Any], acceptor: Callable[[CallerChannel], None]) -> None:
         """Channels that the guest opens for this listener go to the acceptor."""
         self._acceptors[listener.number] = acceptor
 
@@ -306,7 +298,7 @@ class Line(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(parts)
 
-    def forget(self, channel: Channel) -> None:
+    def forget(self, channel: Channel[Any, Any]) -> None:
         channel.over = True
         channel.wake()
         self._channels.pop(channel.number, None)
@@ -343,7 +335,7 @@ class Line(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         # Of a large frame only the rest, and the head of the next: what is read beyond would have to be moved.
         length = wire.HEADER.unpack_from(self._buffer)[0] if self._filled >= wire.HEADER.size else 0
-        return self._view[self._filled : length + 2 * wire.HEADER.size if length > _LARGE else None]
+        return self._view[self._filled : length + 2 * wire.HEADER.size if length > LARGE else None]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
@@ -404,47 +396,33 @@ class Line(asyncio.BufferedProtocol):
                 # Not the guest's fault alone: whoever reads this channel is slow. It ends, the others go on.
                 self.write(wire.frame(number, wire.CANCEL))
                 self.forget(channel)
-                channel.put(MachineError("busy", "Too much of this sandbox's output waits to be read."))
+                channel.put(MachineError(ErrorCode.BUSY, "Too much of this sandbox's output waits to be read."))
             case wire.DATA:
                 channel.put(Data(stream, payload))
             case wire.CREDIT:
                 channel.credit(wire.read_credit(payload))
-            case wire.EVENT:
-                channel.put(Event(_message(payload)))
+            case wire.EVENT | wire.END | wire.FAIL:
+                channel.hear(kind, payload)
             case wire.EOF:
                 channel.put(Eof(stream))
-            case wire.END | wire.FAIL:
-                fields = _message(payload)
-                self.forget(channel)
-                channel.put(End(fields) if kind == wire.END else _said(fields))
             case _:
                 raise wire.WireError("a frame that the guest may not send here")
 
-    def _accept(self, number: int, request: dict[str, object]) -> None:
-        listener = request.get("listener")
-        acceptor = self._acceptors.get(listener) if isinstance(listener, int) else None
+    def _accept(self, number: int, fields: dict[str, object]) -> None:
+        request = operations.Accepted.decode(fields)
+        acceptor = self._acceptors.get(request.listener)
         if number % 2 or acceptor is None or not self.may_accept(len(self._inbound)):
             if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNREAD:
                 raise wire.WireError("the guest asks and does not listen")
             self.write(wire.frame(number, wire.CANCEL))
             return
-        self._channels[number] = channel = Channel(self, number)
+        self._channels[number] = channel = Channel(self, number, request)
         self._inbound.add(number)
-        channel.opening = request
         acceptor(channel)
 
 
-def _message(payload: bytes) -> dict[str, Any]:
+def _message(payload: bytes) -> dict[str, object]:
     try:
         return parse_object(payload, max_size=_MAX_MESSAGE, max_values=_MAX_MESSAGE_VALUES)
     except BadJson as error:
         raise wire.WireError(f"a frame holds {error}") from None
-
-
-def _said(fields: dict[str, Any]) -> MachineError:
-    code, text, details = fields.get("error"), fields.get("message"), fields.get("details")
-    return MachineError(
-        code[:40] if isinstance(code, str) and code.isascii() and code.isprintable() else "io",
-        text[:2000].encode("utf-8", "replace").decode() if isinstance(text, str) else "",
-        details if isinstance(details, dict) else {},
-    )

@@ -15,8 +15,10 @@ import threading
 from collections import deque
 from contextlib import suppress
 
+from cubicle.guest.wire import ErrorCode
 from cubicle.machine import fd_passing
-from cubicle.machine.connection import Gone, Line, MachineError
+from cubicle.machine.connection import Line
+from cubicle.machine.errors import Gone, MachineError
 from cubicle.machine.stream import Rest, Taker
 
 _CHUNK = 64 * 1024
@@ -54,7 +56,7 @@ async def connect_in(namespace: int, port: int) -> socket.socket | None:
         os.close(namespace)
     if not entered:
         return None
-    raise MachineError("refused", f"Nobody listens on port {port} of the sandbox.")
+    raise MachineError(ErrorCode.REFUSED, f"Nobody listens on port {port} of the sandbox.")
 
 
 async def _socket_in(namespace: int, family: socket.AddressFamily) -> socket.socket | None:
@@ -212,10 +214,10 @@ class SocketStream:
         except BlockingIOError:
             self._idle_wakes += 1
             if self._idle_wakes > _MOST_IDLE_WAKES:  # an error queue, or a copy's reader, could keep the loop busy
-                self._end(MachineError("io", "The connection into the sandbox is not usable."))
+                self._end(MachineError(ErrorCode.IO, "The connection into the sandbox is not usable."))
             return
         except OSError as error:
-            self._end(MachineError("io", error.strerror or "The connection into the sandbox broke."))
+            self._end(MachineError(ErrorCode.IO, error.strerror or "The connection into the sandbox broke."))
             return
         self._idle_wakes = 0
         if not chunk:

@@ -6,10 +6,16 @@ SandboxError
 │   ├── OwnedByAnother     the sandbox belongs to another owner
 │   └── NoSpace      the host is too short of disk space to start anything
 ├── NotRunning       there is no such sandbox, or it is not up
+├── Gone             the connection to its guest was lost
+├── CannotRescue     what was set aside cannot be given back
+├── MachineError     its guest could not do what was asked; `code` says why
 └── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
 """
 
 from __future__ import annotations
+
+from cubicle.guest.operations import Failure, FailureDetails
+from cubicle.guest.wire import ErrorCode
 
 
 class SandboxError(Exception):
@@ -43,5 +49,28 @@ class OwnedByAnother(StartFailed):
         super().__init__("This sandbox belongs to another chat.")
 
 
+class CannotRescue(SandboxError):
+    """What was set aside cannot be given back; the message says why."""
+
+
 class Unusable(SandboxError):
     """This driver cannot work on this host."""
+
+
+class Gone(SandboxError):
+    """The connection to the guest was lost: the sandbox, or its guest, is no longer there."""
+
+
+class MachineError(SandboxError):
+    """The guest said no; `code` says why."""
+
+    def __init__(self, code: ErrorCode, message: str, details: FailureDetails = Failure.details) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+def refusal(failure: Failure) -> MachineError:
+    """What the guest says when it could not do a request."""
+    text = failure.message[:2000].encode("utf-8", "replace").decode()
+    return MachineError(failure.error, text, failure.details)

@@ -8,10 +8,10 @@ import os
 import socket
 import struct
 import threading
-from typing import Any
 
-from cubicle.guest import wire
-from cubicle.machine.connection import MachineError
+from cubicle.guest import operations, wire
+from cubicle.guest.messages import BadMessage
+from cubicle.machine.errors import refusal
 
 _MOST_ANSWER = 32 * 1024
 """The longest path, each byte of it escaped, and some more."""
@@ -23,7 +23,7 @@ class NotHanded(Exception):
     """What came is not what was asked for."""
 
 
-async def ask(link: socket.socket, op: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+async def ask(link: socket.socket, request: operations.Read) -> tuple[int, operations.FileSent]:
     """The one descriptor that the guest answers with, which is the caller's to close, and what it says with it.
 
     NotHanded when it brings none or breaks the rules, MachineError when it says no. Waits without limit: the caller
@@ -32,7 +32,7 @@ async def ask(link: socket.socket, op: str, **fields: Any) -> tuple[int, dict[st
     found: list[int] = []
     heard = b""
     try:
-        await asyncio.get_running_loop().sock_sendall(link, wire.message(1, wire.OPEN, op=op, hand=True, **fields))
+        await asyncio.get_running_loop().sock_sendall(link, wire.frame(1, wire.OPEN, request.encode()))
         while not _whole(heard):
             await _readable(link)
             part, ancillary, flags, _ = link.recvmsg(_MOST_ANSWER, _ONE, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
@@ -40,11 +40,11 @@ async def ask(link: socket.socket, op: str, **fields: Any) -> tuple[int, dict[st
             heard += part
             if not part or flags & socket.MSG_CTRUNC or len(found) > 1 or len(heard) > _MOST_ANSWER:
                 raise NotHanded("the guest does not keep to the rules")
-        said = _said(heard)
+        answer = _answer(heard)
         if not found:
             raise NotHanded("the guest sent no descriptor")
-        return found.pop(), said
-    except (OSError, wire.WireError) as error:
+        return found.pop(), answer
+    except (OSError, wire.WireError, BadMessage) as error:
         raise NotHanded(str(error)) from None
     finally:
         for descriptor in found:
@@ -71,14 +71,14 @@ def _whole(heard: bytes) -> bool:
     return len(heard) >= wire.HEADER.size and len(heard) >= wire.HEADER.size + wire.read_header(heard)[0]
 
 
-def _said(heard: bytes) -> dict[str, Any]:
+def _answer(heard: bytes) -> operations.FileSent:
     length, channel, kind, _ = wire.read_header(heard)
     fields = wire.read_message(heard[wire.HEADER.size : wire.HEADER.size + length])
     if channel == 1 and kind == wire.FAIL:
-        raise MachineError(str(fields.get("error", "io")), str(fields.get("message", ""))[:2000])
+        raise refusal(operations.Failure.decode(fields))
     if channel != 1 or kind != wire.END:
         raise NotHanded("the guest said something else")
-    return fields
+    return operations.FileSent.decode(fields)
 
 
 async def _readable(sock: socket.socket) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import h11
 
-from cubicle.machine.connection import Gone
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import Gone, MachineError
+from cubicle.machine.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +39,18 @@ async def fetch(machine: Machine, port: int, method: str, target: str, *, most: 
                 elif isinstance(event, h11.Data):
                     body += event.data
                     if len(body) > most:
-                        raise MachineError("too-big", f"The answer from the sandbox is over {most} bytes.")
+                        raise MachineError(ErrorCode.TOO_BIG, f"The answer from the sandbox is over {most} bytes.")
                 elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
                     return Fetched(status, kind, bytes(body))
     except TimeoutError:
-        raise MachineError("refused", f"Port {port} of the sandbox does not answer.") from None
+        raise MachineError(ErrorCode.REFUSED, f"Port {port} of the sandbox does not answer.") from None
     except (h11.RemoteProtocolError, h11.LocalProtocolError):
-        raise MachineError("refused", f"What answers on port {port} of the sandbox is no HTTP server.") from None
+        raise MachineError(
+            ErrorCode.REFUSED, f"What answers on port {port} of the sandbox is no HTTP server."
+        ) from None
     except Gone:
         if not machine.alive:
             raise
-        raise MachineError("refused", f"What was on port {port} of the sandbox hung up.") from None
+        raise MachineError(ErrorCode.REFUSED, f"What was on port {port} of the sandbox hung up.") from None
     finally:
         stream.close()

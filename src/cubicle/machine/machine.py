@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
 import logging
 import socket
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -12,21 +11,21 @@ from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import Any, TypeVar
 
-from cubicle.guest import wire
+from cubicle.guest import operations, wire
+from cubicle.guest.operations import Edited, Entry, Exit, FileStat, Usage, Written
+from cubicle.guest.wire import ErrorCode
 from cubicle.machine import passed_file
-from cubicle.machine.answers import Stats, count_of, text_of
-from cubicle.machine.connection import Channel, Data, End, Event, Gone, Line, MachineError
+from cubicle.machine.connection import CallerChannel, Channel, Line
 from cubicle.machine.dialled_socket import SocketStream, connect_in
-from cubicle.machine.errors import NotRunning, SandboxError
+from cubicle.machine.errors import MachineError, NotRunning, SandboxError
 from cubicle.machine.fd_passing import NotHanded
-from cubicle.machine.files import Edited, Entry, FileReader, SentFile, Stat, Written
+from cubicle.machine.files import FileReader, SentFile, parse_entry
+from cubicle.machine.items import Data, End
 from cubicle.machine.passed_file import FileThreads, HandedFile
-from cubicle.machine.process import Exit, Process
+from cubicle.machine.process import Process
 from cubicle.machine.refusals import Refusals
 from cubicle.machine.stream import Connection, Stream
 from cubicle.machine.upload_folder import HostFolder
-
-__all__ = ["Edited", "Entry", "Exit", "FileReader", "Gone", "Machine", "MachineError", "Process", "Stat", "Written"]
 
 HOME = "/home/assistant"
 UPLOADS = "/mnt/user-data/uploads"
@@ -53,11 +52,14 @@ class Machine:
         uploads: HostFolder | None = None,
         reach: Callable[[], Awaitable[socket.socket]] | None = None,
         network: Callable[[], Awaitable[int | None]] | None = None,
+        *,
+        fd_passing: bool = True,
     ) -> None:
         self.name = name
         self._line = line
         self._reach = reach
         self._network = network
+        self._may_pass = fd_passing
         self._hands = False
         self._file_threads = FileThreads()
         self.uploads = uploads
@@ -110,13 +112,14 @@ class Machine:
         resume = self._line.liveness.resume
         return resume is not None and await resume()
 
-    async def hello(self, seconds: float = _HELLO_SECONDS) -> dict[str, Any]:
-        """Check that it is a guest of our kind that answers."""
-        answer = await self._line.ask("hello", limit=seconds)
-        if answer.get("version") != wire.VERSION:
-            raise MachineError("version", "The sandbox runs another version of the guest.")
-        self._hands = answer.get("hands") is True
-        return answer
+    async def hello(self, seconds: float = _HELLO_SECONDS) -> operations.Welcome:
+        """Check that it is a guest of our kind that answers, and agree on the version of the wire."""
+        ours = operations.Hello(oldest=wire.OLDEST_VERSION, newest=wire.NEWEST_VERSION)
+        welcome = await self._line.ask(ours, limit=seconds)
+        if not wire.OLDEST_VERSION <= welcome.version <= wire.NEWEST_VERSION:
+            raise MachineError(ErrorCode.VERSION, "The sandbox runs another version of the guest.")
+        self._hands = welcome.hands and self._may_pass
+        return welcome
 
     @asynccontextmanager
     async def run(
@@ -133,32 +136,33 @@ class Machine:
     ) -> AsyncIterator[Process]:
         """Start a command; leaving the block before its end kills everything it started, unless it is detached."""
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
-        fields: dict[str, Any] = {
-            "argv": argv,
-            "cwd": cwd,
-            "env": {**self.environment, **(env or {})},
-            "timeout": timeout,
-        }
-        fields |= {"pty": pty, "merge": merge, "stdin": stdin, "id": id}
-        _check_size(fields)
-        async with self._process(self._line.open("run", **fields)) as process:
+        variables = {**self.environment, **(env or {})}
+        request = operations.Run(
+            argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
+        )
+        try:
+            channel = self._line.open(request)
+        except wire.WireError:
+            raise MachineError(
+                ErrorCode.TOO_BIG, "The command is too long; write it to a file first, then run the file."
+            ) from None
+        async with self._process(channel) as process:
             yield process
 
     @asynccontextmanager
     async def attach(self, id: str) -> AsyncIterator[Process]:
         """Hear a command again after a lost connection: first the end of what it printed, then what comes."""
-        async with self._process(self._line.open("attach", id=id)) as process:
+        async with self._process(self._line.open(operations.Attach(id=id))) as process:
             process.detach()
             yield process
 
     @asynccontextmanager
-    async def _process(self, channel: Channel) -> AsyncIterator[Process]:
+    async def _process(
+        self, channel: Channel[operations.Started, Exit] | Channel[operations.Attached, Exit]
+    ) -> AsyncIterator[Process]:
         process: Process | None = None
         try:
-            first = await channel.get()
-            if not isinstance(first, Event):
-                raise MachineError("io", "The sandbox did not say that the command started.")
-            process = Process(self._line, channel, first.fields)
+            process = Process(self._line, channel, await channel.event())
             yield process
         finally:
             if process is None or not process.detached:
@@ -188,25 +192,23 @@ class Machine:
 
         With `straight`, the guest hands the open file over where it can: dearer to open, and cheaper to read.
         """
-        fields: dict[str, Any] = {"path": path, "offset": offset, "length": length, "roots": _list(roots)}
-        if straight and (file := await self._handed_file(fields)) is not None:
+        request = operations.Read(path=path, offset=offset, length=length, roots=_list(roots))
+        if straight and (file := await self._handed_file(request)) is not None:
             with closing(file):
                 yield file
             return
-        channel = self._line.open("read", **fields)
+        channel = self._line.open(request)
         try:
-            first = await channel.get()
-            if not isinstance(first, Event) or not isinstance(first.fields.get("stat"), dict):
-                raise MachineError("io", "The sandbox did not describe the file.")
-            sent = count_of(first.fields, "length")
-            yield SentFile(channel, Stat.parse(first.fields["stat"]), sent if length is None else min(sent, length))
+            opened = await channel.event()
+            sent = opened.length if length is None else min(opened.length, length)
+            yield SentFile(channel, opened.stat, sent)
         finally:
             channel.cancel()
 
-    async def _handed_file(self, fields: dict[str, Any]) -> HandedFile | None:
+    async def _handed_file(self, request: operations.Read) -> HandedFile | None:
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
-                receive = partial(passed_file.receive, line=self._line, threads=self._file_threads, **fields)
+                receive = partial(passed_file.receive, line=self._line, threads=self._file_threads, request=request)
                 return await self._handed(receive)
         except (MachineError, TimeoutError):
             return None  # the ordinary way says why
@@ -215,10 +217,10 @@ class Machine:
         """A whole file that is not larger than the limit."""
         async with self.read(path, roots=roots, length=limit + 1) as reader:
             if reader.stat.size > limit:
-                raise MachineError("too-big", f"The file has {reader.stat.size} bytes; the limit is {limit}.")
+                raise MachineError(ErrorCode.TOO_BIG, f"The file has {reader.stat.size} bytes; the limit is {limit}.")
             content = b"".join([chunk async for chunk in reader])
         if len(content) > limit:
-            raise MachineError("too-big", f"The file has more than {limit} bytes.")
+            raise MachineError(ErrorCode.TOO_BIG, f"The file has more than {limit} bytes.")
         return content
 
     async def write(
@@ -235,7 +237,9 @@ class Machine:
 
         With `sync`, it is on disk when this returns.
         """
-        channel = self._line.open("write", path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync)
+        channel = self._line.open(
+            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync)
+        )
         try:
             if isinstance(content, bytes):
                 await channel.send(content)
@@ -243,25 +247,25 @@ class Machine:
                 async for chunk in content:
                     await channel.send(chunk)
             channel.eof()
-            answer = await channel.answer()
+            written = await channel.answer()
         finally:
             channel.cancel()
-        return Written(answer.get("created") is True, count_of(answer, "size"), text_of(answer, "path", path))
+        return written if written.path else written.replace(path=path)
 
     async def edit(self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None) -> Edited:
         """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
-        channel = self._line.open("edit", path=path, roots=_list(roots), sync=True)
+        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True))
         try:
             for stream, text in enumerate((old, new)):
                 await channel.send(text.encode("utf-8", "surrogateescape"), stream)
                 channel.eof(stream)
-            answer = await channel.answer()
+            edited = await channel.answer()
         finally:
             channel.cancel()
-        return Edited(text_of(answer, "path", path), count_of(answer, "line", 1), count_of(answer, "size"))
+        return edited if edited.path else edited.replace(path=path)
 
-    async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> Stat:
-        return Stat.parse(await self._line.ask("stat", path=path, follow=follow, roots=_list(roots)))
+    async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> FileStat:
+        return await self._line.ask(operations.Stat(path=path, follow=follow, roots=_list(roots)))
 
     async def list(
         self,
@@ -273,7 +277,9 @@ class Machine:
         roots: Sequence[str] | None = None,
     ) -> AsyncIterator[Entry]:
         """Entries of a folder, folders before what is in them, in the order of their names; links are not followed."""
-        channel = self._line.open("list", path=path, depth=depth, hidden=hidden, limit=limit, roots=_list(roots))
+        channel = self._line.open(
+            operations.List(path=path, depth=depth, hidden=hidden, limit=limit, roots=_list(roots))
+        )
         rest = b""
         left = limit
         try:
@@ -285,10 +291,10 @@ class Machine:
                     *lines, rest = (rest + item.bytes).split(b"\n")
                     left -= len(lines)
                     if len(rest) > wire.MAX_PAYLOAD or left < 0:
-                        raise MachineError("io", "The sandbox listed a folder in a way that makes no sense.")
+                        raise MachineError(ErrorCode.IO, "The sandbox listed a folder in a way that makes no sense.")
                     for start in range(0, len(lines), _ENTRIES_AT_A_TIME):
                         for line in lines[start : start + _ENTRIES_AT_A_TIME]:
-                            yield Entry.parse(line)
+                            yield parse_entry(line)
                         await asyncio.sleep(0)  # a frame holds thousands: others want the loop, too
         finally:
             channel.cancel()
@@ -296,7 +302,7 @@ class Machine:
     async def remove(
         self, path: str, *, recursive: bool = False, as_root: bool = False, roots: Sequence[str] | None = None
     ) -> None:
-        await self._line.ask("remove", path=path, recursive=recursive, as_root=as_root, roots=_list(roots))
+        await self._line.ask(operations.Remove(path=path, recursive=recursive, as_root=as_root, roots=_list(roots)))
 
     async def dial(self, port: int, *, straight: bool = False) -> Connection:
         """Connect to a port of the sandbox's loopback; MachineError `refused` when nobody listens.
@@ -309,14 +315,14 @@ class Machine:
                 sock = await self._connect(port) if straight else None
                 return SocketStream(sock, self._line) if sock is not None else await self._dial(port)
         except TimeoutError:
-            raise MachineError("refused", f"Port {port} of the sandbox does not answer.") from None
+            raise MachineError(ErrorCode.REFUSED, f"Port {port} of the sandbox does not answer.") from None
 
     async def _connect(self, port: int) -> socket.socket | None:
         namespace = await self._network() if self._network is not None else None
         return None if namespace is None else await connect_in(namespace, port)
 
     async def _dial(self, port: int) -> Stream:
-        channel = self._line.open("dial", port=port)
+        channel = self._line.open(operations.Dial(port=port))
         try:
             await channel.get()
         except BaseException:
@@ -347,7 +353,7 @@ class Machine:
         With `origin`, each stream says where its caller wanted to go before it was redirected here. With `datagrams`,
         each one that comes by UDP is a stream as well, with its length before it, and so is its answer.
         """
-        channel = self._line.open("listen", port=port, origin=origin, datagrams=datagrams)
+        channel = self._line.open(operations.Listen(port=port, origin=origin, datagrams=datagrams))
         tasks: set[asyncio.Task[None]] = set()
         context = contextvars.copy_context()  # callers come in whatever context reads the connection
 
@@ -365,16 +371,15 @@ class Machine:
         try:
             async with asyncio.TaskGroup() as group:
 
-                def accept(caller: Channel) -> None:
+                def accept(caller: CallerChannel) -> None:
                     task = group.create_task(serve(Stream(caller)), context=context.copy())
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
 
                 self._line.accept(channel, accept)
-                first = await channel.get()
+                first = await channel.event()
                 try:
-                    found = count_of(first.fields, "listening", port) if isinstance(first, Event) else port
-                    yield found if found < 65536 else port
+                    yield port if first.listening is None else first.listening
                 finally:
                     channel.cancel()
                     for task in tasks:
@@ -382,18 +387,13 @@ class Machine:
         finally:
             channel.cancel()
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> Usage:
         """What the sandbox uses."""
-        return Stats.parse(await self._line.ask("stats"))
+        return await self._line.ask(operations.Stats())
 
     async def ping(self, limit: float = 15) -> None:
-        await self._line.ask("ping", limit=limit)
+        await self._line.ask(operations.Ping(), limit=limit)
 
 
 def _list(roots: Sequence[str] | None) -> list[str] | None:
     return None if roots is None else list(roots)
-
-
-def _check_size(fields: dict[str, Any]) -> None:
-    if len(json.dumps(fields)) > wire.MAX_PAYLOAD - 1024:
-        raise MachineError("too-big", "The command is too long; write it to a file first, then run the file.")

@@ -19,11 +19,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar, cast
 
+from cubicle.guest.operations import FileStat, Read
+from cubicle.guest.wire import ErrorCode
 from cubicle.machine import fd_passing
-from cubicle.machine.answers import text_of
-from cubicle.machine.connection import Gone, Line, MachineError
+from cubicle.machine.connection import Line
+from cubicle.machine.errors import Gone, MachineError
 from cubicle.machine.fd_passing import NotHanded
-from cubicle.machine.files import FileReader, Stat
+from cubicle.machine.files import FileReader
 from cubicle.machine.zero_copy import BrokeOff
 
 WORTH = 1024**2
@@ -53,16 +55,16 @@ class FileThreads:
                 self._start(job, done)
                 return await asyncio.shield(done)
         except TimeoutError:
-            raise MachineError("io", "The sandbox's disk does not answer.") from None
+            raise MachineError(ErrorCode.IO, "The sandbox's disk does not answer.") from None
         except OSError as error:
-            raise MachineError("io", error.strerror or "The file cannot be read.") from None
+            raise MachineError(ErrorCode.IO, error.strerror or "The file cannot be read.") from None
 
     def _start(self, job: Callable[[], _T], done: asyncio.Future[_T]) -> None:
         try:
             threading.Thread(target=self._run, args=(job, done), name="file-read", daemon=True).start()
         except RuntimeError:  # the system has no thread to give
             self._free.release()
-            raise MachineError("io", "The host has no thread to read the file.") from None
+            raise MachineError(ErrorCode.IO, "The host has no thread to read the file.") from None
 
     def _run(self, job: Callable[[], _T], done: asyncio.Future[_T]) -> None:
         outcome: _T | None = None
@@ -85,18 +87,16 @@ class FileThreads:
             done.set_result(cast(_T, outcome))
 
 
-async def receive(
-    link: socket.socket, line: Line, threads: FileThreads, offset: int, length: int | None, **fields: object
-) -> HandedFile:
+async def receive(link: socket.socket, line: Line, threads: FileThreads, request: Read) -> HandedFile:
     """Ask the guest on a connection of its own for an open file, and check what comes.
 
     NotHanded when it brings none, MachineError when it says no. Waits without limit: the caller sets one.
     """
-    descriptor, said = await fd_passing.ask(link, "read", **fields)
+    descriptor, answer = await fd_passing.ask(link, request.replace(hand=True))
     found = await threads.run(partial(checked, descriptor))
-    rest = max(0, found.st_size - offset)
-    known = Stat.of(text_of(said, "path"), found)
-    return HandedFile(descriptor, line, threads, known, offset, rest if length is None else min(length, rest))
+    rest = max(0, found.st_size - request.offset)
+    length = rest if request.length is None else min(request.length, rest)
+    return HandedFile(descriptor, line, threads, FileStat.of(answer.path, found), request.offset, length)
 
 
 def checked(descriptor: int) -> os.stat_result:
@@ -116,7 +116,9 @@ def checked(descriptor: int) -> os.stat_result:
 class HandedFile(FileReader):
     """The same promises as a file that comes in frames; closed at the latest when the line to its sandbox is lost."""
 
-    def __init__(self, descriptor: int, line: Line, threads: FileThreads, stat: Stat, offset: int, length: int) -> None:
+    def __init__(
+        self, descriptor: int, line: Line, threads: FileThreads, stat: FileStat, offset: int, length: int
+    ) -> None:
         super().__init__(stat, length)
         self._descriptor = descriptor
         self._line = line

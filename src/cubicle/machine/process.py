@@ -3,54 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
-from cubicle.machine.answers import count_of, seconds_of, text_of
-from cubicle.machine.connection import Channel, Data, End, Line, MachineError
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a command ended."""
-
-    code: int | None
-    signal: int | None
-    timed_out: bool
-    out_of_memory: bool
-    seconds: float
-    made_room: int = 0
-    """How many background processes of earlier commands were ended, because no process could be started."""
-
-    @property
-    def status(self) -> int:
-        """The exit code as a shell would say it."""
-        if self.code is not None:
-            return self.code
-        return 128 + (self.signal or 0)
-
-    @classmethod
-    def parse(cls, fields: dict[str, Any]) -> Exit:
-        code, signal = count_of(fields, "code", -1), count_of(fields, "signal", -1)
-        return cls(
-            code if 0 <= code <= 255 else None,
-            signal if 0 <= signal <= 64 else None,
-            fields.get("timed_out") is True,
-            fields.get("out_of_memory") is True,
-            seconds_of(fields, "seconds"),
-            count_of(fields, "made_room"),
-        )
+from cubicle.guest import operations
+from cubicle.guest.operations import Attached, Exit, Started
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.connection import Channel, Line
+from cubicle.machine.errors import MachineError
+from cubicle.machine.items import Data, End
 
 
 class Process:
     """One command. Read its output, or wait for its end (which passes over what is left of the output)."""
 
-    def __init__(self, line: Line, channel: Channel, first: dict[str, Any]) -> None:
+    def __init__(self, line: Line, channel: Channel[Any, Exit], begun: Started | Attached) -> None:
         self._line = line
         self._channel = channel
-        self.id = (text_of(first, "started") or text_of(first, "attached"))[:100]
-        self.pid = count_of(first, "pid") or None
-        self.offset = count_of(first, "offset")
+        self.id = (begun.attached if isinstance(begun, Attached) else begun.started)[:100]
+        self.pid = begun.pid or None
+        self.offset = begun.offset if isinstance(begun, Attached) else 0
         """Where in the whole output what is heard begins: over 0 only after attaching late."""
         self.exit: Exit | None = None
         self.detached = False
@@ -66,13 +37,13 @@ class Process:
             if isinstance(item, Data):
                 yield item.stream, item.bytes
             elif isinstance(item, End):
-                self.exit = Exit.parse(item.fields)
+                self.exit = item.answer
 
     async def wait(self) -> Exit:
         async for _ in self.output:
             pass
         if self.exit is None:
-            raise MachineError("io", "The command ended without a word.")
+            raise MachineError(ErrorCode.IO, "The command ended without a word.")
         return self.exit
 
     async def write(self, data: bytes) -> None:
@@ -83,14 +54,14 @@ class Process:
         self._channel.eof()
 
     async def signal(self, number: int) -> None:
-        await self._line.ask("signal", id=self.id, signal=number)
+        await self._line.ask(operations.Signal(id=self.id, signal=number))
 
     async def resize(self, columns: int, rows: int) -> None:
-        await self._line.ask("resize", id=self.id, columns=columns, rows=rows)
+        await self._line.ask(operations.Resize(id=self.id, columns=columns, rows=rows))
 
     async def kill(self, patience: float = 2.0) -> None:
         """TERM, patience, KILL: everything that the command started. The end comes as usual."""
-        await self._line.ask("kill", id=self.id, patience=patience)
+        await self._line.ask(operations.Kill(id=self.id, patience=patience))
 
     def detach(self) -> None:
         """Leaving the block lets the command go on."""
@@ -99,5 +70,5 @@ class Process:
     def let_go(self) -> None:
         """Stop hearing the command; it goes on and can be attached to."""
         if not self._channel.over:
-            self._line.forget(self._line.open("release", id=self.id))
+            self._line.forget(self._line.open(operations.Release(id=self.id)))
             self._line.forget(self._channel)

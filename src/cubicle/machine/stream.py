@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from cubicle.machine.connection import Channel, Data, End, Eof, Event, Gone, MachineError
+from cubicle.guest.operations import Accepted
+from cubicle.machine.connection import Channel
+from cubicle.machine.errors import Gone, MachineError
+from cubicle.machine.items import Data, End, Eof, Event
 
 Taker = Callable[[bytes], bool]
 """Takes what came; False when it can take no more for now."""
@@ -38,7 +41,7 @@ class Connection(Protocol):
 class Stream:
     """Bytes both ways; writing waits for room, reading gives b"" at the end."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel[Any, Any]) -> None:
         self._channel = channel
         self._rest = b""
         self._ended = False
@@ -46,11 +49,8 @@ class Stream:
     @property
     def origin(self) -> tuple[str, int] | None:
         """Where a caller of a listener with `origin` wanted to go, as the guest tells it."""
-        match self._channel.opening.get("to"):
-            case [str(address), int(port)]:
-                return address, port
-            case _:
-                return None
+        request = self._channel.request
+        return request.to if isinstance(request, Accepted) else None
 
     async def read(self, most: int = 65536) -> bytes:
         """Some bytes, at most so many; b"" when the other side has no more. A broken connection raises."""

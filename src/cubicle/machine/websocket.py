@@ -20,8 +20,9 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from cubicle.fairness.fair_queue import MAX_TURN_SECONDS
-from cubicle.machine.errors import SandboxError
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import MachineError, SandboxError
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Connection, Rest
 
 _OPEN_LIMIT = 15.0
@@ -73,7 +74,7 @@ class WebSocketClient:
                 return client
         except TimeoutError:
             stream.close()
-            raise MachineError("refused", f"Port {port} of the sandbox does not answer.") from None
+            raise MachineError(ErrorCode.REFUSED, f"Port {port} of the sandbox does not answer.") from None
         except BaseException:
             stream.close()
             raise
@@ -86,7 +87,7 @@ class WebSocketClient:
             if self._protocol.handshake_exc is not None:
                 break
         if self._protocol.handshake_exc is not None:
-            raise MachineError("refused", "The server in the sandbox refused the WebSocket.")
+            raise MachineError(ErrorCode.REFUSED, "The server in the sandbox refused the WebSocket.")
 
     @property
     def subprotocol(self) -> str | None:

@@ -8,10 +8,9 @@ from typing import Any
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.routing import Route
 
 from cubicle import __version__
-from cubicle.chat.key_attempts import KeyTries
+from cubicle.chat.authentication import Authentication
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.mcp_api.cancellation import InFlight
@@ -32,14 +31,14 @@ class McpDoor:
         uploads: Uploads,
         instructions: Instructions,
         settings: Settings,
-        keys: KeyTries,
+        authentication: Authentication,
         queue: FairQueue | None = None,
     ) -> None:
         self._registry = registry
         self._uploads = uploads
         self._instructions = instructions
         self._settings = settings
-        self._keys = keys
+        self._authentication = authentication
         self._queue = queue or FairQueue()
         self._listening = Listening(uploads.changes)
         self._gate: Gate | None = None
@@ -57,9 +56,8 @@ class McpDoor:
                 self._gate = Gate(
                     server,
                     manager.handle_request,
-                    self._keys,
+                    self._authentication,
                     self._settings.single_user_mode,
-                    self._settings.known_hosts,
                     McpSessions(),
                     in_flight,
                 )
@@ -77,9 +75,10 @@ class McpDoor:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         self._listening.close()
 
-    def routes(self) -> list[Route]:
-        """One route per path of MCP_PATHS; every method comes here, so that the refusals keep their order."""
-        return [Route(path, endpoint=_Endpoint(self)) for path in self._settings.mcp_paths]
+    @property
+    def endpoint(self) -> _Endpoint:
+        """For every path of MCP_PATHS; every method comes here, so that the refusals keep their order."""
+        return _Endpoint(self)
 
 
 class _Endpoint:

@@ -17,13 +17,13 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
-from cubicle.chat.key_attempts import KeyTries, TooManyTries
+from cubicle.chat.authentication import Authentication, Shown, Who
+from cubicle.chat.authentication import Refused as NotLetIn
 from cubicle.core import problem
 from cubicle.core.accept import accepts_mcp, is_json
 from cubicle.core.caller import Caller, Headers, identify
 from cubicle.core.chat import BadChatId
 from cubicle.core.chat_isolation import ChatIdMissing, Isolation
-from cubicle.core.hosts import UNKNOWN_HOST, UNKNOWN_ORIGIN, host_is_known, origin_is_known
 from cubicle.core.problem import Problem
 from cubicle.core.request_limits import JsonStructure, TooComplex
 from cubicle.fairness.fair_slots import Busy, FairSlots
@@ -62,9 +62,8 @@ class Gate:
     server: Server[Any]
     modern: App
     """The SDK's own handling of the era without handshake."""
-    keys: KeyTries
+    authentication: Authentication
     mode: Isolation
-    allowed_hosts: tuple[str, ...]
     sessions: McpSessions
     in_flight: InFlight
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
@@ -98,18 +97,13 @@ class Gate:
                 await send_refusal(tell, problem.SERVER_ERROR)
 
     def _caller(self, scope: Scope, headers: Headers) -> Caller:
-        if not host_is_known(self.allowed_hosts, headers.get("Host")):
-            raise Refused(Problem(403, UNKNOWN_HOST))
-        if not origin_is_known(self.allowed_hosts, headers.get("Origin")):
-            raise Refused(Problem(403, UNKNOWN_ORIGIN))
+        shown = Shown(headers, (scope.get("client") or ("",))[0])
         try:
-            tenant = self.keys.tenant(headers.get("Authorization"), (scope.get("client") or ("",))[0])
-        except TooManyTries as error:
-            raise Refused(problem.too_many_tries(error.seconds)) from None
-        if tenant is None:
-            raise Refused(problem.UNAUTHORIZED)
+            identity = self.authentication.authenticate(shown, Who.BEARER)
+        except NotLetIn as refused:
+            raise Refused(refused.problem) from None
         try:
-            return identify(headers, self.mode, tenant)
+            return identify(headers, self.mode, identity.tenant)
         except (BadChatId, ChatIdMissing) as error:
             raise Refused(problem.bad_request(str(error))) from None
 

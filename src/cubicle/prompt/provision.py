@@ -15,8 +15,9 @@ import anyio
 
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
+from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
-from cubicle.machine.connection import MachineError
+from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import HOME, Machine
 from cubicle.prompt.catalogue import Library, Shelf
 from cubicle.prompt.skills import MOUNT, BadSkill, Skill, SkillFile
@@ -128,7 +129,7 @@ async def _keep_readme(machine: Machine, text: bytes, before: bytes | None) -> b
     try:
         found = await machine.read_bytes(README, limit=_MAX_README, roots=(HOME,))
     except MachineError as error:
-        if error.code == "too-big":
+        if error.code == ErrorCode.TOO_BIG:
             return before or b""
         log.debug("README.md cannot be read: %s", error)
     else:
@@ -168,7 +169,7 @@ async def _remove(machine: Machine, folder: str) -> None:
     try:
         await machine.remove(f"{MOUNT}/{folder}", recursive=True, as_root=True, roots=(MOUNT,))
     except MachineError as error:
-        if error.code != "not-found":
+        if error.code != ErrorCode.NOT_FOUND:
             raise
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from cubicle.log import chat_fields
-from cubicle.machine.connection import Gone
+from cubicle.machine.errors import Gone
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver, Seen, State
 from cubicle.sandbox.sandbox_services import Attendants

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
 
 from cubicle.machine.upload_folder import HostFolder
+from cubicle.sandbox.lost_found import Lost
 from cubicle.sandbox.trash import Discarded, Note
 
 
@@ -69,13 +71,44 @@ class Host:
     """Whether this process sees the same files, network and processes as its root does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a driver can do here. Whoever needs to know asks this, and not which driver it is.
+
+    What depends on the host or the engine is known once the driver is open, and False before.
+    """
+
+    isolates: bool = True
+    """Its sandboxes are isolated from the host and from each other, and limited in what they use."""
+    remote: bool = False
+    """Sandboxes may run on another machine than this process."""
+    fd_passing: bool = False
+    """A guest can pass open files to this process (SCM_RIGHTS)."""
+    upload_folder: bool = False
+    """`uploads` gives the folder of a sandbox that is up: uploads need not go by the guest."""
+    network_namespace: bool = False
+    """`network` gives the network of a sandbox that is up: its ports can be dialled without the guest."""
+    transparent_proxy: bool = False
+    """New sandboxes have a network that leads to the egress proxy, also for programs that know no proxy."""
+    resumes: bool = False
+    """`resume` lets a sandbox run on that was stopped or frozen."""
+    rescues: bool = False
+    """`rescue` gives a sandbox that was set aside back to an owner."""
+    image_store: bool = False
+    """Its sandboxes stand on images of IMAGE_DIR, which have to stay for as long as one does."""
+
+
 class Driver(Protocol):
     """Makes sandboxes. A sandbox is known by a name that the fleet chose (letters and digits, fixed length).
 
     Verbs may be called at any time and for any name; calls for one name come one after the other (the fleet sees to
     it), calls for different names at once. Sandboxes outlive the driver object and the service: a new driver object
-    over the same state finds them by `running()`.
+    over the same state finds them by `list()`.
     """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
 
     async def open(self) -> None:
         """Check the host (raise Unusable), and clean up what a crash left half-made. Called once, before all else.
@@ -86,6 +119,9 @@ class Driver(Protocol):
 
     async def close(self) -> None:
         """Let go of what the driver object holds; sandboxes stay up."""
+
+    async def host(self) -> Host:
+        """The machine that its sandboxes run on. Raises SandboxError."""
 
     async def start(self, name: str, owner: str | None) -> None:
         """Bring it up: make it if it is new, start it if it is stopped, do nothing if it runs.
@@ -108,7 +144,7 @@ class Driver(Protocol):
         A name in the trash cannot be started.
         """
 
-    async def discarded(self) -> list[Discarded]:
+    async def discarded(self) -> Sequence[Discarded]:
         """Every sandbox in the trash."""
 
     async def restore(self, name: str, owner: str) -> None:
@@ -126,8 +162,11 @@ class Driver(Protocol):
         False for one that is merely slow, and for one that is not up. Raises nothing but SandboxError.
         """
 
-    async def running(self) -> list[Seen]:
+    async def list(self) -> Sequence[Seen]:
         """Every sandbox that there is, up or not, but for those in the trash."""
+
+    async def rescue(self, lost: Lost, owner: str) -> str:
+        """Give a sandbox that was set aside to an owner; its name. Raises CannotRescue."""
 
     def uploads(self, name: str) -> HostFolder | None:
         """The uploads folder of one that is up, if this host can write it; None where everything goes by the guest.

@@ -213,7 +213,7 @@ class Fleet:
             await self._remove(berth, "removed by hand", now=now)
         return True
 
-    async def trash(self) -> list[Discarded]:
+    async def trash(self) -> Sequence[Discarded]:
         """The removed sandboxes that can still be restored."""
         return await self._driver.discarded()
 
@@ -226,7 +226,7 @@ class Fleet:
         if not berth.name:
             raise NoSandbox(_NOT_MADE)
         if berth.state is State.RUNNING:
-            seen = [found.state for found in await self._driver.running() if found.name == berth.name]
+            seen = [found.state for found in await self._driver.list() if found.name == berth.name]
             if State.STOPPED not in seen and berth.state is State.RUNNING:
                 return
         raise Asleep(berth.why_down)
@@ -415,7 +415,7 @@ class Fleet:
                     self._hang_up(berth)
                     self._berths.pop(berth.digest, None)
         records = await asyncio.to_thread(self._ledger.read)
-        for found in await self._driver.running():
+        for found in await self._driver.list():
             if found.owner in records and found.owner not in self._berths:
                 self._berths[found.owner] = self._berth_of(found, records[found.owner])
 
@@ -428,10 +428,10 @@ class Fleet:
         found = Berth(chat.digest, chat=chat, name=name, since=since, last_used=self._clock.now())
         return self._berths.setdefault(chat.digest, found)
 
-    async def _find(self) -> list[Seen]:
+    async def _find(self) -> Sequence[Seen]:
         """Note what a service before left. Records of chats that the driver does not list stay: it may do so later."""
         records = await asyncio.to_thread(self._ledger.read)
-        seen = await self._driver.running()
+        seen = await self._driver.list()
         for found in seen:
             if found.owner is not None:
                 self._berths[found.owner] = self._berth_of(found, records.get(found.owner))

@@ -36,8 +36,17 @@ async def connect(driver: Driver, name: str, *, patience: float = _LOADING_SECON
     """
     reach = partial(driver.connect, name)
     line = await Line.over(await reach())
-    line.liveness.resume, line.liveness.patience = partial(driver.resume, name), patience
-    machine = Machine(name, line, driver.uploads(name), reach, partial(driver.network, name))
+    can = driver.capabilities
+    line.liveness.resume = partial(driver.resume, name) if can.resumes else None
+    line.liveness.patience = patience
+    machine = Machine(
+        name,
+        line,
+        driver.uploads(name) if can.upload_folder else None,
+        reach,
+        partial(driver.network, name) if can.network_namespace else None,
+        fd_passing=can.fd_passing,
+    )
     try:
         await machine.hello(patience)
     except BaseException:

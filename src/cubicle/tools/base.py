@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cubicle.core.caller import Caller
-from cubicle.machine.machine import Exit
+from cubicle.guest.operations import Exit
 from cubicle.tools.arguments import Arguments
 from cubicle.tools.line_numbers import count
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from cubicle.machine.machine import HOME, Exit, MachineError, Process
+from cubicle.guest.operations import Exit
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import HOME
+from cubicle.machine.process import Process
 from cubicle.prompt.workspace import Workplace
 from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments
@@ -99,11 +103,11 @@ async def _follow(process: Process, output: Cap, call: Call) -> Exit:
 def _refused(error: MachineError, cwd: str) -> str:
     """Why a command could not be run, and what to do."""
     match error.code:
-        case "bad-cwd":
+        case ErrorCode.BAD_CWD:
             return sentence(error, cwd)
-        case "too-big":
+        case ErrorCode.TOO_BIG:
             return f"The command was not run. {error}"
-        case "no-processes":
+        case ErrorCode.NO_PROCESSES:
             return (
                 "The command was not run: the sandbox has as many processes as it may have. Wait until what runs has "
                 "ended, and start fewer at a time."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cubicle.machine.machine import WRITABLE_ROOTS, MachineError
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import WRITABLE_ROOTS
 from cubicle.prompt.workspace import Workplace
 from cubicle.tools.arguments import Arguments
 from cubicle.tools.base import Answer, Call, fail, say, schema
@@ -85,16 +87,15 @@ class StrReplace:
 
 def _unmatched(error: MachineError, path: str) -> str | None:
     match error.code:
-        case "no-match":
+        case ErrorCode.NO_MATCH:
             windows = " The file has Windows line ends: write \\r\\n for them, or change one line at a time."
-            ends = windows if error.details.get("carriage_returns") else ""
+            ends = windows if error.details.carriage_returns else ""
             return (
                 f"`old_str` does not occur in {path}; nothing was changed.{ends} View the file and copy the text "
                 "exactly, with its blanks and without the line numbers."
             )
-        case "many-matches":
-            lines = error.details.get("lines")
-            places = lines if isinstance(lines, list) else []
+        case ErrorCode.MANY_MATCHES:
+            places = error.details.lines
             return (
                 f"`old_str` occurs {len(places) or 'several'} times in {path} (at lines "
                 f"{', '.join(str(line) for line in places)}); nothing was changed. Add lines around the one you mean, "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cubicle.machine.machine import READABLE_ROOTS, Entry, Machine
+from cubicle.guest.operations import Entry
+from cubicle.machine.machine import READABLE_ROOTS, Machine
 from cubicle.tools.output import Cap
 
 _LEVELS = 2

@@ -9,7 +9,8 @@ from anyio import to_thread
 
 from cubicle.core.image_header import ImageHeader, read_header
 from cubicle.core.media_types import media_type
-from cubicle.machine.machine import READABLE_ROOTS, Exit, Machine
+from cubicle.guest.operations import Exit
+from cubicle.machine.machine import READABLE_ROOTS, Machine
 from cubicle.settings import ViewImages
 from cubicle.tools.base import Answer, Block, Image, Text
 from cubicle.tools.folders import human_size

@@ -10,8 +10,7 @@ from typing import Any
 from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
-from cubicle.machine.connection import Gone
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import Gone, SandboxError
 from cubicle.prompt.workspace import Workplace
 from cubicle.settings import Settings
 from cubicle.tools import exit_codes

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 from cubicle.core.image_header import read_header
 from cubicle.core.media_types import looks_binary
-from cubicle.machine.machine import READABLE_ROOTS, Machine, MachineError
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import READABLE_ROOTS, Machine
 from cubicle.prompt.workspace import Workplace
 from cubicle.settings import ViewImages
 from cubicle.tools.arguments import Arguments

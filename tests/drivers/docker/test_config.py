@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from cubicle.drivers.common.checks import Verdict
 from cubicle.drivers.docker import config, engine
 from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.config import Facts, Wanted
-from cubicle.drivers.oci.checks import Verdict
 from cubicle.machine.errors import Unusable
 from cubicle.sandbox.driver import Limits
 

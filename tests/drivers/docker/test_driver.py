@@ -18,12 +18,10 @@ import pytest
 from cubicle.drivers.docker import driver as docker_driver
 from cubicle.drivers.docker.driver import DockerDriver
 from cubicle.drivers.docker.engine import Address
-from cubicle.drivers.factory import host_of
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.isolation import runner
-from cubicle.machine.connection import Gone
-from cubicle.machine.errors import SandboxError, Unusable
-from cubicle.machine.machine import Machine, MachineError
+from cubicle.machine.errors import Gone, MachineError, SandboxError, Unusable
+from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Connection, Stream
 from cubicle.sandbox.driver import Host, Limits, State
 from cubicle.sandbox.warm_pool import connect
@@ -50,7 +48,7 @@ def make_driver(tmp_path: Path) -> Make:
             yield driver
         finally:
             if not keep:
-                for seen in await driver.running():
+                for seen in await driver.list():
                     await driver.delete(seen.name)
             await driver.close()
 
@@ -137,7 +135,7 @@ async def test_an_engine_of_another_machine_is_spoken_to_over_exec_streams(make_
 async def test_the_isolation_check_says_what_it_could_not_try_on_another_machine(make_driver: Make) -> None:
     """Files, ports and sockets of this machine say nothing about one that an engine elsewhere runs on."""
     async with over_tcp(load().docker_host.removeprefix("unix://")) as url, make_driver(address=Address(url)) as far:
-        host = await host_of(far)
+        host = await far.host()
         assert not host.here
         report = await runner.prove(far, Limits(), kernel=host.kernel, here=host.here, exhaust=False)
     unchecked = {finding.attempt for finding in report.unchecked}
@@ -146,10 +144,10 @@ async def test_the_isolation_check_says_what_it_could_not_try_on_another_machine
     assert report.missing == []
     assert (report.told()["holds"], report.told()["not_checked"]) == (False, 3)
     async with make_driver() as near:
-        assert await host_of(near) == Host(platform.release(), here=True)
+        assert await near.host() == Host(platform.release(), here=True)
         with pytest.MonkeyPatch.context() as patch:  # the service is in a container, and has the engine's socket
             patch.setattr(socket, "gethostname", lambda: "3f2a1b")
-            assert not (await host_of(near)).here
+            assert not (await near.host()).here
 
 
 async def test_an_engine_that_went_away_is_said_in_words_by_every_verb(make_driver: Make) -> None:
@@ -160,7 +158,7 @@ async def test_an_engine_that_went_away_is_said_in_words_by_every_verb(make_driv
             container = await far.container_id("one")
             await wire.aclose()
             for verb in (
-                far.running(),
+                far.list(),
                 far.start("two", None),
                 far.stop("one"),
                 far.delete("one"),
@@ -169,7 +167,7 @@ async def test_an_engine_that_went_away_is_said_in_words_by_every_verb(make_driv
             ):
                 with pytest.raises(SandboxError, match=r"^The "):
                     await verb
-        assert [seen.state for seen in await near.running()] == [State.RUNNING]
+        assert [seen.state for seen in await near.list()] == [State.RUNNING]
 
 
 async def test_what_is_over_its_disk_limit_is_stopped_and_says_why(
@@ -184,7 +182,7 @@ async def test_what_is_over_its_disk_limit_is_stopped_and_says_why(
         with pytest.raises(Gone):
             await machine.output("head -c 60000000 /dev/urandom > /tmp/filler; sleep 200")
         async with asyncio.timeout(60):
-            while (seen := (await driver.running())[0]).state is not State.FAILED:
+            while (seen := (await driver.list())[0]).state is not State.FAILED:
                 await asyncio.sleep(0.1)
         assert "more than its 32 MiB of disk" in seen.reason
         machine.close()
@@ -212,7 +210,7 @@ async def test_what_a_crash_left_half_made_is_removed(make_driver: Make) -> None
             }
         )
     async with make_driver() as driver:
-        assert [seen.name for seen in await driver.running()] == ["whole"]
+        assert [seen.name for seen in await driver.list()] == ["whole"]
         assert not home.path.exists()
         listed = await driver._client.volumes.list(filters={"label": [f"cubicle.instance={driver._instance}"]})
         assert {v["Labels"]["cubicle.name"] for v in listed["Volumes"]} == {"whole"}
@@ -222,9 +220,9 @@ async def test_a_blank_one_counts_as_new_only_as_long_as_a_new_one_would_be_the_
     async with make_driver(keep=True) as first:
         await first.start("one", None)
     async with make_driver(keep=True, limits=replace(SMALL, pids=99)) as changed:
-        assert [seen.current for seen in await changed.running()] == [False]
+        assert [seen.current for seen in await changed.list()] == [False]
     async with make_driver() as same:
-        assert [seen.current for seen in await same.running()] == [True]
+        assert [seen.current for seen in await same.list()] == [True]
 
 
 async def test_two_services_with_two_folders_do_not_meet(make_driver: Make, tmp_path: Path) -> None:
@@ -236,7 +234,7 @@ async def test_two_services_with_two_folders_do_not_meet(make_driver: Make, tmp_
         await driver.start("one", "a" * 32)
         await other.start("one", "a" * 32)
         await other.delete("one")
-        assert [seen.name for seen in await driver.running()] == ["one"]
+        assert [seen.name for seen in await driver.list()] == ["one"]
     await other.close()
 
 
@@ -309,7 +307,7 @@ async def test_a_read_only_root_keeps_home_and_outputs_and_nothing_else(
         with pytest.raises(Gone):
             await machine.output("head -c 60000000 /dev/urandom > ~/filler; sleep 200")
         async with asyncio.timeout(60):
-            while (seen := (await driver.running())[0]).state is not State.FAILED:
+            while (seen := (await driver.list())[0]).state is not State.FAILED:
                 await asyncio.sleep(0.1)
         assert "of disk" in seen.reason
         machine.close()
@@ -346,7 +344,7 @@ async def test_the_volumes_of_a_chat_outlive_its_container(make_driver: Make) ->
         for name in ("one", "blank"):
             subprocess.run(["docker", "rm", "-f", await driver.container_id(name)], check=True, capture_output=True)
     async with make_driver() as driver:
-        (seen,) = await driver.running()
+        (seen,) = await driver.list()
         assert (seen.name, seen.owner, seen.state) == ("one", "owner", State.STOPPED)
         assert await driver.find("owner", "one") == "one"
         await driver.start("one", "owner")

@@ -120,7 +120,7 @@ async def driver(unopened: DockerDriver) -> AsyncIterator[DockerDriver]:
     try:
         yield driver
     finally:
-        for seen in await driver.running():
+        for seen in await driver.list():
             await driver.delete(seen.name)
         await driver.close()
 

@@ -125,5 +125,5 @@ async def eventually(question: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 
 async def state_of(driver: OciDriver, name: str) -> Seen:
-    (seen,) = [s for s in await driver.running() if s.name == name]
+    (seen,) = [s for s in await driver.list() if s.name == name]
     return seen

@@ -8,19 +8,10 @@ from typing import Any
 
 import pytest
 
-from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import (
-    CAPABILITIES,
-    RLIMITS,
-    TERMINALS,
-    Facts,
-    Folders,
-    Wanted,
-    bundle_config,
-    guest_args,
-    guest_mounts,
-)
-from cubicle.drivers.oci.hidden import hidden
+from cubicle.drivers.common import seccomp
+from cubicle.drivers.common.container import CAPABILITIES, RLIMITS
+from cubicle.drivers.common.hidden import hidden
+from cubicle.drivers.oci.config import TERMINALS, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
 from cubicle.sandbox.driver import Limits
 
 FOLDERS = Folders(Path("/r"), Path("/u"), Path("/o"), Path("/s"), Path("/g.pyz"))

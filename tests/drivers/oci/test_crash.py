@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from cubicle.drivers.oci.driver import RUN_DIR, instance_of
+from cubicle.drivers.common.instance import instance_of
+from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.sandbox.driver import State
 from tests.drivers.oci.conftest import cgroups, eventually, machine_of, mounted, said
 from tests.support import remains
@@ -62,7 +63,7 @@ async def test_killed_in_the_middle_of_starts(make_driver, tmp_path, store, base
         == []
     )
     async with make_driver() as driver:
-        seen = {s.name: s for s in await driver.running()}
+        seen = {s.name: s for s in await driver.list()}
         for number in range(5):
             assert seen[f"up{number}"].state is State.RUNNING
             assert seen[f"up{number}"].owner == f"owner{number}"

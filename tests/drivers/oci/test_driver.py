@@ -16,8 +16,8 @@ from cubicle.drivers.oci.assembly import Assembly
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images import SUBUID_START
-from cubicle.machine.errors import NotRunning, SandboxError, StartFailed, Unusable
-from cubicle.machine.machine import HOME, Gone
+from cubicle.machine.errors import Gone, NotRunning, SandboxError, StartFailed, Unusable
+from cubicle.machine.machine import HOME
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.warm_pool import connect
 from tests.conftest import absent
@@ -129,7 +129,7 @@ async def test_an_owner_has_one_sandbox_and_a_sandbox_one_owner(driver):
         await driver.start("two", "a")
     with pytest.raises(StartFailed, match="another chat"):
         await driver.start("one", "b")
-    assert [s.name for s in await driver.running()] == ["one"]
+    assert [s.name for s in await driver.list()] == ["one"]
     await driver.delete("one")
     await driver.start("two", "a")
     assert (await state_of(driver, "two")).owner == "a"
@@ -152,7 +152,7 @@ async def test_a_runtime_that_fails_leaves_nothing_and_says_why(driver, monkeypa
     with pytest.raises(StartFailed, match=r"runc run failed: .* no such file or directory") as failed:
         await driver.start("one", "owner")
     assert "/data/" not in str(failed.value)
-    assert await driver.running() == []
+    assert await driver.list() == []
     assert mounted(driver) == []
     assert list(driver._records.owners.iterdir()) == []
 
@@ -166,7 +166,7 @@ async def test_what_a_crash_left_half_made_is_gone_after_open(make_driver, tmp_p
         (tmp_path / "data/sandboxes/unrecorded/run.json").unlink()
         (tmp_path / "data/owners/stale").symlink_to("nobody")
     async with make_driver() as second:
-        states = {s.name: s.state for s in await second.running()}
+        states = {s.name: s.state for s in await second.list()}
         assert states == {"whole": State.RUNNING, "unrecorded": State.STOPPED}
         assert all("/whole/" in target for target in mounted(second))
         assert await eventually(lambda: [c for c in cgroups(second) if not c.endswith("/whole")]) == []
@@ -286,7 +286,7 @@ async def test_a_cancelled_start_leaves_nothing(driver):
             with pytest.raises(asyncio.CancelledError):
                 await task
             cancelled += 1
-        assert await driver.running() == []
+        assert await driver.list() == []
         assert mounted(driver) == []
         assert await eventually(lambda: cgroups(driver)) == []
     assert cancelled >= 3
@@ -298,7 +298,7 @@ async def test_gvisor_starts_answers_and_leaves_nothing(make_driver, tmp_path):
     async with make_driver(runtime="runsc") as driver:
         await driver.start("one", None)
         async with machine_of(driver, "one") as machine:
-            assert (await machine.hello())["version"]
+            assert (await machine.hello()).version
             await machine.write("/home/assistant/note", b"kept")
         await driver.stop("one")
         await driver.start("one", None)

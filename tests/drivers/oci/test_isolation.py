@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cubicle.drivers.common.hidden import SHOWN_PROC
 from cubicle.drivers.oci import disk, host
 from cubicle.drivers.oci import driver as oci_driver
 from cubicle.drivers.oci.config import TCP_BYTES
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.drivers.oci.hidden import SHOWN_PROC
 from cubicle.drivers.oci.images import SUBUID_START
-from cubicle.machine.connection import Gone
+from cubicle.machine.errors import Gone
 from cubicle.sandbox.driver import State
 from tests.drivers.oci.conftest import (
     SMALL,

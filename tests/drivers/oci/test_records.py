@@ -90,10 +90,10 @@ async def test_every_damage_of_every_record_of_a_sandbox(make_driver, tmp_path):
             await asyncio.to_thread(driver._assembly._make, home.name)
             await asyncio.to_thread(driver._records.bind, home, f"o{number}")
             damage(data / place.format(name=home.name, owner=f"o{number}"), DAMAGES[kind])
-        during = {one.name: one.owner for one in await driver.running()}
+        during = {one.name: one.owner for one in await driver.list()}
         assert during["well"] == "well"
     async with make_driver() as driver:
-        seen = {one.name: one.owner for one in await driver.running()}
+        seen = {one.name: one.owner for one in await driver.list()}
         lost = [row for number, row in enumerate(table) if seen.get(f"s{number}") != f"o{number}"]
         assert lost == []
         assert await said(driver, "well", "cat ~/note") == "well"
@@ -225,7 +225,7 @@ async def test_rescue_gives_a_sandbox_back(make_driver, tmp_path):
         (data / path).mkdir()
     (data / "sandboxes/one/meta.json").unlink()
     async with make_driver() as driver:
-        assert await driver.running() == []
+        assert await driver.list() == []
         (lost,) = [entry for entry in LostFound(data).entries() if entry.is_sandbox]
         await driver.start("other", "second")
         with pytest.raises(SandboxError, match="has a sandbox already"):

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,26 +13,27 @@ import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from cubicle.chat.authentication import Authentication
 from cubicle.chat.key_attempts import KeyTries
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.keys import KeyRing
-from cubicle.core.problem import UNAUTHORIZED
 from cubicle.files.uploads import Uploads
 from cubicle.http_api.archive import ArchiveRoutes
 from cubicle.http_api.auth import Access
-from cubicle.http_api.errors import HANDLERS, response
+from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.origin_check import OriginGuard
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.raw import RawRoutes
+from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.prompt.catalogue import Library
 from cubicle.prompt.system_prompt import Prompt
 from cubicle.sandbox.fleet import Fleet
-from tests.support.service import fleet_of, serve
+from tests.support.service import refusing, serve
 
 
 @dataclass
@@ -67,30 +67,24 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
     links = Links(b"s" * 32, "https://box.example/base", ring)
     library = Library(None, None, options.get("users"))
     uploads = Uploads(fleet)
+    table = RouteTable()
     app = Starlette(
-        routes=[
-            *PromptRoutes(Prompt(library, links), ring, mode, "https://box.example/base").routes(),
-            *SkillRoutes(library, ring, mode).routes(),
-            *UploadRoutes(uploads, options.get("limit_mb", 8)).routes(),
-            *ArchiveRoutes(fleet).routes(),
-            *FileRoutes(fleet, links).routes(),
-            *RawRoutes(fleet, links).routes(),
-        ],
+        routes=table.bind(
+            prompt=PromptRoutes(Prompt(library, links), mode, "https://box.example/base"),
+            skills=SkillRoutes(library, mode),
+            uploads=UploadRoutes(uploads, options.get("limit_mb", 8)),
+            archive=ArchiveRoutes(fleet),
+            files=FileRoutes(fleet, links),
+            raw=RawRoutes(fleet, links),
+        ),
         middleware=[
             Middleware(OriginGuard, [links.base_url]),
-            Middleware(Access, KeyTries(ring, 0), links, (), (), lambda request: response(UNAUTHORIZED), mode),
+            Middleware(Access, Authentication(KeyTries(ring, 0), links), table, refusing, mode),
         ],
         exception_handlers=HANDLERS,  # type: ignore[arg-type]
     )
     async with serve(app) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as client:
         yield Site(url, fleet, links, uploads, client)
-
-
-@pytest.fixture(scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    folder: Path = tmp_path_factory.mktemp("fleet")
-    async with fleet_of(folder) as fleet:
-        yield fleet
 
 
 @pytest.fixture(scope="module")

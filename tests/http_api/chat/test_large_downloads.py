@@ -10,7 +10,8 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.http_api import uvicorn_http
-from cubicle.machine.machine import OUTPUTS, MachineError
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import OUTPUTS
 from cubicle.machine.passed_file import HandedFile
 from tests.conftest import IN_A_HURRY
 from tests.support.service import fleet_of

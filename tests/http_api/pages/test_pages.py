@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from cubicle.http_api.assets import Assets, AssetsMissing
 from cubicle.http_api.page_policy import BadEmbedder, page_policy, viewer_policy
 from cubicle.http_api.pages import Pages
+from cubicle.http_api.route_table import RouteTable
 
 PAGES = ["/login", "/admin", "/preview/c1/", "/preview/c1/a/b.md", "/browser/c1/", "/terminal/c1/"]
 HOSTILE = "\"'><img src=x onerror=alert(1)>&amp;</title><script>alert(2)</script>.txt"
@@ -25,7 +26,9 @@ HOSTILE = "\"'><img src=x onerror=alert(1)>&amp;</title><script>alert(2)</script
 
 @pytest.fixture
 def client() -> Iterator[TestClient]:
-    app = Starlette(routes=Pages(raw_base=lambda request: f"raw/cap-{request.path_params['chat']}/").routes())
+    app = Starlette(
+        routes=RouteTable().bind(pages=Pages(raw_base=lambda request: f"raw/cap-{request.path_params['chat']}/"))
+    )
     with TestClient(app) as client:
         yield client
 
@@ -130,7 +133,7 @@ def test_the_way_to_the_root_is_relative_and_counted_as_the_browser_does(
 
 
 def test_a_prefix_that_the_service_knows_of_does_not_count() -> None:
-    inner = Starlette(routes=Pages().routes())
+    inner = Starlette(routes=RouteTable().bind(pages=Pages()))
     with TestClient(Starlette(routes=[Mount("/deep/prefix", app=inner)])) as client:
         answer = client.get("/deep/prefix/terminal/c1/")
         assert facts(answer.text)["root"] == "../../"
@@ -214,7 +217,7 @@ def test_the_preview_of_a_file_that_is_not_there_is_the_same_page_with_404() -> 
     async def nothing(request: Request) -> bool:
         return False
 
-    with TestClient(Starlette(routes=Pages(is_there=nothing).routes())) as client:
+    with TestClient(Starlette(routes=RouteTable().bind(pages=Pages(is_there=nothing)))) as client:
         missing = client.get("/preview/c1/to-come.txt")
         assert missing.status_code == 404
         assert facts(missing.text)["path"] == "to-come.txt"

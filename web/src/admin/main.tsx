@@ -2,7 +2,7 @@
 import "./admin.css";
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import type { Condition, SandboxRow, SandboxTable, Totals } from "../common/api.generated";
+import type { Condition, SandboxList, SandboxRow, SandboxTotals } from "../common/api.generated";
 import { bytes, seconds, shownName } from "../common/format";
 import { getJson, HttpError, request } from "../common/http";
 import { Addresses, type PageData, readPage } from "../common/page";
@@ -32,8 +32,8 @@ function tone(state: Condition): string {
 }
 
 /** The totals that are there, in words. */
-function chips(totals: Totals | undefined): [name: keyof Totals, text: string][] {
-  const names: (keyof Totals)[] = ["sandboxes", "running", "in_trash", "MB_in_trash"];
+function chips(totals: SandboxTotals | undefined): [name: keyof SandboxTotals, text: string][] {
+  const names: (keyof SandboxTotals)[] = ["sandboxes", "running", "in_trash", "MB_in_trash"];
   return names.flatMap((name) => {
     const value = totals?.[name];
     return value === undefined ? [] : [[name, `${value.toLocaleString()} ${name.replaceAll("_", " ")}`]];
@@ -114,13 +114,13 @@ function Confirm({ deed, onYes, onNo }: { deed: Deed; onYes: () => void; onNo: (
 
 function Admin({ page }: { page: PageData }) {
   const addresses = useMemo(() => new Addresses(page), [page]);
-  const overview = useSignal<SandboxTable | null>(null);
+  const overview = useSignal<SandboxList | null>(null);
   const problem = useSignal<{ reason: string; signIn: boolean } | null>(null);
   const filter = useSignal("");
   const asked = useSignal<Deed | null>(null);
   const refresh = async () => {
     try {
-      overview.value = await getJson<SandboxTable>(addresses.admin("api/sandboxes"));
+      overview.value = await getJson<SandboxList>(addresses.admin("api/sandboxes"));
       problem.value = null;
     } catch (error) {
       const status = error instanceof HttpError ? error.status : 0;

@@ -2,15 +2,112 @@
 
 export type Root = "outputs" | "uploads" | "workspace";
 
-export type EntryKind = "file" | "directory" | "symlink" | "other";
-
 export type Condition = "starting" | "running" | "stopped" | "failed" | "none";
 
-/** GET /terminal/<chat>/status */
-export interface TerminalStatus {
-  running: boolean;
-  port: number;
-  sandbox: Condition;
+export type EntryKind = "file" | "directory" | "symlink" | "other";
+
+export interface Health {
+  status: "healthy";
+}
+
+export interface ToolInfo {
+  name: string;
+  description: string;
+}
+
+export interface HeaderInfo {
+  name: string;
+  required: boolean;
+  purpose: string;
+}
+
+export interface McpInfo {
+  name: string;
+  version: string;
+  protocol_versions: string[];
+  endpoint: string;
+  tools: ToolInfo[];
+  headers: HeaderInfo[];
+}
+
+export interface SkillInfo {
+  name: string;
+  description: string;
+  location: string;
+  source: string;
+}
+
+export interface SkillList {
+  skills: SkillInfo[];
+}
+
+export interface SkillMount {
+  name: string;
+  target: string;
+  mode: "ro";
+}
+
+export interface SkillMounts {
+  mounts: SkillMount[];
+}
+
+export interface DiskSpace {
+  enough: boolean;
+  short_since: string | null;
+  free_bytes: number;
+  floor_bytes: number;
+  total_bytes: number;
+  inodes_left: boolean;
+}
+
+export interface IsolationFinding {
+  wall: string;
+  attempt: string;
+  verdict: string;
+  said: string;
+}
+
+export interface IsolationReport {
+  strength: string;
+  holds: boolean;
+  attempts: number;
+  not_checked?: number;
+  findings: IsolationFinding[];
+  checked_at: string | null;
+}
+
+export interface UploadedFile {
+  filename: string;
+  path: string;
+  size: number;
+  sha256: string | null;
+  uri: string;
+  mimeType: string;
+}
+
+export interface UploadList {
+  files: UploadedFile[];
+  complete?: boolean;
+}
+
+export interface FolderEntry {
+  name: string;
+  kind: EntryKind;
+  size: number;
+  modified: string;
+  root: Root;
+  url: string;
+}
+
+export interface FolderListing {
+  path: string;
+  entries: FolderEntry[];
+  complete: boolean;
+}
+
+export interface RawUrl {
+  url: string;
+  folder: string;
 }
 
 export interface TabRecord {
@@ -19,10 +116,20 @@ export interface TabRecord {
   url: string;
 }
 
-/** GET /browser/<chat>/status */
 export interface BrowserStatus {
   running: boolean;
   pages: TabRecord[];
+  sandbox: Condition;
+}
+
+export interface ProgramStarted {
+  running: boolean;
+  started: boolean;
+}
+
+export interface TerminalStatus {
+  running: boolean;
+  port: number;
   sandbox: Condition;
 }
 
@@ -36,9 +143,13 @@ export interface SessionRecord {
   title: string;
 }
 
-/** GET /terminal/<chat>/sessions */
 export interface SessionList {
   sessions: SessionRecord[];
+}
+
+export interface SessionResumed {
+  resumed: boolean;
+  session_id: string;
 }
 
 export interface ProcessRecord {
@@ -49,51 +160,25 @@ export interface ProcessRecord {
   memory_bytes: number;
 }
 
-/** GET /terminal/<chat>/processes */
 export interface ProcessList {
   processes: ProcessRecord[];
 }
 
-/** One entry of a listing; `url` is relative to the root of the service or absolute, as the service is set up. */
-export interface FileEntry {
-  name: string;
-  kind: EntryKind;
-  size: number;
-  modified: string;
-  root: Root;
-  url: string;
+export interface ProcessKilled {
+  killed: boolean;
+  pid: number;
 }
 
-/** GET /files/<chat>/ and every folder below it */
-export interface FileListing {
-  path: string;
-  entries: FileEntry[];
-  complete: boolean;
+export interface SandboxState {
+  sandbox: Condition;
 }
 
-/** POST /api/chats/<chat>/raw/<path>: `folder` is what the page can read; empty: all of the chat */
-export interface RawGrant {
-  url: string;
-  folder: string;
+export interface SandboxStopped {
+  stopped: boolean;
+  chat: string;
 }
 
-/** POST /api/uploads/<chat>/<name> */
-export interface UploadRecord {
-  filename: string;
-  path: string;
-  size: number;
-  sha256: string | null;
-  uri: string;
-  mimeType: string;
-}
-
-/** GET /api/uploads/<chat> */
-export interface UploadList {
-  files: UploadRecord[];
-  complete?: false;
-}
-
-/** One sandbox; what it uses is there only while it can be asked. */
+/** One line of the operator's table. Without the last five when the sandbox does not answer. */
 export interface SandboxRow {
   chat: string;
   state: Condition;
@@ -110,7 +195,6 @@ export interface SandboxRow {
   processes?: number | null;
 }
 
-/** One removed sandbox. */
 export interface TrashRow {
   chat: string;
   removed_at: number;
@@ -118,19 +202,17 @@ export interface TrashRow {
   disk_bytes: number | null;
 }
 
-/** The last two come when there is something in the trash. */
-export interface Totals {
+export interface SandboxTotals {
   sandboxes: number;
   running: number;
   in_trash?: number;
   MB_in_trash?: number;
 }
 
-/** GET /api/sandboxes */
-export interface SandboxTable {
+export interface SandboxList {
   sandboxes: SandboxRow[];
   trash: TrashRow[];
-  totals: Totals;
+  totals: SandboxTotals;
 }
 
 /** What every page is given with its HTML, as the `data-page` of its body. */
@@ -160,7 +242,7 @@ export interface TranscriptEntry {
   parts: TranscriptPart[];
 }
 
-export interface TranscriptPage {
+export interface TranscriptRecord {
   session_id: string;
   entries: TranscriptEntry[];
   next: number | null;

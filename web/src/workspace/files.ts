@@ -1,6 +1,6 @@
 /** The chat's files as a tree that is read folder by folder. */
 import { signal } from "@preact/signals";
-import type { EntryKind, FileEntry, FileListing, Root } from "../common/api.generated";
+import type { EntryKind, FolderEntry, FolderListing, Root } from "../common/api.generated";
 import { getJson, HttpError } from "../common/http";
 import { type Addresses, decodePath } from "../common/page";
 
@@ -20,7 +20,7 @@ export interface Entry {
 export const ROOTS: Root[] = ["outputs", "uploads", "workspace"];
 
 /** An entry's own address tells its path best: two roots may hold the same name. */
-export function pathOf(entry: FileEntry, folder: string): string {
+export function pathOf(entry: FolderEntry, folder: string): string {
   const told = /\/files\/[^/]+\/([^?#]+)/.exec(entry.url)?.[1];
   if (told) return decodePath(told).replace(/\/$/, "");
   return folder ? `${folder.replace(/\/$/, "")}/${entry.name}` : entry.name;
@@ -153,7 +153,7 @@ export class Files {
 
   async #read(root: Root | "", path: string): Promise<void> {
     try {
-      const listing = await getJson<FileListing>(this.addresses.listing(path));
+      const listing = await getJson<FolderListing>(this.addresses.listing(path));
       const entries = listing.entries
         .map((listed) => this.#entry(listed, root, path))
         .filter((entry) => !root || entry.root === root);
@@ -169,7 +169,7 @@ export class Files {
     this.loading.value = false;
   }
 
-  #entry(listed: FileEntry, root: Root | "", folder: string): Entry {
+  #entry(listed: FolderEntry, root: Root | "", folder: string): Entry {
     const entry: Entry = {
       name: listed.name,
       kind: listed.kind,

@@ -1,7 +1,7 @@
 /** A page that the model made, in a frame of an opaque origin: without its scripts until the person says otherwise. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { RawGrant } from "../common/api.generated";
+import type { RawUrl } from "../common/api.generated";
 import { shownName } from "../common/format";
 import { HttpError, request } from "../common/http";
 import { ending } from "../common/kinds";
@@ -10,7 +10,7 @@ import { Empty } from "../ui/parts";
 import { Away, useAway } from "./away";
 
 /** Where the page is to be had, and which folder it can read; an empty one is all of the chat. */
-interface Granted extends RawGrant {
+interface Granted extends RawUrl {
   scripts: boolean;
 }
 
@@ -49,7 +49,7 @@ export function HtmlPage(props: { addresses: Addresses; path: string; name: stri
     const stop = new AbortController();
     problem.value = "";
     request(addresses.grant(path, { scripts, all: all.value }), { method: "POST", signal: stop.signal })
-      .then((response) => response.json() as Promise<RawGrant>)
+      .then((response) => response.json() as Promise<RawUrl>)
       .then(
         (answer) => {
           back();

@@ -1,7 +1,7 @@
 /** What was said in a saved session of a coding agent, page by page. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { TranscriptEntry, TranscriptPage } from "../common/api.generated";
+import type { TranscriptEntry, TranscriptRecord } from "../common/api.generated";
 import { moment, shownName } from "../common/format";
 import { getJson } from "../common/http";
 import type { Addresses } from "../common/page";
@@ -25,7 +25,7 @@ export function TranscriptDialog(props: {
     problem.value = "";
     try {
       const at = props.addresses.terminal(`sessions/${encodeURIComponent(props.id)}?after=${next.value}`);
-      const page = await getJson<TranscriptPage>(at);
+      const page = await getJson<TranscriptRecord>(at);
       entries.value = [...entries.value, ...page.entries];
       next.value = page.next;
     } catch (error) {

@@ -6,7 +6,11 @@ import asyncio
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from cubicle.machine.errors import NotRunning
 
 _BACKLOG = 1024
 _PAUSE = 0.005
@@ -50,3 +54,14 @@ async def connect(path: Path, seconds: float) -> socket.socket:
                 return client
     finally:
         os.close(target)
+
+
+@contextmanager
+def not_running() -> Iterator[None]:
+    """Turns what keeps a driver from connecting to a guest into NotRunning."""
+    try:
+        yield
+    except BlockingIOError:
+        raise NotRunning("The sandbox is up but accepts no connection.") from None
+    except OSError:
+        raise NotRunning("The sandbox is not up.") from None

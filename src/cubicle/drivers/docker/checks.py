@@ -10,10 +10,10 @@ from typing import Any
 from aiodocker import Docker
 from aiodocker.exceptions import DockerError
 
+from cubicle.drivers.common.checks import Check, Verdict
 from cubicle.drivers.docker import engine
 from cubicle.drivers.docker.config import Facts
 from cubicle.drivers.docker.engine import REPOSITORY, Address
-from cubicle.drivers.oci.checks import Check, Verdict
 from cubicle.drivers.oci.images import ImageError, ImageStore
 from cubicle.machine.errors import Unusable
 

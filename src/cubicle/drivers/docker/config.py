@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.config import (
+from cubicle.drivers.common import seccomp
+from cubicle.drivers.common.container import (
     AGENTS,
     CAPABILITIES,
     GUEST,
@@ -22,9 +22,10 @@ from cubicle.drivers.oci.config import (
     RLIMITS,
     SYSCTLS,
     WRITABLE,
+    at_most,
 )
-from cubicle.drivers.oci.hidden import USUAL, hidden
-from cubicle.drivers.oci.runtimes import at_most
+from cubicle.drivers.common.hidden import USUAL, hidden
+from cubicle.guest.operations import GuestConfig
 from cubicle.sandbox.driver import Limits
 
 SOCKET = "/run/cubicle/host/guest.sock"
@@ -124,22 +125,22 @@ def terms(limits: Limits, facts: Facts, *, read_only: bool) -> str:
 
 def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     """The body of `POST /containers/create`."""
-    told = {
-        "socket": SOCKET,
-        "uid": 1000,
-        "gid": 1000,
-        "home": "/home/assistant",
-        "env": dict(wanted.environment),
-        "aliases": WRITABLE,
-        "deputy": facts.gvisor,
-    }
+    config = GuestConfig(
+        socket=SOCKET,
+        uid=1000,
+        gid=1000,
+        home="/home/assistant",
+        env=dict(wanted.environment),
+        aliases=WRITABLE,
+        deputy=facts.gvisor,
+    )
     return {
         "Image": wanted.image,
         "Hostname": "cubicle",
         "User": "0:0",
         "WorkingDir": "/",
         "Env": [f"PATH={PATH}"],
-        "Entrypoint": ["/usr/bin/python3", "-I", "-S", GUEST, json.dumps(told, separators=(",", ":"))],
+        "Entrypoint": ["/usr/bin/python3", "-I", "-S", GUEST, config.encode().decode()],
         "Cmd": [],
         "Labels": {
             INSTANCE: wanted.instance,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -13,7 +12,7 @@ import platform
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ from aiodocker import Docker
 from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 
-from cubicle.drivers.common import unix_sockets
+from cubicle.drivers.common import seccomp, unix_sockets
 from cubicle.drivers.common.completion import complete, in_thread
+from cubicle.drivers.common.instance import instance_of
 from cubicle.drivers.docker import config, engine, trash
 from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.cleaning import Cleaner
@@ -32,12 +32,12 @@ from cubicle.drivers.docker.engine import Address, Image
 from cubicle.drivers.docker.engine_errors import ENGINE_ERRORS, last_words, plain, unless, why
 from cubicle.drivers.docker.records import Home, Records, word
 from cubicle.drivers.docker.streams import Streams
-from cubicle.drivers.oci import seccomp
 from cubicle.drivers.oci.images import ImageStore
 from cubicle.guest import bundle
-from cubicle.machine.errors import NotRunning, OwnedByAnother, OwnerHasSandbox, SandboxError, StartFailed
+from cubicle.machine.errors import CannotRescue, NotRunning, OwnedByAnother, OwnerHasSandbox, SandboxError, StartFailed
 from cubicle.machine.upload_folder import HostFolder
-from cubicle.sandbox.driver import Host, Limits, Seen, State
+from cubicle.sandbox.driver import Capabilities, Host, Limits, Seen, State
+from cubicle.sandbox.lost_found import Lost
 from cubicle.sandbox.trash import Discarded, Note
 from cubicle.tasks import start_task
 
@@ -70,7 +70,7 @@ class DockerDriver:
         read_only: bool = False,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
-        self._instance = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+        self._instance = instance_of(root)
         self._records = Records(root / "docker")
         self._store = store
         self._wanted_image = image
@@ -112,14 +112,20 @@ class DockerDriver:
                 self.by_socket &= await in_thread(self._records.passable)
             if not self.facts.gvisor:
                 log.warning("%s; to close that: %s", (shared := sharing(self.facts)).found, shared.mend)
-            if await in_thread(self._records.alone):
+            if await in_thread(self._records.lock.is_alone):
                 await self._clean()
-                await in_thread(self._records.join)
+                await in_thread(self._records.lock.join)
         except BaseException:
             await self.close()
             raise
         if not self.facts.disk_quota or self._read_only:
             self._watch = start_task(self._watch_disks(), name="disk watchdog")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The engine may be on another machine, or this process in a container of its own."""
+        passes = self.by_socket and not self.facts.gvisor
+        return Capabilities(remote=not self._address.local, fd_passing=passes, resumes=True)
 
     async def host(self) -> Host:
         """The engine's own machine. Whoever has its socket may still sit in a container, or at the end of a tunnel."""
@@ -173,7 +179,7 @@ class DockerDriver:
             await self._stop(name, found["Id"], "")
             await complete(trash.discard(self._client, self._records, self._instance, found, note))
 
-    async def discarded(self) -> list[Discarded]:
+    async def discarded(self) -> Sequence[Discarded]:
         entries = [entry for entry in await self._list() if self._in_trash(entry)]
         return await in_thread(lambda: [trash.see(self._records, self._instance, entry) for entry in entries])
 
@@ -209,13 +215,13 @@ class DockerDriver:
             with contextlib.suppress(SandboxError):
                 await self.resume(name)
 
-    async def running(self) -> list[Seen]:
+    async def list(self) -> Sequence[Seen]:
         entries = await self._list()
         seen = list(await asyncio.gather(*(self._see(entry) for entry in entries if not self._in_trash(entry))))
         names = {str(entry["Labels"][config.NAME]) for entry in entries}
         return [*seen, *await in_thread(self._see_without_container, names, {one.owner for one in seen})]
 
-    def _see_without_container(self, names: set[str], owners: set[str | None]) -> list[Seen]:
+    def _see_without_container(self, names: set[str], owners: set[str | None]) -> Sequence[Seen]:
         """Chats whose container somebody has removed: their uploads and outputs lie in volumes, for a new one."""
         found = []
         for name in self._records.names():
@@ -223,6 +229,9 @@ class DockerDriver:
             if name not in names and owner is not None and owner not in owners and name not in self._starting:
                 found.append(Seen(name, owner, State.STOPPED, image=self._image.digest))
         return found
+
+    async def rescue(self, lost: Lost, owner: str) -> str:
+        raise CannotRescue("The Docker driver sets no sandbox aside; look at this one in its folder.")
 
     def uploads(self, name: str) -> HostFolder | None:
         return None  # the engine may be on another host
@@ -235,14 +244,10 @@ class DockerDriver:
         """Its files are files of the host: where that has no space, the write itself is refused."""
 
     async def connect(self, name: str) -> socket.socket:
-        try:
+        with unix_sockets.not_running():
             if self.by_socket:
                 return await unix_sockets.connect(self._records.home(name).socket, _CONNECT_SECONDS)
             return await self._streams.open(await self._container(name), _CONNECT_SECONDS)
-        except BlockingIOError:
-            raise NotRunning("The sandbox is up but accepts no connection.") from None
-        except OSError:
-            raise NotRunning("The sandbox is not up.") from None
 
     async def container_id(self, name: str) -> str:
         """The engine's id of a sandbox's container. Raises NotRunning."""
@@ -374,7 +379,7 @@ class DockerDriver:
     def _in_trash(self, entry: dict[str, Any]) -> bool:
         return config.in_trash(self._instance, entry["Names"][0])
 
-    async def _list(self, *, name: str = "", named: str = "", **options: Any) -> list[dict[str, Any]]:
+    async def _list(self, *, name: str = "", named: str = "", **options: Any) -> Sequence[dict[str, Any]]:
         """Containers of this driver: of one sandbox by its name, or by the container's own."""
         filters = {"label": [f"{config.INSTANCE}={self._instance}"]}
         if name:

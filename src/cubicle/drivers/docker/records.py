@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle import durable, record
+from cubicle.drivers.common.instance import SharedLock
 from cubicle.machine.errors import SandboxError
 from cubicle.record import BadRecord
-from cubicle.sandbox.service_lock import open_lock
 from cubicle.sandbox.trash import Note
 
 log = logging.getLogger(__name__)
@@ -100,33 +99,15 @@ class Records:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._lock: int | None = None
+        self.lock = SharedLock(root / "lock")
 
     def open(self) -> None:
         # The root user of containers, where it is another than ours, must pass to the folders of the sockets.
         record.make_folder(self.root, mode=0o711)
-        self._lock = open_lock(self.root / "lock")
-        self.join()
+        self.lock.join()
 
     def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def join(self) -> None:
-        if self._lock is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_SH)
-
-    def alone(self) -> bool:
-        """Whether this is the only one; then none can join until it says `join`. Only such a one cleans up."""
-        if self._lock is None:
-            return False
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.join()
-            return False
-        return True
+        self.lock.close()
 
     def passable(self) -> bool:
         """Whether any user of the host passes to the folders of the sockets, as far as the folders above go."""

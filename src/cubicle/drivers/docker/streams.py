@@ -12,8 +12,8 @@ from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 from aiodocker.stream import Stream
 
+from cubicle.drivers.common.container import GUEST
 from cubicle.drivers.docker.config import SOCKET
-from cubicle.drivers.oci.config import GUEST
 from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)

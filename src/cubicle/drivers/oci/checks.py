@@ -7,9 +7,9 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
+from cubicle.drivers.common.checks import Check, Verdict
 from cubicle.drivers.oci import cleaning, disk, host, loops, runtimes
 from cubicle.drivers.oci.assembly import Bases
 from cubicle.drivers.oci.disk import DiskMode
@@ -23,25 +23,6 @@ from cubicle.sandbox.free_space import FreeSpace
 _MAX_SHOWN = 3
 _SANDBOXES = 16
 """For how many of them at their limit the host should have open files."""
-
-
-class Verdict(StrEnum):
-    GOOD = "ok"
-    WEAK = "weak"
-    """It works, but not as well as it could."""
-    MISSING = "missing"
-    """Nothing works without it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at."""
-
-    name: str
-    verdict: Verdict
-    found: str
-    mend: str = ""
-    """The command that mends it; empty if there is nothing to mend."""
 
 
 @dataclass(frozen=True, slots=True)

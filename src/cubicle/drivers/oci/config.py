@@ -2,70 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cubicle.drivers.oci import seccomp
-from cubicle.drivers.oci.hidden import USUAL
+from cubicle.drivers.common import seccomp
+from cubicle.drivers.common.container import (
+    AGENTS,
+    CAPABILITIES,
+    GUEST,
+    GVISOR_TASKS,
+    PATH,
+    READ_ONLY,
+    RLIMITS,
+    SYSCTLS,
+    WRITABLE,
+)
+from cubicle.drivers.common.hidden import USUAL
+from cubicle.guest.operations import GuestConfig
 from cubicle.sandbox.driver import Limits
 
-GUEST = "/run/cubicle/guest.pyz"
-AGENTS = "/opt/agents"
-"""Where a sandbox sees the programs of coding agents."""
 LISTEN_FD = 3
 IDS = 65536
 """Size of the range of user and group ids that a sandbox sees."""
-
-CAPABILITIES = (
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_KILL",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SYS_PTRACE",
-)
-"""What the guest needs to act for its commands and to stay out of their reach; all of it counts only inside its user
-namespace, and its commands have none."""
-
-READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger")
-
-SYSCTLS = {
-    # Servers in a sandbox may take port 80: nothing but the sandbox itself is on its network.
-    "net.ipv4.ip_unprivileged_port_start": "0",
-    # Buffers of TCP come out of one budget of the host (tcp_mem); one socket takes no great part of it.
-    "net.ipv4.tcp_rmem": "4096 131072 4194304",
-    "net.ipv4.tcp_wmem": "4096 16384 4194304",
-    "net.ipv4.tcp_max_tw_buckets": "4096",
-}
-"""Of the sandbox's own network namespace."""
 
 TERMINALS = 64
 """The host has 4,096, of which 1,024 are kept for itself."""
 TCP_BYTES = 64 * 1024**2
 """Buffers of all TCP connections of a sandbox, where the limit of its memory does not count them (cgroup version 1)."""
-
-GVISOR_TASKS = 8
-"""Tasks of the host for one process in gVisor, at the most: it dies as a whole when it gets no more."""
-
-PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-WRITABLE = {"/mnt/user-data/uploads": "/run/cubicle/uploads", "/mnt/skills": "/run/cubicle/skills"}
-"""Folders that commands may only read, and where the guest writes them."""
-
-
-RLIMITS = {
-    # A core dump would be piped to whatever the host's core_pattern names.
-    "RLIMIT_CORE": 0,
-    "RLIMIT_NOFILE": 65_536,
-    "RLIMIT_SIGPENDING": 4096,
-    "RLIMIT_MSGQUEUE": 819_200,
-    "RLIMIT_MEMLOCK": 8 * 1024**2,
-}
-"""The limits of a process. Of the last three, a sandbox as a whole has no more either: the kernel counts them by user,
-and remembers in a user namespace what its maker had. Pending signals are timers of POSIX, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +81,20 @@ class Wanted:
 
 def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, ...]:
     """How PID 1 is started, and what it is told; the environment is that of its commands."""
-    where: dict[str, Any] = (
-        {"listen_fd": LISTEN_FD} if folders.socket_dir is None else {"socket": "/run/cubicle/host/guest.sock"}
-    )
-    told = {
-        **where,
-        "uid": 1000,
-        "gid": 1000,
-        "home": "/home/assistant",
-        "env": dict(environment),
-        "aliases": WRITABLE,
+    config = GuestConfig(
+        uid=1000,
+        gid=1000,
+        home="/home/assistant",
+        env=dict(environment),
+        aliases=WRITABLE,
         # Of the runtimes, it is gVisor that hands over no descriptor; there process 1 has no shield of its own.
-        "deputy": folders.socket_dir is not None,
-    }
-    return ("/usr/bin/python3", "-I", "-S", GUEST, json.dumps(told, separators=(",", ":")))
+        deputy=folders.socket_dir is not None,
+    )
+    if folders.socket_dir is None:
+        config = config.replace(listen_fd=LISTEN_FD)
+    else:
+        config = config.replace(socket="/run/cubicle/host/guest.sock")
+    return ("/usr/bin/python3", "-I", "-S", GUEST, config.encode().decode())
 
 
 def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:

@@ -309,16 +309,3 @@ def _is_full(folder: Path) -> bool:
     """Whether too little is left for the trial of a disk."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize < _TRIAL_BYTES or (found.f_files > 0 and found.f_favail < _TRIAL_INODES)
-
-
-def used_bytes(tree: Path, limit: int) -> int:
-    """Bytes on disk under a folder that a sandbox writes meanwhile; counting ends once the limit is passed."""
-    total = 0
-    with contextlib.suppress(OSError):
-        for _, _, files, fd in os.fwalk(tree, follow_symlinks=False):
-            for name in files:
-                with contextlib.suppress(OSError):
-                    total += os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks * 512
-            if total > limit:
-                break
-    return total

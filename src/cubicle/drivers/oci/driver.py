@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import hashlib
 import logging
 import os
+import platform
 import re
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,8 @@ from pathlib import Path
 from cubicle import record
 from cubicle.drivers.common import unix_sockets
 from cubicle.drivers.common.completion import complete, in_thread
+from cubicle.drivers.common.disk_usage import used_bytes
+from cubicle.drivers.common.instance import SharedLock, instance_of
 from cubicle.drivers.oci import cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, space, transparent_proxy
 from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
 from cubicle.drivers.oci.disk import DiskMode
@@ -30,13 +32,12 @@ from cubicle.drivers.oci.process import ProcessId
 from cubicle.drivers.oci.records import Home, Records, Run
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 from cubicle.drivers.oci.trash import Trash
-from cubicle.machine.errors import NoSpace, NotRunning, SandboxError, StartFailed, Unusable
+from cubicle.machine.errors import NoSpace, SandboxError, StartFailed, Unusable
 from cubicle.machine.upload_folder import HostFolder
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Limits, Seen
+from cubicle.sandbox.driver import Capabilities, Host, Limits, Seen
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lost_found import Lost
-from cubicle.sandbox.service_lock import open_lock
 from cubicle.sandbox.trash import Discarded, Note
 from cubicle.tasks import start_task
 
@@ -87,15 +88,28 @@ class OciDriver:
         self._starting: set[str] = set()
         self._uploads: dict[str, HostFolder] = {}
         self._watches: list[asyncio.Task[None]] = []
-        self._lock: int | None = None
+        self._lock = SharedLock(self._records.root / "lock")
         self._probed = True
+        self._is_open = False
         self.runtime: Runtime
         self._assembly: Assembly
 
     @property
-    def captive(self) -> bool:
-        """Whether new sandboxes get a network that leads to the egress door; gVisor has one of its own make."""
-        return self._wants_captive and self.runtime.hands_over and transparent_proxy.available()
+    def capabilities(self) -> Capabilities:
+        """gVisor has a kernel of its own: no descriptor comes out of it, and nothing of the host reaches in."""
+        shared = self._is_open and self.runtime.hands_over
+        return Capabilities(
+            fd_passing=shared,
+            upload_folder=shared,
+            network_namespace=shared,
+            transparent_proxy=shared and self._wants_captive and transparent_proxy.available(),
+            resumes=True,
+            rescues=True,
+            image_store=True,
+        )
+
+    async def host(self) -> Host:
+        return Host(platform.release())
 
     @property
     def disk_mode(self) -> DiskMode:
@@ -113,12 +127,11 @@ class OciDriver:
         for watch in self._watches:
             watch.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
-        if self._lock is not None:
-            if await in_thread(self._alone):
+        if self._lock.held:
+            if await in_thread(self._lock.is_alone):
                 await in_thread(cleaning.leave, self._place)
                 await in_thread(space.give_back, self._records.root)
-            os.close(self._lock)
-            self._lock = None
+            self._lock.close()
         await in_thread(self._identities.maker.close)
 
     async def start(self, name: str, owner: str | None) -> None:
@@ -157,7 +170,7 @@ class OciDriver:
             await self._stop(home)
             await in_thread(self._trash.discard, home, note)
 
-    async def discarded(self) -> list[Discarded]:
+    async def discarded(self) -> Sequence[Discarded]:
         return await in_thread(self._trash.discarded)
 
     async def restore(self, name: str, owner: str) -> None:
@@ -169,7 +182,7 @@ class OciDriver:
     async def resume(self, name: str) -> bool:
         return await in_thread(self._resume, self._records.home(name))
 
-    async def running(self) -> list[Seen]:
+    async def list(self) -> Sequence[Seen]:
         return await in_thread(self._see_all)
 
     def uploads(self, name: str) -> HostFolder | None:
@@ -207,26 +220,23 @@ class OciDriver:
         return await in_thread(rescue.rescue, self._records, lost, owner, self._assembly.today)
 
     async def connect(self, name: str) -> socket.socket:
-        try:
+        with unix_sockets.not_running():
             return await unix_sockets.connect(self._assembly.socket(self._records.home(name)), _CONNECT_SECONDS)
-        except BlockingIOError:
-            raise NotRunning("The sandbox is up but accepts no connection.") from None
-        except OSError:
-            raise NotRunning("The sandbox is not up.") from None
 
     async def _open(self) -> None:
         await in_thread(host.require)
         await in_thread(self._records.make_folders)
-        await in_thread(self._join)
+        await in_thread(self._lock.join)
         await in_thread(self._place.make)
         trials = self._records.root / "trials.json"
         self.runtime = await host.choose(self._wanted_runtime, self._place, trials)
         self._assembly = await in_thread(self._assemble)
-        if await in_thread(self._alone):
+        self._is_open = True
+        if await in_thread(self._lock.is_alone):
             await cleaning.clean(self._assembly)
             await in_thread(self._trash.finish)
             await in_thread(runtimes.remove_logs, self._place.stage)
-            await in_thread(self._join)
+            await in_thread(self._lock.join)
         watches = {"free space": self._watch_space, "disk watchdog": self._watch_disks}
         self._watches = [start_task(watch(), name=name) for name, watch in watches.items()]
 
@@ -260,7 +270,9 @@ class OciDriver:
         finally:
             ready.close()
         run = await in_thread(self._assembly.settle, home, self.runtime.name, ready.first_id)
-        if self.captive and (problem := await in_thread(transparent_proxy.capture, run.process.pid)):
+        if self.capabilities.transparent_proxy and (
+            problem := await in_thread(transparent_proxy.capture, run.process.pid)
+        ):
             log.warning("sandbox %s has no captive network: %s", home.name, problem)
         if not self.runtime.hands_over:
             await self._find_socket(home, run.process)
@@ -294,7 +306,7 @@ class OciDriver:
             raise SandboxError(f"The sandbox could not be cleared away: {_plain(error)}.") from error
         await in_thread(self._assembly.release, home)
 
-    async def _runtimes_of(self, home: Home, run: Run | None) -> list[Runtime]:
+    async def _runtimes_of(self, home: Home, run: Run | None) -> Sequence[Runtime]:
         """The runtime that a sandbox was started with: the setting may have changed since. All, if that is unknown."""
         if run is None and await in_thread(home.has_run):
             return await in_thread(cleaning.used_runtimes, self._place.stage) or [self.runtime]
@@ -353,24 +365,7 @@ class OciDriver:
             trees = any((home.path / "tree").exists() for home in self._records.homes())
             return DiskMode.QUOTA if trees else DiskMode.IMAGE
 
-    def _join(self) -> None:
-        """Be one of the drivers over this DATA_DIR: the service, and a command of the command line beside it."""
-        if self._lock is None:
-            self._lock = open_lock(self._records.root / "lock")
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
-
-    def _alone(self) -> bool:
-        """Whether this is the only one; then none can join until it says `_join` or closes. Only such a one cleans."""
-        if self._lock is None:
-            return False
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._join()
-            return False
-        return True
-
-    def _see_all(self) -> list[Seen]:
+    def _see_all(self) -> Sequence[Seen]:
         look = Look(self._records, self._assembly, self.runtime.name, self._starting)
         return look.all()
 
@@ -393,7 +388,7 @@ class OciDriver:
         finally:
             thread.shutdown(wait=False)
 
-    async def _stop_damaged(self, names: list[str]) -> None:
+    async def _stop_damaged(self, names: Sequence[str]) -> None:
         """Stop what has a damaged disk: its next start repairs it."""
         if not self._probed:
             self._assembly = replace(self._assembly, disk_mode=await in_thread(disk.probe, self._records.root))
@@ -420,11 +415,6 @@ class OciDriver:
                     log.warning("the disk of sandbox %s could not be watched: %s", home.name, error)
 
 
-def instance_of(data_dir: Path) -> str:
-    """The name under which a DATA_DIR has its folder of this boot and its cgroups."""
-    return hashlib.sha256(os.fsencode(os.path.realpath(data_dir))).hexdigest()[:12]
-
-
 def _alive(home: Home) -> bool:
     run = home.run()
     return run is not None and run.process.alive
@@ -439,7 +429,7 @@ def _over(home: Home) -> int:
         meta = home.meta()
     except BadRecord:
         return 0  # it gets a new record when it starts again
-    return meta.disk_bytes if disk.used_bytes(tree, meta.disk_bytes) > meta.disk_bytes else 0
+    return meta.disk_bytes if used_bytes(tree, meta.disk_bytes) > meta.disk_bytes else 0
 
 
 def _plain(error: BaseException) -> str:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle import record
+from cubicle.drivers.common.container import RLIMITS, at_most
+from cubicle.drivers.common.hidden import SHOWN_SYS, hidden, open_to_all
 from cubicle.drivers.oci import mounts, namespaces
-from cubicle.drivers.oci.config import RLIMITS, Facts, Wanted, bundle_config, read_only
-from cubicle.drivers.oci.hidden import SHOWN_SYS, hidden, open_to_all
-from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, at_most, find
+from cubicle.drivers.oci.config import Facts, Wanted, bundle_config, read_only
+from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
 from cubicle.machine.errors import Unusable
 from cubicle.record import BadRecord
 from cubicle.sandbox.driver import Limits

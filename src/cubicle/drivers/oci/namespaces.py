@@ -21,8 +21,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from cubicle.drivers.common.container import RLIMITS
 from cubicle.drivers.oci import namespace_maker
-from cubicle.drivers.oci.config import IDS, RLIMITS
+from cubicle.drivers.oci.config import IDS
 
 _FEW = 4
 """The runtime makes one namespace of each kind for a sandbox; the sandbox itself makes none."""

@@ -13,7 +13,7 @@ from cubicle import durable, record
 from cubicle.drivers.oci.disk import copy_sparse
 from cubicle.drivers.oci.records import Home, Meta, Records
 from cubicle.drivers.oci.repair import known_meta
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import CannotRescue
 from cubicle.sandbox.lost_found import NOTE, Lost
 from cubicle.sandbox.warm_pool import new_name
 
@@ -21,10 +21,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CHECK_SECONDS = 3600
 _FIXED = 3
 """Exit codes of e2fsck up to this one: the file system is whole, or was made so."""
-
-
-class CannotRescue(SandboxError):
-    """What was set aside cannot be given back; the message says why."""
 
 
 def rescue(records: Records, lost: Lost, owner: str, today: Meta) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import resource
 import secrets
 import shutil
 import signal
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubicle.drivers.common.completion import complete
-from cubicle.drivers.oci.config import LISTEN_FD, RLIMITS
+from cubicle.drivers.common.container import RLIMITS, at_most
+from cubicle.drivers.oci.config import LISTEN_FD
 from cubicle.drivers.oci.process import ended
 
 CANDIDATES = ("crun", "runc", "runsc")
@@ -109,12 +109,6 @@ def _limited() -> list[str]:
     """How a program is called that shall have the limits of a sandbox, and hand them on to it."""
     names = {kind: kind.removeprefix("RLIMIT_").lower() for kind in RLIMITS}
     return [_PRLIMIT, *(f"--{name}={at_most(kind, RLIMITS[kind])}" for kind, name in names.items()), "--"]
-
-
-def at_most(kind: str, most: int) -> int:
-    """A limit that this process may set: nobody may pass the one that it has."""
-    hard = resource.getrlimit(getattr(resource, kind))[1]
-    return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
 def remove_logs(stage: Path) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cubicle import durable, record
-from cubicle.drivers.oci.disk import used_bytes
+from cubicle.drivers.common.disk_usage import used_bytes
 from cubicle.drivers.oci.records import Home, Records
 from cubicle.machine.errors import NotRunning, OwnerHasSandbox
 from cubicle.record import BadRecord

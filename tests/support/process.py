@@ -12,10 +12,16 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
+
+from cubicle.drivers.factory import make_driver
+from cubicle.settings import Settings
+from tests.support.emptying import empty
 
 ACCEPT = "application/json, text/event-stream"
 
@@ -66,6 +72,17 @@ class ServiceProcess:
             except httpx.TransportError:
                 assert time.monotonic() - began < 150, "the service does not come up"
                 await asyncio.sleep(0.05)
+
+    @asynccontextmanager
+    async def running(self, after: Settings) -> AsyncIterator[Self]:
+        """It is up for as long as the block lasts. Then it is killed, and its sandboxes are removed by these settings."""
+        try:
+            await self.start()
+            yield self
+        finally:
+            self.kill()
+            await self.client.aclose()
+            await empty(make_driver(after))
 
     def log(self) -> str:
         return (self._data.parent / "service.log").read_text(errors="replace")

@@ -1,0 +1,246 @@
+"""The JSON answers of the HTTP API. Handlers build them; the OpenAPI document has their schemas."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from cubicle.agents.sessions import ProcessRecord, SessionRecord
+from cubicle.browser.server_messages import TabRecord
+from cubicle.files.browse import Root
+from cubicle.sandbox.driver import Condition
+
+EntryKind = Literal["file", "directory", "symlink", "other"]
+"""`other`: a pipe, socket or device."""
+
+_exact = with_config(ConfigDict(extra="forbid"))
+
+
+@_exact
+class ProblemDetails(TypedDict):
+    """Every error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    reason: NotRequired[str]
+    """Why the sandbox is stopped."""
+
+
+@_exact
+class Health(TypedDict):
+    status: Literal["healthy"]
+
+
+@_exact
+class ToolInfo(TypedDict):
+    name: str
+    description: str
+
+
+@_exact
+class HeaderInfo(TypedDict):
+    name: str
+    required: bool
+    purpose: str
+
+
+@_exact
+class McpInfo(TypedDict):
+    name: str
+    version: str
+    protocol_versions: list[str]
+    endpoint: str
+    tools: list[ToolInfo]
+    headers: list[HeaderInfo]
+
+
+@_exact
+class SkillInfo(TypedDict):
+    name: str
+    description: str
+    location: str
+    source: str
+
+
+@_exact
+class SkillList(TypedDict):
+    skills: list[SkillInfo]
+
+
+@_exact
+class SkillMount(TypedDict):
+    name: str
+    target: str
+    mode: Literal["ro"]
+
+
+@_exact
+class SkillMounts(TypedDict):
+    mounts: list[SkillMount]
+
+
+@_exact
+class DiskSpace(TypedDict):
+    enough: bool
+    short_since: str | None
+    free_bytes: int
+    floor_bytes: int
+    total_bytes: int
+    inodes_left: bool
+
+
+@_exact
+class IsolationFinding(TypedDict):
+    wall: str
+    attempt: str
+    verdict: str
+    said: str
+
+
+@_exact
+class IsolationReport(TypedDict):
+    strength: str
+    holds: bool
+    attempts: int
+    not_checked: NotRequired[int]
+    findings: list[IsolationFinding]
+    checked_at: str | None
+
+
+@_exact
+class UploadedFile(TypedDict):
+    filename: str
+    path: str
+    size: int
+    sha256: str | None
+    uri: str
+    mimeType: str
+
+
+@_exact
+class UploadList(TypedDict):
+    files: list[UploadedFile]
+    complete: NotRequired[bool]
+
+
+@_exact
+class FolderEntry(TypedDict):
+    name: str
+    kind: EntryKind
+    size: int
+    modified: str
+    root: Root
+    url: str
+
+
+@_exact
+class FolderListing(TypedDict):
+    path: str
+    entries: list[FolderEntry]
+    complete: bool
+
+
+@_exact
+class RawUrl(TypedDict):
+    url: str
+    folder: str
+
+
+@_exact
+class BrowserStatus(TypedDict):
+    running: bool
+    pages: list[TabRecord]
+    sandbox: Condition
+
+
+@_exact
+class ProgramStarted(TypedDict):
+    running: bool
+    started: bool
+    """False: it ran before."""
+
+
+@_exact
+class TerminalStatus(TypedDict):
+    running: bool
+    port: int
+    sandbox: Condition
+
+
+@_exact
+class SessionList(TypedDict):
+    sessions: list[SessionRecord]
+
+
+@_exact
+class SessionResumed(TypedDict):
+    resumed: bool
+    session_id: str
+
+
+@_exact
+class ProcessList(TypedDict):
+    processes: list[ProcessRecord]
+
+
+@_exact
+class ProcessKilled(TypedDict):
+    killed: bool
+    pid: int
+
+
+@_exact
+class SandboxState(TypedDict):
+    sandbox: Condition
+
+
+@_exact
+class SandboxStopped(TypedDict):
+    stopped: bool
+    chat: str
+
+
+@_exact
+class SandboxRow(TypedDict):
+    """One line of the operator's table. Without the last five when the sandbox does not answer."""
+
+    chat: str
+    state: Condition
+    reason: str
+    age_seconds: float | None
+    idle_seconds: float
+    connections: int
+    user: str
+    last_tool: str
+    cpu_seconds: NotRequired[float | None]
+    cpu_percent: NotRequired[float | None]
+    memory_bytes: NotRequired[int | None]
+    disk_bytes: NotRequired[int | None]
+    processes: NotRequired[int | None]
+
+
+@_exact
+class TrashRow(TypedDict):
+    chat: str
+    removed_at: float
+    reason: str
+    disk_bytes: int | None
+
+
+@_exact
+class SandboxTotals(TypedDict):
+    sandboxes: int
+    running: int
+    in_trash: NotRequired[int]
+    MB_in_trash: NotRequired[int]
+
+
+@_exact
+class SandboxList(TypedDict):
+    sandboxes: list[SandboxRow]
+    trash: list[TrashRow]
+    totals: SandboxTotals

@@ -1,0 +1,111 @@
+"""What the middleware and the router ask of the table of routes (routes.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute, compile_path
+from starlette.types import Scope
+
+from cubicle.chat.authentication import Who
+from cubicle.core.chat import BadChatId, Chat
+from cubicle.http_api import urls as _convertors  # noqa: F401 - the kinds of parameters that the paths name
+from cubicle.http_api.routes import ANY_METHOD, MCP, ROW, ROWS, WEBSOCKET, Row
+
+_PUBLIC = (Who.ANYBODY, Who.CAPABILITY)
+
+
+class RouteTable:
+    """The table with the MCP paths of one service."""
+
+    def __init__(self, mcp_paths: Sequence[str] = (MCP.path,)) -> None:
+        self.rows = (*(replace(MCP, path=path) for path in mcp_paths), *ROWS)
+        self.mcp_paths = frozenset(mcp_paths)
+        self._exact = {row.path: row.who for row in reversed(self.rows) if "{" not in row.path}
+        public = {row.literal: row.who for row in self.rows if row.who in _PUBLIC}
+        guarded = [row.path for row in self.rows if row.who not in _PUBLIC]
+        self._open = {p: who for p, who in public.items() if not any(path.startswith(f"{p}/") for path in guarded)}
+        """Beneath these nothing asks who it is, not even what no row answers."""
+        self._of_chats = {row.literal.strip("/"): row.chat_segment for row in self.rows if row.who is Who.CHAT}
+        """What comes before the chat id, for all that a link of the chat opens."""
+        self._own_body = tuple({f"{row.literal}/" for row in ROWS if row.own_body_limit})
+        self._in_a_tab = [compile_path(path)[0] for row in self.rows if row.in_a_tab for path in row.paths]
+
+    def who(self, path: str) -> Who:
+        """Who may use a path. What no row answers is not told to everybody, either."""
+        if path in self._exact:
+            return self._exact[path]
+        for prefix, who in self._open.items():
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return who
+        return Who.KEY if self.chat_id(path) is None else Who.CHAT
+
+    def chat_id(self, path: str) -> str | None:
+        """The chat that a path belongs to, if it belongs to one that a link can open."""
+        parts = path.strip("/").split("/")
+        for length in (1, 2):
+            segment = self._of_chats.get("/".join(parts[:length]))
+            if segment is not None and len(parts) >= segment:
+                try:
+                    return Chat(parts[segment - 1]).id
+                except BadChatId:
+                    return None
+        return None
+
+    def is_mcp(self, path: str) -> bool:
+        return path in self.mcp_paths
+
+    def is_in_a_tab(self, path: str) -> bool:
+        return any(pattern.match(path) for pattern in self._in_a_tab)
+
+    def has_own_body_limit(self, path: str) -> bool:
+        return path in self.mcp_paths or path.startswith(self._own_body)
+
+    def bind(self, **groups: object) -> list[BaseRoute]:
+        """The routes of these groups of handlers, in the order of the table."""
+        return list(bound(self.rows, groups))
+
+
+def bound(rows: Iterable[Row], groups: Mapping[str, object]) -> Iterable[BaseRoute]:
+    for row in rows:
+        group, _, attribute = row.handler.partition(".")
+        if group in groups:
+            handler = getattr(groups[group], attribute)
+            yield from (_route(row, path, handler) for path in row.paths)
+
+
+def _route(row: Row, path: str, handler: Any) -> BaseRoute:
+    if row.mount:
+        return Mount(path, app=handler)
+    if row.methods == WEBSOCKET:
+        return _TableWebSocketRoute(row, path, handler)
+    return _TableRoute(row, path, handler)
+
+
+class _TableRoute(Route):
+    """Leaves its row in the scope."""
+
+    def __init__(self, row: Row, path: str, handler: Any) -> None:
+        super().__init__(path, handler, methods=None if row.methods == ANY_METHOD else row.methods.split())
+        self.row = row
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return _with_row(super().matches(scope), self.row)
+
+
+class _TableWebSocketRoute(WebSocketRoute):
+    def __init__(self, row: Row, path: str, handler: Any) -> None:
+        super().__init__(path, handler)
+        self.row = row
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return _with_row(super().matches(scope), self.row)
+
+
+def _with_row(found: tuple[Match, MutableMapping[str, Any]], row: Row) -> tuple[Match, MutableMapping[str, Any]]:
+    match, child = found
+    if match is not Match.NONE:
+        child[ROW] = row
+    return match, child
