@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help may-serve serve test test-here test-fast check format image agents bench wheel setup setup-dev setup-fast setup-test lock docs clean
+.PHONY: help may-serve serve test test-here test-fast check format image agents bench wheel setup setup-dev setup-web setup-fast setup-test lock docs clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
@@ -29,7 +29,7 @@ test-here: setup-test check
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute
 	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not real and not serial"
 
-check: setup-dev ## format, lint, types, layers, dependencies, gates of the repository; seconds
+check: setup-web ## format, lint, types, layers, dependencies, gates of the repository; seconds
 	@scripts/run-checks
 
 format: setup-dev ## rewrite the sources as the format check wants them
@@ -60,19 +60,24 @@ setup-fast:
 	@scripts/packages fast
 	@scripts/environment dev
 
+setup-web: setup-dev
+	@scripts/web
+
 setup-test:
 	@scripts/packages test
 	@scripts/environment dev
+	@scripts/web
 	@scripts/clients
 	@scripts/agents claude codex opencode gemini
 
 lock: setup-dev ## compile requirements*.txt again after a change of pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock $(if $(UPGRADE),--upgrade)
 
-docs: setup-dev ## write the pages that come from the code
+docs: setup-dev ## write what comes from the code: the page of settings, the types of the pages in web/
 	@cubicle settings --markdown > docs/settings.md
+	@scripts/web-types
 	@python -m cubicle.http_api.route_docs docs/http.md
 
 clean: ## remove what was built here; sandboxes, chats and images stay
-	@rm -rf .venv .state build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .state web/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -133,7 +133,7 @@ async def service(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     """`cubicle serve` over a data folder of its own; afterwards nothing of it is left."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    environment = os.environ | {"PORT": str(port), "DATA_DIR": str(folder / "data"), "SANDBOX_IMAGE": "standard"}  # noqa: TID251
+    environment = os.environ | {"PORT": str(port), "DATA_DIR": str(folder / "data"), "SANDBOX_IMAGE": "standard"}
     process = await asyncio.create_subprocess_exec("cubicle", "serve", cwd=folder, env=environment)
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:

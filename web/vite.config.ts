@@ -4,7 +4,8 @@ import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
 const here = import.meta.dirname;
-const out = resolve(here, "../src/cubicle/http_api/static");
+// Elsewhere for the test that compares a fresh build with the one that is kept.
+const out = resolve(here, process.env.CUBICLE_STATIC ?? "../src/cubicle/http_api/static");
 const pages = ["terminal", "live", "workspace", "viewer", "login", "admin"];
 
 /** What pdf.js reads at run time, by name: character maps, fonts that a PDF may leave out, image decoders. */

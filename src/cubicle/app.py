@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 
 import httpx
 from starlette.applications import Starlette
@@ -28,8 +29,8 @@ from cubicle.core.caller import Caller
 from cubicle.core.keys import BadKeys, KeyRing
 from cubicle.drivers.factory import make_driver, make_free_space, make_ledger, make_limits
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
-from cubicle.egress.handler import Limits as EgressLimits
 from cubicle.egress.policy import Policy
+from cubicle.egress.upstream_connections import Limits as EgressLimits
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
@@ -77,6 +78,8 @@ from cubicle.prompt.workspace import Workplace
 from cubicle.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.free_space import FreeSpace
+from cubicle.sandbox.sandbox_services import Attendant
 from cubicle.settings import BadSettings, Settings
 from cubicle.tools.registry import Registry
 from cubicle.worker.network import NetworkWorker
@@ -192,32 +195,14 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     space = make_free_space(settings)
     driver = make_driver(settings, space)
     library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
-    prompt = Prompt(
-        library,
-        links,
-        command_timeout=settings.command_timeout,
-        network=settings.egress.value,
-        limits=make_limits(settings).words() if driver.capabilities.isolates else "",
-        sub_agent=has_sub_agent(settings),
-    )
+    prompt = make_prompt(settings, library, links, driver)
     outfitter = Outfitter(library, prompt)
     tokens = PersonalTokens(users) if users is not None else None
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
-    fleet = Fleet(
-        driver,
-        make_ledger(settings),
-        pool_size=settings.pool_size,
-        idle_after=settings.container_max_age_hours * 3600,
-        remove_after=settings.data_max_age_days * 86400,
-        trash_after=settings.trash_days * 86400,
-        clock_file=settings.data_dir / "clock.json",
-        furnish=outfitter.dress,
-        attendants=[agent_tokens.attend, network.attend],
-        space=space,
-    )
+    fleet = make_fleet(settings, driver, space, outfitter, [agent_tokens.attend, network.attend])
 
     async def instructions(caller: Caller) -> str:
         return await prompt.rendered(caller.chat, caller.email, caller.name)
@@ -239,48 +224,115 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         if tokens is not None:
             fleet.on_removed(tokens.forget)
         fleet.on_removed(forget_user)
-        queue = FairQueue()
         authentication = Authentication(keys, links, settings.known_hosts)
-        table = RouteTable(settings.mcp_paths)
+        queue = FairQueue()
         door = McpDoor(registry, uploads, instructions, settings, authentication, queue)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
-        reception = Reception(fleet, outfitter)
-        address, mode = base_url(settings), settings.single_user_mode
+        parts = Parts(
+            settings, ring, keys, links, authentication, queue, library, prompt, outfitter, space, warden, fleet,
+            screens, activity, agents, registry, uploads, door, pages,
+        )  # fmt: skip
         async with door.running(), agents or nullcontext(), checking_walls(warden, fleet):
-            app = Starlette(
-                routes=table.bind(
-                    mcp=door,
-                    service=ServiceRoutes(registry, settings, locked=bool(ring)),
-                    prompt=PromptRoutes(prompt, mode, address),
-                    skills=SkillRoutes(library, mode),
-                    disk=DiskRoutes(space),
-                    isolation=WallRoutes(warden),
-                    openapi=OpenApiRoutes(table, settings.embedders),
-                    uploads=UploadRoutes(uploads, settings.max_upload_mb),
-                    archive=ArchiveRoutes(fleet, pages.asleep_page),
-                    files=FileRoutes(fleet, links, pages.asleep_page),
-                    raw=RawRoutes(fleet, links),
-                    browser=BrowserRoutes(fleet, settings.public_base_url, reception=reception),
-                    live_view=LiveRoutes(fleet, screens),
-                    terminal=TerminalRoutes(fleet, sub_agents=agents, reception=reception),
-                    activity=ActivityRoutes(activity),
-                    start=StartRoutes(fleet, reception),
-                    admin=OperatorRoutes(fleet, activity),
-                    login=Login(keys, links, pages.login_page),
-                    pages=pages,
-                ),
-                middleware=[
-                    Middleware(FairShare, queue, ring),
-                    Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
-                    Middleware(RequestLog),
-                    Middleware(BodyLimit, table),
-                    Middleware(OriginGuard, [address], table),
-                    Middleware(Access, authentication, table, asking_for_key(pages), mode),
-                ],
-                exception_handlers=HANDLERS,
-            )
-            app.state.end_streams = door.end_streams
-            yield app
+            yield make_app(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the routes and the middleware are made of."""
+
+    settings: Settings
+    ring: KeyRing
+    keys: KeyTries
+    links: Links
+    authentication: Authentication
+    queue: FairQueue
+    library: Library
+    prompt: Prompt
+    outfitter: Outfitter
+    space: FreeSpace
+    warden: Warden
+    fleet: Fleet
+    screens: Screens
+    activity: Activity
+    agents: SubAgents | None
+    registry: Registry
+    uploads: Uploads
+    door: McpDoor
+    pages: Pages
+
+
+def make_app(parts: Parts) -> Starlette:
+    """Every route and all middleware."""
+    settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
+    app = Starlette(
+        routes=table.bind(**make_routes(parts, table)),
+        middleware=[
+            Middleware(FairShare, parts.queue, parts.ring),
+            Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
+            Middleware(RequestLog),
+            Middleware(BodyLimit, table),
+            Middleware(OriginGuard, [base_url(settings)], table),
+            Middleware(Access, parts.authentication, table, asking_for_key(parts.pages), settings.single_user_mode),
+        ],
+        exception_handlers=HANDLERS,
+    )
+    app.state.end_streams = parts.door.end_streams
+    return app
+
+
+def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
+    """The handlers, by the names that the table of routes has for them."""
+    settings, fleet, links, pages = parts.settings, parts.fleet, parts.links, parts.pages
+    mode, reception = settings.single_user_mode, Reception(fleet, parts.outfitter)
+    return {
+        "mcp": parts.door,
+        "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.ring)),
+        "prompt": PromptRoutes(parts.prompt, mode, base_url(settings)),
+        "skills": SkillRoutes(parts.library, mode),
+        "disk": DiskRoutes(parts.space),
+        "isolation": WallRoutes(parts.warden),
+        "openapi": OpenApiRoutes(table, settings.embedders),
+        "uploads": UploadRoutes(parts.uploads, settings.max_upload_mb),
+        "archive": ArchiveRoutes(fleet, pages.asleep_page),
+        "files": FileRoutes(fleet, links, pages.asleep_page),
+        "raw": RawRoutes(fleet, links),
+        "browser": BrowserRoutes(fleet, settings.public_base_url, reception=reception),
+        "live_view": LiveRoutes(fleet, parts.screens),
+        "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, reception=reception),
+        "activity": ActivityRoutes(parts.activity),
+        "start": StartRoutes(fleet, reception),
+        "admin": OperatorRoutes(fleet, parts.activity),
+        "login": Login(parts.keys, links, pages.login_page),
+        "pages": pages,
+    }
+
+
+def make_prompt(settings: Settings, library: Library, links: Links, driver: Driver) -> Prompt:
+    return Prompt(
+        library,
+        links,
+        command_timeout=settings.command_timeout,
+        network=settings.egress.value,
+        limits=make_limits(settings).words() if driver.capabilities.isolates else "",
+        sub_agent=has_sub_agent(settings),
+    )
+
+
+def make_fleet(
+    settings: Settings, driver: Driver, space: FreeSpace, outfitter: Outfitter, attendants: Sequence[Attendant]
+) -> Fleet:
+    return Fleet(
+        driver,
+        make_ledger(settings),
+        pool_size=settings.pool_size,
+        idle_after=settings.container_max_age_hours * 3600,
+        remove_after=settings.data_max_age_days * 86400,
+        trash_after=settings.trash_days * 86400,
+        clock_file=settings.data_dir / "clock.json",
+        furnish=outfitter.dress,
+        attendants=attendants,
+        space=space,
+    )
 
 
 @asynccontextmanager

@@ -17,9 +17,9 @@ from cubicle.core.chat import Chat
 from cubicle.core.network import Mode
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.egress.blocked_networks import Address
-from cubicle.egress.handler import Limits
 from cubicle.egress.policy import Policy, Rule
 from cubicle.egress.proxy import EgressDoor
+from cubicle.egress.upstream_connections import Limits
 from cubicle.log import TextLines, fields_of
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver
@@ -39,6 +39,8 @@ class Audit(logging.Handler):
         self.text: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name != "cubicle.egress":  # what its modules log goes through here as well
+            return
         self.text.append(TextLines().format(record))
         assert "\n" not in self.text[-1]
         self.lines.append({"event": record.getMessage().removeprefix("egress "), **fields_of(record)})

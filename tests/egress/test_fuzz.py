@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cubicle.core.network import Mode
-from cubicle.egress.handler import Limits
 from cubicle.egress.policy import Policy, Rule
+from cubicle.egress.upstream_connections import Limits
 from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
 

@@ -13,8 +13,8 @@ import pytest
 
 from cubicle.core.network import Mode
 from cubicle.egress.blocked_networks import Address
-from cubicle.egress.handler import Limits
 from cubicle.egress.policy import Policy, Rule
+from cubicle.egress.upstream_connections import Limits
 from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cubicle.core.network import Mode
-from cubicle.egress.handler import Gate, Limits
+from cubicle.egress.handler import Gate
 from cubicle.egress.http_proxy import HttpSide
 from cubicle.egress.meter import Allowance
 from cubicle.egress.policy import Policy, Scheme, Target
@@ -22,6 +22,7 @@ from cubicle.egress.rules_file import Rulebook
 from cubicle.egress.streams import Inside
 from cubicle.egress.tls_authority import Authority
 from cubicle.egress.upstream import Dialler
+from cubicle.egress.upstream_connections import Limits, UpstreamConnections
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 from tests.egress.conftest import CHAT, Behind, names
@@ -123,12 +124,13 @@ async def redirected(
     """A port of the sandbox whose callers are served as the captive network's are that want to go to this target."""
     rulebook = Rulebook(rules, policy or Policy(Mode.ALLOWLIST))
     await rulebook.open()
-    gate = Gate(CHAT, rulebook, Dialler(names, 15), Allowance(), Limits(), None, lambda _: None)
+    parts = (CHAT, rulebook, Dialler(names, 15), Allowance(), Limits(), None, lambda _: None)
+    gate, upstreams = Gate(*parts), UpstreamConnections(*parts)
 
     async def serve(stream: Stream) -> None:
         inside = Inside(stream)
         with suppress(OSError, EOFError):
-            await HttpSide(gate, inside, target, Scheme.HTTP, "captive").serve()
+            await HttpSide(upstreams, gate.tunnel, inside, target, Scheme.HTTP, "captive").serve()
             await inside.linger()
 
     async with machine.listen(0, serve) as port:

@@ -1,4 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
+import type { FolderEntry } from "../src/common/api.generated";
 import { ago, bytes, seconds, shownName } from "../src/common/format";
 import { hasSource, kindOfBytes, kindOfName, looksLikeText } from "../src/common/kinds";
 import { Addresses, decodePath, encodePath, isPlain, type PageData, seen } from "../src/common/page";
@@ -17,6 +18,7 @@ import {
   parseEvent,
   stateOf,
 } from "../src/workspace/calls";
+import type { EndEvent } from "../src/workspace/events.generated";
 import { type Entry, Files, pathOf, type Root, sorted } from "../src/workspace/files";
 import { choose } from "../src/workspace/layout";
 import { sizeOf } from "../src/workspace/load";
@@ -35,6 +37,15 @@ const page: PageData = {
   locked: true,
 };
 
+const listed: FolderEntry = {
+  name: "a b",
+  kind: "file",
+  size: 1,
+  modified: "2026-01-02T03:04:05Z",
+  root: "outputs",
+  url: "",
+};
+
 describe("addresses", () => {
   test("stay below whatever prefix the page has", () => {
     const at = new Addresses(page, "https://h.example/pre/fix/preview/a:b@c/");
@@ -51,9 +62,7 @@ describe("addresses", () => {
       expect(at.file(path)).toBe(`https://h.example/files/a%3Ab%40c/${encoded}`);
     }
     expect(decodePath("%C3%BC/%F0%9F%98%80%20%25")).toBe("ü/😀 %");
-    expect(pathOf({ name: "x", kind: "file", size: 1, modified: 1, url: "/files/c/inv%FF" }, "")).toBe(
-      "inv\udcff",
-    );
+    expect(pathOf({ ...listed, url: "/files/c/inv%FF" }, "")).toBe("inv\udcff");
   });
   test("a path with a way up, or with nothing between slashes, has none", () => {
     const at = new Addresses(page, "https://h.example/preview/a:b@c/");
@@ -133,7 +142,6 @@ describe("kinds", () => {
 });
 
 describe("the tree", () => {
-  const listed = { name: "a b", kind: "file", size: 1, modified: 1 } as const;
   test("an entry's own address tells its path", () => {
     expect(pathOf({ ...listed, url: "/pre/files/chat/uploads/a%20b?x=1" }, "")).toBe("uploads/a b");
     expect(pathOf({ ...listed, url: "https://h/files/chat/sub/" }, "")).toBe("sub");
@@ -174,21 +182,38 @@ describe("the tree", () => {
 });
 
 describe("activity", () => {
+  const began = {
+    type: "call",
+    id: "b1-1",
+    tool: "bash_tool",
+    description: null,
+    arguments: {},
+    at: 0,
+  } as const;
+  const finished: EndEvent = {
+    type: "end",
+    id: "b1-1",
+    seconds: 1,
+    ending: "done",
+    error: false,
+    result: "",
+    notes: [],
+  };
   const events = [
-    { type: "call", id: "1", tool: "bash_tool", arguments: { command: "ls" } },
-    { type: "output", id: "1", text: "a\n" },
-    { type: "output", id: "1", text: "b\n" },
-    { type: "end", id: "1", seconds: 0.5, exit_code: 2, error: true },
+    { ...began, id: "1", arguments: { command: "ls" } },
+    { type: "output", id: "1", text: "a\n", from: 0 },
+    { type: "output", id: "1", text: "b\n", from: 2 },
+    { ...finished, id: "1", seconds: 0.5, exit_code: 2, error: true },
   ].map((e) => parseEvent(JSON.stringify(e)));
   const calls = events.reduce<readonly Call[]>((all, e) => (e ? apply(all, e) : all), []);
   test("events become calls", () => {
     expect(calls).toMatchObject([{ output: "a\nb\n", state: "failed", exitCode: 2, seconds: 0.5 }]);
   });
   test("a replayed call counts once", () => {
-    expect(apply(calls, { type: "call", id: "1", tool: "x" })).toHaveLength(1);
+    expect(apply(calls, { ...began, id: "1", tool: "x" })).toHaveLength(1);
   });
   test("only the end of a long output is kept", () => {
-    const long = apply(calls, { type: "output", id: "1", text: "x".repeat(50_000) });
+    const long = apply(calls, { type: "output", id: "1", text: "x".repeat(50_000), from: 4 });
     expect(long[0]?.output.length).toBe(20_000);
   });
   test("what is no event is dropped", () => {
@@ -198,22 +223,20 @@ describe("activity", () => {
   const all = (...told: ActivityEvent[]) => told.reduce<readonly Call[]>(apply, []);
   const command = "cat <<'E'\n```\nx\n```\nE";
   const call: ActivityEvent = {
-    type: "call",
-    id: "b1-1",
-    tool: "bash_tool",
+    ...began,
     arguments: { command, cwd: "/tmp" },
   };
   test("why a call ended is kept beside what it printed", () => {
     const [ended] = all(
       call,
       { type: "output", id: "b1-1", text: "out\n", from: 0 },
-      { type: "end", id: "b1-1", ending: "timed_out", error: true, notes: ["[timed out after 5 s] …"] },
+      { ...finished, ending: "timed_out", error: true, notes: ["[timed out after 5 s] …"] },
     );
     expect(ended).toMatchObject({ output: "out\n", notes: ["[timed out after 5 s] …"], state: "failed" });
     expect(stateOf(ended as Call)).toBe("timed out");
-    const [killed] = all(call, { type: "end", id: "b1-1", ending: "killed", error: true, signal: "SIGSEGV" });
+    const [killed] = all(call, { ...finished, ending: "killed", error: true, signal: "SIGSEGV" });
     expect(codeOf(killed as Call)).toBe("SIGSEGV");
-    const [failed] = all(call, { type: "end", id: "b1-1", ending: "failed", error: true, exit_code: 3 });
+    const [failed] = all(call, { ...finished, ending: "failed", error: true, exit_code: 3 });
     expect([stateOf(failed as Call), codeOf(failed as Call)]).toEqual(["failed", "exit code 3"]);
   });
   test("a piece that is told again is not shown twice, and what is left out is counted", () => {
@@ -232,7 +255,7 @@ describe("activity", () => {
     expect(all(call, { type: "service", id: "b1" })[0]?.state).toBe("running");
   });
   test("the whole command is copied, in a fence that nothing in it ends", () => {
-    const calls = all(call, { type: "end", id: "b1-1", ending: "done", notes: ["a note"], result: "said" });
+    const calls = all(call, { ...finished, ending: "done", notes: ["a note"], result: "said" });
     expect(asMarkdown(calls)).toContain(`\n\`\`\`\`bash\n${command}\n\`\`\`\`\n`);
     expect(asMarkdown(calls)).toContain("- cwd: /tmp");
     expect(asMarkdown(calls)).toContain("a note");
@@ -240,7 +263,7 @@ describe("activity", () => {
     expect(gist(calls[0] as Call)).toBe("cat <<'E' …");
   });
   test("a fence in the output does not end the block", () => {
-    const fenced = apply(calls, { type: "output", id: "1", text: "```" });
+    const fenced = apply(calls, { type: "output", id: "1", text: "```", from: 4 });
     expect(asMarkdown(fenced)).toContain("````\na\nb\n```\n````");
   });
   test("an edit shows only what changed as changed", () => {

@@ -10,8 +10,10 @@ import math
 import re
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
 
 from cubicle.agents.scripts import program
 from cubicle.core.untrusted_json import BadJson, parse_object
@@ -41,6 +43,45 @@ class NoSuchSession(SandboxError):
     """There is no saved session of this id."""
 
 
+class SessionRecord(TypedDict):
+    session_id: str
+    agent: str
+    started_at: str
+    updated_at: str
+    model: str
+    turns: int
+    title: str
+
+
+class ProcessRecord(TypedDict):
+    pid: int
+    command: str
+    started_at: str
+    cpu_seconds: float
+    memory_bytes: int
+
+
+Role = Literal["user", "assistant", "system", "summary"]
+
+
+class TranscriptPart(TypedDict):
+    kind: Literal["text", "thinking", "tool", "result"]
+    text: str
+    cut: bool
+
+
+class TranscriptEntry(TypedDict):
+    role: Role
+    at: str
+    parts: list[TranscriptPart]
+
+
+class TranscriptRecord(TypedDict):
+    session_id: str
+    entries: list[TranscriptEntry]
+    next: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSession:
     """One saved session, in short."""
@@ -55,10 +96,16 @@ class AgentSession:
     title: str
     path: str
 
-    def record(self) -> dict[str, Any]:
-        fields = asdict(self)
-        del fields["path"]
-        return fields
+    def record(self) -> SessionRecord:
+        return {
+            "session_id": self.session_id,
+            "agent": self.agent,
+            "started_at": self.started_at,
+            "updated_at": self.updated_at,
+            "model": self.model,
+            "turns": self.turns,
+            "title": self.title,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +118,14 @@ class AgentProcess:
     cpu_seconds: float
     memory_bytes: int
 
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
+    def record(self) -> ProcessRecord:
+        return {
+            "pid": self.pid,
+            "command": self.command,
+            "started_at": self.started_at,
+            "cpu_seconds": self.cpu_seconds,
+            "memory_bytes": self.memory_bytes,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +133,11 @@ class Transcript:
     """A page of a saved session."""
 
     session_id: str
-    entries: list[dict[str, Any]]
+    entries: list[TranscriptEntry]
     next: int | None
 
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
+    def record(self) -> TranscriptRecord:
+        return {"session_id": self.session_id, "entries": self.entries, "next": self.next}
 
 
 async def sessions(machine: Machine) -> list[AgentSession]:
@@ -106,7 +159,7 @@ async def saved(machine: Machine, session_id: str) -> AgentSession:
 async def transcript(machine: Machine, session_id: str, after: int = 0) -> Transcript:
     """What was said in one session, from a position on. Raises NoSuchSession."""
     found = await saved(machine, session_id)
-    entries: list[dict[str, Any]] = []
+    entries: list[TranscriptEntry] = []
     following: int | None = None
     page = ("page", found.agent, found.path, session_id, str(after), str(_MOST_ENTRIES))
     for line in await _lines(machine, _SESSIONS_PROGRAM, *page):
@@ -164,9 +217,9 @@ def _process(line: dict[str, Any]) -> AgentProcess | None:
     return AgentProcess(pid, _text(line.get("command"), 500), started, round(seconds, 2), int(memory))
 
 
-def _entry(line: dict[str, Any]) -> dict[str, Any]:
+def _entry(line: dict[str, Any]) -> TranscriptEntry:
     parts = line["parts"] if isinstance(line["parts"], list) else []
-    shown = [
+    shown: list[TranscriptPart] = [
         {
             "kind": part["kind"] if part.get("kind") in _KINDS else "text",
             "text": _text(part.get("text"), 16 * 1024),
@@ -176,7 +229,7 @@ def _entry(line: dict[str, Any]) -> dict[str, Any]:
         if isinstance(part, dict)
     ]
     role = line.get("role")
-    known = role if role in ("user", "assistant", "system", "summary") else "system"
+    known: Role = role if role in ("user", "assistant", "system", "summary") else "system"
     return {"role": known, "at": _stamp(line.get("at")), "parts": shown}
 
 

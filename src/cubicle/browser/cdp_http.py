@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from cubicle.browser.server_messages import TabRecord
 from cubicle.core.untrusted_json import BadJson, parse
 
 _PATH = re.compile(r"/devtools/(?:page|browser)/[A-Za-z0-9-]{1,64}")
@@ -59,7 +60,7 @@ def _rewritten(item: Any, base: str, query: str) -> Any:
     return kept
 
 
-def pages(body: bytes) -> list[dict[str, str]]:
+def pages(body: bytes) -> list[TabRecord]:
     """The open pages of a /json answer: id, title and url, in bounded number and length."""
     try:
         answer = _parse(body)
@@ -69,8 +70,13 @@ def pages(body: bytes) -> list[dict[str, str]]:
         raise NotDevTools("The browser's answer is not a list.")
     found = [item for item in answer if isinstance(item, dict) and item.get("type") == "page"]
     return [
-        {name: str(item.get(name, ""))[:_MOST_TEXT] for name in ("id", "title", "url")} for item in found[:_MOST_PAGES]
+        {"id": _text(item.get("id", "")), "title": _text(item.get("title", "")), "url": _text(item.get("url", ""))}
+        for item in found[:_MOST_PAGES]
     ]
+
+
+def _text(value: Any) -> str:
+    return str(value)[:_MOST_TEXT]
 
 
 def version_path(body: bytes) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 from weakref import WeakKeyDictionary
 
 from cubicle.browser import cdp_http
+from cubicle.browser.server_messages import TabRecord
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.fetch import Fetched, fetch
 from cubicle.machine.machine import Machine
@@ -65,7 +66,7 @@ async def is_running(machine: Machine) -> bool:
         return False
 
 
-async def pages(machine: Machine) -> list[dict[str, str]] | None:
+async def pages(machine: Machine) -> list[TabRecord] | None:
     """The open pages; None when no browser runs."""
     try:
         return cdp_http.pages((await ask(machine, "GET", "/json/list")).body)

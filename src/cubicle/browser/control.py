@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 
 from cubicle.browser import messages, page_scripts
 from cubicle.browser.cdp import DevToolsError
-from cubicle.browser.dialogs import Prompt
+from cubicle.browser.dialogs import Prompt, Prompts
 from cubicle.browser.messages import (  # fmt: skip
     Ack,
     Composition,
@@ -29,19 +30,42 @@ from cubicle.browser.messages import (  # fmt: skip
     Wheel,
 )
 from cubicle.browser.pointer import Pointer
+from cubicle.browser.screencast import Casting
+from cubicle.browser.server_messages import ControlMessage, Holder, ServerMessage
 from cubicle.browser.tab import Tab
 from cubicle.browser.viewer import Viewer
 
-if TYPE_CHECKING:
-    from cubicle.browser.live_view import Screen
-
 LEASE = 60.0
+
+
+class ControlledView(Protocol):
+    """What control needs of the live view."""
+
+    viewers: dict[str, Viewer]
+    tabs: dict[str, Tab]
+    casting: Casting
+    prompts: Prompts
+
+    @property
+    def active(self) -> Tab | None: ...
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+    def tell_all(self, message: ServerMessage) -> None: ...
+
+    def forget(self, closed: Iterable[Prompt]) -> None: ...
+
+    def front(self, tab: Tab) -> None: ...
+
+    def browser_tell(self, method: str, **params: Any) -> None: ...
+
+    async def open_tab(self, url: str) -> None: ...
 
 
 class Driving:
     """One lease per chat: it ends when it is returned, when its holder leaves, or when nothing lengthens it."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: ControlledView) -> None:
         self._screen = screen
         self.holder: Viewer | None = None
         self._until = 0.0
@@ -50,18 +74,18 @@ class Driving:
 
     # ---- the lease
 
-    def record(self, viewer: Viewer) -> dict[str, Any]:
+    def record(self, viewer: Viewer) -> ControlMessage:
         """Who drives, as this viewer is told."""
         holder = self.holder
         if holder is None:
             return {"type": "control", "holder": None}
         left = max(0, round(self._until - asyncio.get_running_loop().time()))
-        who = {"viewer": holder.id, "name": holder.name}
+        who: Holder = {"viewer": holder.id, "name": holder.name}
         return {"type": "control", "holder": who, "you": holder is viewer, "seconds": left}
 
     def _announce(self) -> None:
         for viewer in self._screen.viewers.values():
-            viewer.tell(**self.record(viewer))
+            viewer.tell(self.record(viewer))
         for tab in self._screen.tabs.values():
             tab.catch_choosers(self.holder is not None)
 
@@ -71,7 +95,7 @@ class Driving:
     def _control(self, viewer: Viewer, said: Control) -> None:
         match said.action:
             case "take" if self.holder not in (None, viewer):
-                viewer.tell(type="refused", message="control", reason="held")
+                viewer.tell({"type": "refused", "message": "control", "reason": "held"})
             case "take":
                 viewer.name = " ".join(said.name.split()) or "Somebody"
                 self.holder = viewer
@@ -82,7 +106,7 @@ class Driving:
             case "keep" if self.holder is viewer:
                 self._lengthen()
             case _:
-                viewer.tell(type="refused", message="control", reason="not-driving")
+                viewer.tell({"type": "refused", "message": "control", "reason": "not-driving"})
 
     def left(self, viewer: Viewer) -> None:
         """The viewer has nothing to do with the wheel any more."""
@@ -108,13 +132,13 @@ class Driving:
             case Control():
                 self._control(viewer, said)
             case _ if self.holder is not viewer:
-                viewer.tell(type="refused", message=said.type, reason="not-driving")
+                viewer.tell({"type": "refused", "message": said.type, "reason": "not-driving"})
             case TabAction():
                 self._lengthen()
                 with suppress(DevToolsError):
                     await self._tab(viewer, said)
             case _ if (tab := self._screen.active) is None:
-                viewer.tell(type="refused", message=said.type, reason="no-tab")
+                viewer.tell({"type": "refused", "message": said.type, "reason": "no-tab"})
             case _:
                 self._lengthen()
                 with suppress(DevToolsError):  # the page is gone, or hangs; the pictures say so
@@ -137,7 +161,7 @@ class Driving:
             case Composition():
                 tab.compose(said)
             case Copy():
-                viewer.tell(type="copied", text=await tab.selection(said.cut))
+                viewer.tell({"type": "copied", "text": await tab.selection(said.cut)})
             case Nav():
                 await self._nav(tab, said)
             case Dialog() | Select() | Picker() | Files():
@@ -151,7 +175,7 @@ class Driving:
             tab.mouse(said)
             return
         popup, object_id = found
-        viewer.tell(**self._screen.prompts.popup(tab.id, popup, object_id).record())
+        viewer.tell(self._screen.prompts.popup(tab.id, popup, object_id).message)
 
     async def _nav(self, tab: Tab, said: Nav) -> None:
         match said.action:
@@ -171,7 +195,7 @@ class Driving:
         if said.action == "open":
             await self._screen.open_tab(said.url or "about:blank")
         elif tab is None:
-            viewer.tell(type="refused", message="tab", reason="no-tab")
+            viewer.tell({"type": "refused", "message": "tab", "reason": "no-tab"})
         elif said.action == "close":
             self._screen.browser_tell("Target.closeTarget", targetId=tab.id)
         else:
@@ -206,17 +230,18 @@ class Driving:
         if holder is None:  # gave it back, or left, while the page was asked
             return
         prompt: Prompt = self._screen.prompts.chooser(tab.id, params, accept)
-        holder.tell(**prompt.record())
+        holder.tell(prompt.message)
 
     def download(self, params: dict[str, Any]) -> None:
         """A download into the chat's outputs began or went on."""
         id, state = messages.short(params.get("guid"), 100), params.get("state")
         if "suggestedFilename" in params and id not in self._downloads and len(self._downloads) < 100:
             self._downloads[id] = messages.short(params.get("suggestedFilename"), 255)
-            self._screen.tell_all(type="download", name=self._downloads[id], state="started")
+            self._screen.tell_all({"type": "download", "name": self._downloads[id], "state": "started"})
         elif state in ("completed", "canceled") and id in self._downloads:
-            ended = "finished" if state == "completed" else "failed"
-            self._screen.tell_all(type="download", name=self._downloads.pop(id), state=ended)
+            name = self._downloads.pop(id)
+            ended: Literal["finished", "failed"] = "finished" if state == "completed" else "failed"
+            self._screen.tell_all({"type": "download", "name": name, "state": ended})
 
 
 async def _accepted(tab: Tab, node: Any) -> str:

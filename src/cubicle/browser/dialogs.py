@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from cubicle.browser.messages import number, short
+from cubicle.browser.server_messages import DialogKind, PickerKind, Popup, Rect, SelectOption
 
-# In tuples, not sets: what is looked for may be of a kind that no set takes.
-_DIALOGS = ("alert", "confirm", "prompt", "beforeunload")
-_PICKERS = ("date", "time", "datetime-local", "month", "week", "color")
+Kind = TypeVar("Kind", DialogKind, PickerKind)
+
+_DIALOGS: tuple[DialogKind, ...] = get_args(DialogKind)
+_PICKERS: tuple[PickerKind, ...] = get_args(PickerKind)
 _MOST_OPEN = 32
 
 
@@ -18,15 +20,21 @@ _MOST_OPEN = 32
 class Prompt:
     """One of them, with the handle that its answer needs."""
 
-    id: str
-    kind: str
-    tab: str
-    fields: dict[str, Any] = field(repr=False)
+    message: Popup = field(repr=False)
     object_id: str = ""
     node: int = 0
 
-    def record(self) -> dict[str, Any]:
-        return {"type": self.kind, "id": self.id, "tab": self.tab, **self.fields}
+    @property
+    def id(self) -> str:
+        return self.message["id"]
+
+    @property
+    def kind(self) -> str:
+        return self.message["type"]
+
+    @property
+    def tab(self) -> str:
+        return self.message["tab"]
 
 
 class Prompts:
@@ -47,43 +55,82 @@ class Prompts:
         return self._open.pop(id, None) is not None
 
     def dialog(self, tab: str, params: dict[str, Any]) -> Prompt:
-        kind = params.get("type")
-        fields = {
-            "kind": kind if kind in _DIALOGS else "alert",
-            "message": short(params.get("message"), 10_000),
-            "value": short(params.get("defaultPrompt")),
-        }
-        return self._add("dialog", tab, fields)
+        return self._add(
+            {
+                "type": "dialog",
+                "id": self._next_id(),
+                "tab": tab,
+                "kind": _known(params.get("type"), _DIALOGS, "alert"),
+                "message": short(params.get("message"), 10_000),
+                "value": short(params.get("defaultPrompt")),
+            }
+        )
 
     def popup(self, tab: str, found: dict[str, Any], object_id: str) -> Prompt:
         """A list or a picker, as the page described it."""
-        rect = found.get("rect") if isinstance(found.get("rect"), dict) else {}
-        fields: dict[str, Any] = {"rect": {side: number((rect or {}).get(side), -1e5) for side in "xywh"}}
-        if found.get("popup") == "select":
-            options = found.get("options") if isinstance(found.get("options"), list) else []
-            listed = [_option(index, option) for index, option in enumerate((options or [])[:1000])]
-            fields |= {"multiple": found.get("multiple") is True, "options": listed}
-            return self._add("select", tab, fields, object_id)
-        kind = found.get("kind")
-        fields |= {name: short(found.get(name), 100) for name in ("value", "min", "max", "step")}
-        fields["kind"] = kind if kind in _PICKERS else "date"
-        return self._add("picker", tab, fields, object_id)
+        message = self._select(tab, found) if found.get("popup") == "select" else self._picker(tab, found)
+        return self._add(message, object_id)
+
+    def _select(self, tab: str, found: dict[str, Any]) -> Popup:
+        options = found.get("options")
+        listed = options[:1000] if isinstance(options, list) else []
+        return {
+            "type": "select",
+            "id": self._next_id(),
+            "tab": tab,
+            "rect": _rect(found.get("rect")),
+            "multiple": found.get("multiple") is True,
+            "options": [_option(index, option) for index, option in enumerate(listed)],
+        }
+
+    def _picker(self, tab: str, found: dict[str, Any]) -> Popup:
+        return {
+            "type": "picker",
+            "id": self._next_id(),
+            "tab": tab,
+            "rect": _rect(found.get("rect")),
+            "kind": _known(found.get("kind"), _PICKERS, "date"),
+            "value": short(found.get("value"), 100),
+            "min": short(found.get("min"), 100),
+            "max": short(found.get("max"), 100),
+            "step": short(found.get("step"), 100),
+        }
 
     def chooser(self, tab: str, params: dict[str, Any], accept: str) -> Prompt:
         node = params.get("backendNodeId")
-        fields = {"multiple": params.get("mode") == "selectMultiple", "accept": short(accept)}
-        return self._add("chooser", tab, fields, node=node if isinstance(node, int) else 0)
+        message: Popup = {
+            "type": "chooser",
+            "id": self._next_id(),
+            "tab": tab,
+            "multiple": params.get("mode") == "selectMultiple",
+            "accept": short(accept),
+        }
+        return self._add(message, node=node if isinstance(node, int) else 0)
 
-    def _add(self, kind: str, tab: str, fields: dict[str, Any], object_id: str = "", node: int = 0) -> Prompt:
+    def _next_id(self) -> str:
         self._count += 1
-        prompt = Prompt(f"p{self._count}", kind, tab, fields, object_id, node)
+        return f"p{self._count}"
+
+    def _add(self, message: Popup, object_id: str = "", node: int = 0) -> Prompt:
+        prompt = Prompt(message, object_id, node)
         self._open[prompt.id] = prompt
         while len(self._open) > _MOST_OPEN:
             self._open.pop(next(iter(self._open)))
         return prompt
 
 
-def _option(index: int, option: Any) -> dict[str, Any]:
+def _known(value: Any, kinds: tuple[Kind, ...], otherwise: Kind) -> Kind:
+    """A kind that a page names, if it is one of these."""
+    return next((kind for kind in kinds if kind == value), otherwise)
+
+
+def _rect(value: Any) -> Rect:
+    sides = value if isinstance(value, dict) else {}
+    x, y, w, h = (number(sides.get(side), -1e5) for side in "xywh")
+    return {"x": x, "y": y, "w": w, "h": h}
+
+
+def _option(index: int, option: Any) -> SelectOption:
     fields = option if isinstance(option, dict) else {}
     return {
         "index": index,

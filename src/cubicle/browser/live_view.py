@@ -14,6 +14,7 @@ from cubicle.browser.control import Driving
 from cubicle.browser.dialogs import Prompt, Prompts
 from cubicle.browser.front_tab import FrontTab
 from cubicle.browser.screencast import Casting
+from cubicle.browser.server_messages import ServerMessage, StateMessage, TabsMessage, Viewport
 from cubicle.browser.tab import Tab
 from cubicle.browser.viewer import Viewer
 from cubicle.core.close_codes import BROKEN, STOPPED
@@ -25,7 +26,8 @@ _MOST_TABS = 50
 _TICK = 1.0
 _BEAT_EVERY = 5
 _ANSWER_LIMIT = 4.0
-_RUNNING = {"browser": "running", "reason": ""}
+_RUNNING: StateMessage = {"type": "state", "browser": "running", "reason": ""}
+_CRASHED: StateMessage = {"type": "state", "browser": "crashed", "reason": "This page crashed."}
 
 
 class Screen:
@@ -37,7 +39,7 @@ class Screen:
         self._group = asyncio.TaskGroup()
         self._sessions: dict[str, Tab] = {}
         self._count = 0
-        self._state = dict(_RUNNING)
+        self._state = _RUNNING
         self.tabs: dict[str, Tab] = {}
         self.viewers: dict[str, Viewer] = {}
         self.casting = Casting(self.viewers)
@@ -123,7 +125,7 @@ class Screen:
             with suppress(DevToolsError):
                 await self._look()
                 if ticks % _BEAT_EVERY == 0:
-                    self.tell_all(type="heartbeat")
+                    self.tell_all({"type": "heartbeat"})
 
     async def _look(self) -> None:
         """See which tabs there are: a title that a page sets itself is no event."""
@@ -142,7 +144,7 @@ class Screen:
     def _farewell(self, reason: str, code: int) -> None:
         self.left.set()
         for viewer in self.viewers.values():
-            viewer.tell(type="state", browser="closed", reason=messages.short(reason))
+            viewer.tell({"type": "state", "browser": "closed", "reason": messages.short(reason)})
             viewer.end(code, reason)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -169,14 +171,14 @@ class Screen:
         viewer = Viewer(f"v{self._count}")
         self.viewers[viewer.id] = viewer
         latest = self.casting.latest
-        viewport = {"w": 1280, "h": latest.height if latest else 800}
-        viewer.tell(type="hello", version=1, viewer=viewer.id, viewport=viewport)
-        viewer.tell(type="state", **self._state)
-        viewer.tell(**self._tabs())
-        viewer.tell(**self.driving.record(viewer))
+        viewport: Viewport = {"w": 1280, "h": latest.height if latest else 800}
+        viewer.tell({"type": "hello", "version": 1, "viewer": viewer.id, "viewport": viewport})
+        viewer.tell(self._state)
+        viewer.tell(self._tabs())
+        viewer.tell(self.driving.record(viewer))
         for prompt in self.prompts:
             if prompt.kind == "dialog":
-                viewer.tell(**prompt.record())
+                viewer.tell(prompt.message)
         if latest is not None:
             viewer.show(latest)
         self.casting.adapt()
@@ -188,13 +190,13 @@ class Screen:
         if not self.left.is_set():
             self.casting.adapt()
 
-    def tell_all(self, **message: Any) -> None:
+    def tell_all(self, message: ServerMessage) -> None:
         for viewer in self.viewers.values():
-            viewer.tell(**message)
+            viewer.tell(message)
 
     # ---- tabs
 
-    def _tabs(self) -> dict[str, Any]:
+    def _tabs(self) -> TabsMessage:
         shown = self.active
         return {
             "type": "tabs",
@@ -215,7 +217,7 @@ class Screen:
         return refusal.shown if refusal else ""
 
     def tell_tabs(self) -> None:
-        self.tell_all(**self._tabs())
+        self.tell_all(self._tabs())
 
     def _found(self, info: dict[str, Any]) -> None:
         id = messages.short(info.get("targetId"), 100)
@@ -312,7 +314,7 @@ class Screen:
             case "Page.navigatedWithinDocument":
                 self.start(self._read_history(tab))
             case "Page.javascriptDialogOpening":
-                self.tell_all(**self.prompts.dialog(tab.id, params).record())
+                self.tell_all(self.prompts.dialog(tab.id, params).message)
             case "Page.javascriptDialogClosed":
                 self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind == "dialog")
             case "Page.fileChooserOpened":
@@ -334,13 +336,13 @@ class Screen:
     def _tell_of_crash(self) -> None:
         """Whether the page that is shown is still there."""
         crashed = self.active is not None and self.active.crashed
-        state = {"browser": "crashed", "reason": "This page crashed."} if crashed else dict(_RUNNING)
+        state = _CRASHED if crashed else _RUNNING
         if state != self._state:
             self._state = state
-            self.tell_all(type="state", **state)
+            self.tell_all(state)
 
     def forget(self, closed: Iterable[Prompt]) -> None:
         """These prompts are no longer open."""
         for prompt in list(closed):
             if self.prompts.close(prompt.id):
-                self.tell_all(type="gone", id=prompt.id)
+                self.tell_all({"type": "gone", "id": prompt.id})

@@ -35,7 +35,7 @@ class Pointer:
                 shape = await tab.cursor_at(x, y)
                 if self._told != (viewer, shape):
                     self._told = (viewer, shape)
-                    viewer.tell(type="cursor", cursor=shape)
+                    viewer.tell({"type": "cursor", "cursor": shape})
                 await asyncio.sleep(_PAUSE)
         finally:
             self._following = False

@@ -10,6 +10,7 @@ from typing import Any
 from cubicle.browser import messages, page_scripts
 from cubicle.browser.cdp import DevTools, DevToolsError
 from cubicle.browser.keymap import virtual_key
+from cubicle.browser.server_messages import TabRecord
 
 UPLOADS = "/mnt/user-data/uploads"
 _QUALITY = 60
@@ -48,7 +49,7 @@ class Tab:
         """How many frames came of those that were asked for last."""
         self._confirmed = False
 
-    def record(self) -> dict[str, str]:
+    def record(self) -> TabRecord:
         return {"id": self.id, "title": self.title, "url": self.url}
 
     def rename(self, info: dict[str, Any]) -> bool:

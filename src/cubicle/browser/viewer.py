@@ -10,7 +10,8 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+
+from cubicle.browser.server_messages import ServerMessage
 
 _MOST_MESSAGES = 256
 
@@ -53,7 +54,7 @@ class Viewer:
         self._sent: tuple[int, float] | None = None
         self._wake = asyncio.Event()
 
-    def tell(self, **message: Any) -> None:
+    def tell(self, message: ServerMessage) -> None:
         """Queue a message. A viewer who does not read for too long is dropped."""
         if len(self._messages) >= _MOST_MESSAGES:
             self.end(1011, "The viewer does not read.")

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cubicle.chat.activity_events import CallEvent, CallFields, EndEvent, Ending
 from cubicle.core.chat import Chat
 
 MAX_CALLS = 300
@@ -36,15 +37,14 @@ class Event:
     """One thing that happened; the id says where a reader that was cut off goes on."""
 
     id: str
-    fields: dict[str, Any]
+    fields: CallFields
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
     """How a call ended, for people who saw its output already."""
 
-    ending: str
-    """done, failed, timed_out, out_of_memory, killed, cancelled, disconnected or sandbox_gone."""
+    ending: Ending
     result: str = ""
     """What the tool answered, if it is not its output."""
     notes: Sequence[str] = ()
@@ -52,33 +52,38 @@ class CallEnd:
     exit_code: int | None = None
     signal: str = ""
 
-    def fields(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"ending": self.ending, "error": self.ending != "done"}
-        if self.exit_code is not None:
-            told["exit_code"] = self.exit_code
-        if self.signal:
-            told["signal"] = self.signal
-        return told | {
+    def event(self, id: str, seconds: float) -> EndEvent:
+        event: EndEvent = {
+            "type": "end",
+            "id": id,
+            "seconds": seconds,
+            "ending": self.ending,
+            "error": self.ending != "done",
             "result": self.result[-_MAX_RESULT:],
             "notes": [note[:_MAX_RESULT] for note in self.notes[:_MAX_NOTES]],
         }
+        if self.exit_code is not None:
+            event["exit_code"] = self.exit_code
+        if self.signal:
+            event["signal"] = self.signal
+        return event
 
 
 @dataclass(slots=True)
 class _Record:
     """What is kept of one call: its start, the end of its output, its end. Each with the count it was told at."""
 
-    begun: tuple[int, dict[str, Any]]
+    begun: tuple[int, CallEvent]
     outputs: list[tuple[int, int, str]] = field(default_factory=list)
     """Count, place of its first character in the whole output, text."""
     written: int = 0
     """Characters of output so far."""
     latest: int = 0
     """The count of the last of it."""
-    ended: tuple[int, dict[str, Any]] | None = None
+    ended: tuple[int, EndEvent] | None = None
     size: int = 0
 
-    def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def events(self) -> Iterator[tuple[int, CallFields]]:
         yield self.begun
         for count, place, text in self.outputs:
             yield count, {"type": "output", "id": self.begun[1]["id"], "from": place, "text": text}
@@ -147,7 +152,7 @@ class Activity:
             for name, value in list(arguments.items())[:_MAX_ARGUMENTS]
             if name != "description"
         }
-        fields = {
+        event: CallEvent = {
             "type": "call",
             "id": id,
             "tool": tool,
@@ -155,7 +160,7 @@ class Activity:
             "arguments": shown,
             "at": time.time(),
         }
-        story.calls[id] = _Record((self._count, fields))
+        story.calls[id] = _Record((self._count, event))
         story.tool, story.user = tool, user
         self._settle(story, story.calls[id])
         return Happening(self, chat, id)
@@ -175,7 +180,7 @@ class Activity:
         record = story.calls.get(id)
         if record is not None:
             self._count += 1
-            record.ended = (self._count, {"type": "end", "id": id, "seconds": seconds, **end.fields()})
+            record.ended = (self._count, end.event(id, seconds))
             self._settle(story, record)
 
     def _settle(self, story: _Story, record: _Record) -> None:
@@ -216,7 +221,7 @@ class Activity:
                 yield None
 
     @staticmethod
-    def _since(story: _Story, seen: int) -> list[tuple[int, dict[str, Any]]]:
+    def _since(story: _Story, seen: int) -> list[tuple[int, CallFields]]:
         """What is kept and was told after this count, in its order."""
         news = (record for record in story.calls.values() if record.latest > seen)
         kept = [one for record in news for one in record.events() if one[0] > seen]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 from urllib.parse import urlsplit
 
 import h11
@@ -15,9 +15,11 @@ from cubicle.egress.policy import BadTarget, Policy, Request, Scheme, Target
 from cubicle.egress.streams import CHUNK, Inside, Pipe
 from cubicle.egress.tunnel import relay
 from cubicle.egress.upstream import Denied, Refused
+from cubicle.egress.upstream_connections import UpstreamConnection, UpstreamConnections
+from cubicle.tasks import start_task
 
-if TYPE_CHECKING:
-    from cubicle.egress.handler import Gate, Way
+Tunnel = Callable[[Inside, Target, str, Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Carries bytes to the target of a CONNECT; Refused before the last argument was called, if at all."""
 
 _LARGEST_HEAD = 64 * 1024
 _HEAD_PIECE = 16 * 1024
@@ -40,9 +42,16 @@ class HttpSide:
     """One caller that speaks HTTP: to the door, or, with a target, to that target as far as it knows."""
 
     def __init__(
-        self, gate: Gate, caller: Pipe, inner: Target | None = None, scheme: Scheme = Scheme.HTTP, door: str = "http"
+        self,
+        upstreams: UpstreamConnections,
+        tunnel: Tunnel,
+        caller: Pipe,
+        inner: Target | None = None,
+        scheme: Scheme = Scheme.HTTP,
+        door: str = "http",
     ) -> None:
-        self._gate = gate
+        self._upstreams = upstreams
+        self._tunnel = tunnel
         self._caller = caller
         self._inner = inner
         self._scheme = scheme
@@ -54,14 +63,14 @@ class HttpSide:
         """Answer requests until one of the sides wants no more."""
         while True:
             try:
-                async with asyncio.timeout(self._gate.limits.idle):
+                async with asyncio.timeout(self._upstreams.limits.idle):
                     request = await _next(self._conn, self._caller, _HEAD_PIECE)
                 if not isinstance(request, h11.Request):
                     return
                 self._head_only = request.method == b"HEAD"
                 if not request.http_version.startswith(b"1."):
                     raise BadRequest("The door speaks HTTP/1.1 here, and not HTTP/2.", 505)
-                await self._gate.paced()
+                await self._upstreams.paced()
                 if request.method == b"CONNECT":
                     await self._connect(request)
                     return
@@ -89,21 +98,21 @@ class HttpSide:
             caller.put_back(self._conn.trailing_data[0])
 
         try:
-            await self._gate.tunnel(caller, target, "connect", connected)
+            await self._tunnel(caller, target, "connect", connected)
         except Refused as no:
-            await self._refuse(await self._gate.policy(), Request(target), no)
+            await self._refuse(await self._upstreams.policy(), Request(target), no)
 
     async def _answer(self, head: h11.Request) -> None:
-        policy = await self._gate.policy()
+        policy = await self._upstreams.policy()
         target, path = self._where(head)
         if target is None:
             await self._say(200, messages.overview(policy))
             return
         request = Request(target, self._scheme, head.method.decode("ascii"), path)
         try:
-            async with self._gate.way(policy, request, self._door) as way:
+            async with self._upstreams.connect(policy, request, self._door) as upstream:
                 try:
-                    await self._pass_on(head, request, way)
+                    await self._pass_on(head, request, upstream)
                 except (OSError, h11.RemoteProtocolError, EOFError) as error:
                     if self._conn.our_state is not h11.SEND_RESPONSE:
                         raise OSError("the answer broke off") from error
@@ -133,17 +142,19 @@ class HttpSide:
             if _authority(host.decode("ascii", "replace"), _PORTS[self._scheme]) != self._inner:
                 raise BadRequest(f"This connection is to {self._inner}, and the Host header names another.", 421)
 
-    async def _pass_on(self, head: h11.Request, request: Request, way: Way) -> None:
-        outside: Pipe = way.pipe
+    async def _pass_on(self, head: h11.Request, request: Request, upstream: UpstreamConnection) -> None:
+        outside: Pipe = upstream.pipe
         if request.scheme is Scheme.HTTPS:
-            assert self._gate.interception is not None
-            outside = await self._gate.interception.connect(way.pipe, request.target, self._gate.limits.connect)
+            assert self._upstreams.interception is not None
+            outside = await self._upstreams.interception.connect(
+                upstream.pipe, request.target, self._upstreams.limits.connect
+            )
         conn = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LARGEST_HEAD)
         by_address = self._inner is not None and self._inner.literal is not None
         accept = _websocket_answer(head)
-        outgoing = _outgoing(head, request, way.verdict.inject, keep_host=by_address, websocket=accept is not None)
+        outgoing = _outgoing(head, request, upstream.verdict.inject, keep_host=by_address, websocket=accept is not None)
         await outside.write(conn.send(outgoing) or b"")
-        body = asyncio.ensure_future(self._send_body(conn, outside, way.hurry))
+        body = start_task(self._send_body(conn, outside, upstream.hurry), name="egress request body")
         try:
             upgraded = await _either(self._receive_answer(conn, outside, accept), body)
         finally:
@@ -152,7 +163,7 @@ class HttpSide:
         if upgraded:
             await outside.write(self._conn.trailing_data[0])
             await self._caller.write(conn.trailing_data[0])
-            await relay(self._caller, outside, way.hurry)
+            await relay(self._caller, outside, upstream.hurry)
 
     async def _send_body(self, conn: h11.Connection, outside: Pipe, on_silence: Callable[[], None]) -> None:
         while True:
@@ -229,12 +240,13 @@ async def _next(conn: h11.Connection, pipe: Pipe, most: int = CHUNK) -> Any:
 
 async def _either(answer: Coroutine[Any, Any, bool], body: asyncio.Future[None]) -> bool:
     """The answer; a body that breaks off ends it, one that is complete does not."""
-    task: asyncio.Future[Any] = asyncio.ensure_future(answer)
+    task = start_task(answer, name="egress answer")
     try:
-        await asyncio.wait([task, body], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [task, body]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if body.done() and not task.done():
             body.result()
-        return bool(await task)
+        return await task
     finally:
         task.cancel()
         await asyncio.wait([task])

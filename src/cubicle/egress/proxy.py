@@ -22,7 +22,7 @@ from cubicle.egress.environment import (
     proxy_environment,
     trust_environment,
 )
-from cubicle.egress.handler import Gate, Limits
+from cubicle.egress.handler import Gate
 from cubicle.egress.lookups import Lookups
 from cubicle.egress.policy import Policy
 from cubicle.egress.quota import FOLDER, Allowances
@@ -30,6 +30,7 @@ from cubicle.egress.rules_file import Additions, Rulebook, RulesSource
 from cubicle.egress.tls import Interception
 from cubicle.egress.tls_authority import Authority
 from cubicle.egress.upstream import Dialler, Resolve
+from cubicle.egress.upstream_connections import Limits
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream

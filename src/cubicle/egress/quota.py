@@ -18,6 +18,7 @@ from cubicle.core.chat import Chat
 from cubicle.egress.meter import DAY, Allowance
 from cubicle.log import chat_fields
 from cubicle.record import BadRecord
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Allowances:
 
     async def open(self) -> None:
         await asyncio.to_thread(self._prepare)
-        self._saving = asyncio.create_task(self._save_now_and_then(), name="egress allowances")
+        self._saving = start_task(self._save_now_and_then(), name="egress allowances")
 
     async def close(self) -> None:
         if self._saving is not None:

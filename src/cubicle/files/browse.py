@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from cubicle.core.http_ranges import Part, Version
 from cubicle.guest.operations import Entry, FileStat
@@ -20,7 +21,8 @@ from cubicle.machine.files import FileReader
 from cubicle.machine.machine import HOME, OUTPUTS, UPLOADS, Machine
 from cubicle.machine.passed_file import WORTH
 
-ROOTS = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}
+Root = Literal["outputs", "uploads", "workspace"]
+ROOTS: dict[Root, str] = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}
 ARCHIVE = "archive"
 """The name under which a chat's files are one zip."""
 MOST_LISTED = 10_000
@@ -52,7 +54,7 @@ class Changing(Exception):
 class Place:
     """Something in one of the roots."""
 
-    root: str
+    root: Root
     path: str
     stat: FileStat
     folders: tuple[str, ...] = tuple(ROOTS.values())
@@ -67,7 +69,7 @@ class Place:
 class Listed:
     """One entry of a folder."""
 
-    root: str
+    root: Root
     path: str
     entry: Entry
 
@@ -132,7 +134,7 @@ async def true_path(machine: Machine, path: str) -> str:
     raise NoSuchFile
 
 
-def _candidates(path: str) -> list[tuple[str, str]]:
+def _candidates(path: str) -> list[tuple[Root, str]]:
     first, _, rest = path.partition("/")
     named = [(first, rest)] if first in ROOTS else []
     return [*named, *((root, path) for root in ROOTS)]

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from cubicle.chat.activity import Activity
+from cubicle.chat.activity_events import ServiceEvent
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
@@ -35,7 +36,7 @@ class ActivityRoutes:
             yield StreamingResponse(self._stream(chat, after), media_type="text/event-stream", headers=headers)
 
     async def _stream(self, chat: Chat, after: str) -> AsyncIterator[str]:
-        service = {"type": "service", "id": self._activity.boot}
+        service: ServiceEvent = {"type": "service", "id": self._activity.boot}
         yield f"retry: 2000\ndata: {json.dumps(service)}\n\n"
         async for event in self._activity.follow(chat, after):
             if event is None:

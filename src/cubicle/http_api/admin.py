@@ -15,7 +15,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.models import SandboxList, SandboxRow, SandboxStopped, SandboxTotals, TrashRow
 from cubicle.machine.errors import SandboxError
-from cubicle.sandbox.driver import State
+from cubicle.sandbox.driver import CONDITIONS, State
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.slot import Overview
 from cubicle.sandbox.trash import Discarded
@@ -56,7 +56,7 @@ class OperatorRoutes:
         tool, user = self._activity.last(overview.chat)
         row: SandboxRow = {
             "chat": overview.chat.id,
-            "state": overview.state.value,
+            "state": CONDITIONS[overview.state],
             "reason": overview.reason,
             "age_seconds": round(overview.age_seconds, 1) if overview.age_seconds is not None else None,
             "idle_seconds": round(overview.idle_seconds, 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,7 +22,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import Refusal, refuse
 from cubicle.http_api.file_response import FileAnswer
 from cubicle.http_api.held_response import Held
-from cubicle.http_api.models import FolderEntry, FolderListing
+from cubicle.http_api.models import EntryKind, FolderEntry, FolderListing
 from cubicle.http_api.urls import file_path
 from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.machine.errors import SandboxError
@@ -109,7 +110,7 @@ def _entry(listed: browse.Listed, url: Callable[[str], str]) -> FolderEntry:
     slash = "/" if entry.kind == "directory" else ""
     return FolderEntry(
         name=readable(entry.path),
-        kind=entry.kind,
+        kind=cast(EntryKind, entry.kind),
         size=entry.size,
         modified=http_ranges.Version(0, entry.mtime, 0).modified.isoformat().replace("+00:00", "Z"),
         root=listed.root,

@@ -74,7 +74,7 @@ async def _receive(client: WebSocket, screen: Screen, viewer: Viewer) -> Ending:
             said = messages.parse(text or "")
         except messages.BadMessage:
             viewer.faults += 1
-            viewer.tell(type="refused", message="", reason="bad-message")
+            viewer.tell({"type": "refused", "message": "", "reason": "bad-message"})
             if viewer.faults >= _MOST_FAULTS:
                 return Ending(1008, "Too many messages that are none of the list.")
         else:

@@ -7,7 +7,13 @@ from typing import Literal, NotRequired
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from cubicle.agents.sessions import AgentProcess
+from cubicle.agents.sessions import ProcessRecord, SessionRecord
+from cubicle.browser.server_messages import TabRecord
+from cubicle.files.browse import Root
+from cubicle.sandbox.driver import Condition
+
+EntryKind = Literal["file", "directory", "symlink", "other"]
+"""`other`: a pipe, socket or device."""
 
 _exact = with_config(ConfigDict(extra="forbid"))
 
@@ -124,10 +130,10 @@ class UploadList(TypedDict):
 @_exact
 class FolderEntry(TypedDict):
     name: str
-    kind: str
+    kind: EntryKind
     size: int
     modified: str
-    root: str
+    root: Root
     url: str
 
 
@@ -145,17 +151,10 @@ class RawUrl(TypedDict):
 
 
 @_exact
-class BrowserPage(TypedDict):
-    id: str
-    title: str
-    url: str
-
-
-@_exact
 class BrowserStatus(TypedDict):
     running: bool
-    pages: list[BrowserPage]
-    sandbox: str
+    pages: list[TabRecord]
+    sandbox: Condition
 
 
 @_exact
@@ -169,23 +168,12 @@ class ProgramStarted(TypedDict):
 class TerminalStatus(TypedDict):
     running: bool
     port: int
-    sandbox: str
-
-
-@_exact
-class SavedSession(TypedDict):
-    session_id: str
-    agent: str
-    started_at: str
-    updated_at: str
-    model: str
-    turns: int
-    title: str
+    sandbox: Condition
 
 
 @_exact
 class SessionList(TypedDict):
-    sessions: list[SavedSession]
+    sessions: list[SessionRecord]
 
 
 @_exact
@@ -196,7 +184,7 @@ class SessionResumed(TypedDict):
 
 @_exact
 class ProcessList(TypedDict):
-    processes: list[AgentProcess]
+    processes: list[ProcessRecord]
 
 
 @_exact
@@ -207,7 +195,7 @@ class ProcessKilled(TypedDict):
 
 @_exact
 class SandboxState(TypedDict):
-    sandbox: str
+    sandbox: Condition
 
 
 @_exact
@@ -221,7 +209,7 @@ class SandboxRow(TypedDict):
     """One line of the operator's table. Without the last five when the sandbox does not answer."""
 
     chat: str
-    state: str
+    state: Condition
     reason: str
     age_seconds: float | None
     idle_seconds: float

@@ -16,6 +16,7 @@ from cubicle.core import paths
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.text import one_line
 from cubicle.http_api.assets import STATIC, AssetFiles, Assets
+from cubicle.http_api.page_data import PageData, PageFacts
 from cubicle.http_api.page_policy import page_policy, viewer_policy
 from cubicle.http_api.urls import tail
 
@@ -176,7 +177,7 @@ class Pages:
     def login_page(self, request: Request, *, message: str = "", status: int = 200) -> Response:
         """Asks for the key, posted as `key` to /login with `next`; `message` says why the last try failed."""
         target = request.query_params.get("next", "")
-        facts: dict[str, str | bool] = {"next": target, "message": message, "locked": self._locked}
+        facts: PageFacts = {"next": target, "message": message, "locked": self._locked}
         return self._page(request, "login", "Sign in", facts, status)
 
     def asleep_page(self, request: Request, reason: str, way: str) -> Response:
@@ -200,7 +201,7 @@ class Pages:
             sandbox = self._condition(request)
         except BadChatId as error:
             return self._no_chat(error)
-        facts: dict[str, str | bool] = {
+        facts: PageFacts = {
             "chat": chat.id,
             "path": path,
             "raw": raw,
@@ -218,17 +219,16 @@ class Pages:
         request: Request,
         page: str,
         title: str,
-        facts: dict[str, str | bool] | None = None,
+        facts: PageFacts | None = None,
         status: int = 200,
     ) -> Response:
         root = root_of(request)
         static = f"{root}static/"
         entry = self._assets.entry(page)
-        blank: dict[str, str | bool] = {
-            "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False, "run": False,
-            "next": "", "message": "", "locked": True,
+        data: PageData = {
+            "root": root, "assets": static, "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False,
+            "run": False, "next": "", "message": "", "locked": True, **(facts or {}),
         }  # fmt: skip
-        data = {**blank, **(facts or {}), "root": root, "assets": static}
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
         links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]
         html = _SHELL.format(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import anyio
 
+from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
 from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
 from cubicle.machine.errors import MachineError
@@ -20,10 +22,6 @@ from cubicle.machine.machine import HOME, Machine
 from cubicle.prompt.catalogue import Library, Shelf
 from cubicle.prompt.skills import MOUNT, BadSkill, Skill, SkillFile
 from cubicle.prompt.system_prompt import Prompt
-
-if TYPE_CHECKING:
-    from cubicle.core.caller import Caller
-from cubicle.core.chat import Chat
 
 log = logging.getLogger(__name__)
 
@@ -190,9 +188,9 @@ async def _write(machine: Machine, skills: Sequence[Skill]) -> None:
 
     for batch in _batches([(skill, file) for skill in skills for file in skill.files]):
         contents = await anyio.to_thread.run_sync(_contents, batch)
-        async with anyio.create_task_group() as tasks:
+        async with asyncio.TaskGroup() as group:
             for (skill, file), content in zip(batch, contents, strict=True):
-                tasks.start_soon(write, skill, file, content)
+                group.create_task(write(skill, file, content))
         if refusals:
             raise refusals[0]
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from cubicle.machine.upload_folder import HostFolder
 from cubicle.sandbox.lost_found import Lost
@@ -18,6 +18,16 @@ class State(StrEnum):
     RUNNING = "running"
     STOPPED = "stopped"
     FAILED = "failed"
+
+
+Condition = Literal["starting", "running", "stopped", "failed", "none"]
+"""The state of a chat's sandbox in a word; none: the chat has no sandbox."""
+CONDITIONS: dict[State, Condition] = {
+    State.STARTING: "starting",
+    State.RUNNING: "running",
+    State.STOPPED: "stopped",
+    State.FAILED: "failed",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.chat_index import Ledger, Record
 from cubicle.sandbox.clock import DAY, Clock
-from cubicle.sandbox.driver import Driver, Seen, State
+from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, Seen, State
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.sandbox_services import Attendant, Attendants
@@ -180,11 +180,11 @@ class Fleet:
         berth = self._berths.get(chat.digest)
         return None if berth is None else berth.overview(self._clock.now())
 
-    def condition(self, chat: Chat) -> str:
+    def condition(self, chat: Chat) -> Condition:
         """The state of the chat's sandbox in a word; "none" for a chat that has none."""
         seen = self.state(chat)
         made = seen is not None and (seen.name or seen.state is not State.STOPPED)
-        return seen.state.value if seen is not None and made else "none"
+        return CONDITIONS[seen.state] if seen is not None and made else "none"
 
     def overview(self) -> list[Overview]:
         now = self._clock.now()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cubicle.chat.activity import Activity, CallEnd
+from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.machine.errors import Gone, SandboxError
 from cubicle.prompt.workspace import Workplace
@@ -100,7 +101,8 @@ def _cancelled(call: Call) -> CallEnd:
 
 def _end(answer: Answer) -> CallEnd:
     """How a call ended that was answered."""
-    exit, ending, signal = answer.exit, "failed" if answer.error else "done", ""
+    exit, signal = answer.exit, ""
+    ending: Ending = "failed" if answer.error else "done"
     if exit is not None and exit.timed_out:
         ending = "timed_out"
     elif exit is not None and exit.out_of_memory:

@@ -22,6 +22,7 @@ from cubicle.egress.rules_file import Additions, Rulebook
 from cubicle.log import chat_fields
 from cubicle.machine.machine import Machine
 from cubicle.machine.refusals import Refusal
+from cubicle.tasks import start_task
 from cubicle.worker.channel import ChannelLost, Fields, Handler
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -159,7 +160,7 @@ class Answers:
 
     def _on_rules_read(self, fields: Fields, sockets: list[socket.socket]) -> None:
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._rulebook.refresh(), name="egress rules")
+            self._reading = start_task(self._rulebook.refresh(), name="egress rules")
 
     def _on_log(self, fields: Fields, sockets: list[socket.socket]) -> None:
         """Write a line of the worker as if it were the service's."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from cubicle.core.untrusted_json import BadJson, parse_object
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ class ControlChannel:
         except (KeyError, TypeError, ValueError) as error:
             raise BadJson(f"a message {fields.get('op')!r} of another form: {error}") from None
         if answer is not None:
-            task = self._loop.create_task(self._answer(fields.get("ask"), answer))
+            task = start_task(self._answer(fields.get("ask"), answer), name="answer of the control channel")
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 

@@ -19,6 +19,7 @@ from cubicle.egress.tls_authority import Authority
 from cubicle.log import chat_fields
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
+from cubicle.tasks import start_task
 from cubicle.worker.answers import Answers, Attachment, environment_of
 from cubicle.worker.channel import ChannelLost, ControlChannel
 from cubicle.worker.setup import Setup
@@ -77,7 +78,7 @@ class NetworkWorker:
         await asyncio.to_thread(self._budgets.open)
         if self._setup.rules_file is not None or self._setup.has_additions:
             await asyncio.to_thread(Authority(self._setup.folder).open)
-        self._keeper = asyncio.create_task(self._keep_running(), name="network worker")
+        self._keeper = start_task(self._keep_running(), name="network worker")
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -100,7 +101,7 @@ class NetworkWorker:
         """Have the worker serve this sandbox for as long as it is up, whichever worker that is."""
         machine.environment |= proxy_environment()  # also for what starts before the worker does
         attachment = Attachment(chat, machine)
-        task = asyncio.create_task(self._keep_attached(attachment), name=f"network of {machine.name}")
+        task = start_task(self._keep_attached(attachment), name=f"network of {machine.name}")
         try:
             limit = _FIRST_SECONDS if self._ended_soon < 2 else 1.0
             if not await first_of(attachment.attached, attachment.over, limit=limit):

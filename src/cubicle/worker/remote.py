@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import time
@@ -22,6 +21,7 @@ from cubicle.core.chat import Chat
 from cubicle.egress.meter import Pace
 from cubicle.egress.policy import Rule, Scheme
 from cubicle.log import fields_of
+from cubicle.tasks import start_task
 from cubicle.worker.answers import token_of
 from cubicle.worker.channel import ChannelLost, ControlChannel
 
@@ -73,7 +73,7 @@ class Service:
         """What is done in the block ends when the service says that the token does."""
         use = next(self._uses)
         with anyio.CancelScope() as scope:
-            watch = asyncio.create_task(self._watch(use, chat, given, scope))
+            watch = start_task(self._watch(use, chat, given, scope), name=f"token use {use}")
             try:
                 yield scope
             finally:

@@ -22,6 +22,7 @@ from cubicle.egress.proxy import EgressDoor
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.machine.refusals import Refusal, Refusals
+from cubicle.tasks import start_task
 from cubicle.worker.channel import ChannelLost, ControlChannel, Fields, Handler
 from cubicle.worker.remote import MAX_REFUSALS, REFUSALS_PER_SECOND, ForwardedLog, Service, Volume
 from cubicle.worker.setup import Setup
@@ -116,7 +117,7 @@ class Worker:
         number, chat = int(fields["id"]), Chat(fields["chat"], fields["tenant"])
         ready: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         attach = self._attach(number, str(fields["name"]), chat, sock, fields["captive"] is True, ready)
-        task = asyncio.create_task(attach, name=f"attach {number}")
+        task = start_task(attach, name=f"attach {number}")
         self._attached[number] = task
         task.add_done_callback(lambda done: self._on_end(number, ready, done))
         return _environment(ready)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cubicle.agents.mcp_servers import McpServers
 from cubicle.agents.upstreams import Api
-from cubicle.egress.handler import Limits
 from cubicle.egress.policy import Policy
 from cubicle.egress.rules_file import RulesSource
+from cubicle.egress.upstream_connections import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 
+from cubicle.tasks import start_task
 from cubicle.worker.channel import ControlChannel, Fields, Handler, channel_pair
 from cubicle.worker.setup import Setup
 
@@ -168,7 +169,7 @@ class Spawner:
 
 async def first_of(wanted: asyncio.Event, other: asyncio.Event, *, limit: float | None) -> bool:
     """Wait for one of two events; whether the wanted one came."""
-    tasks = [asyncio.ensure_future(event.wait()) for event in (wanted, other)]
+    tasks = [start_task(event.wait(), name="first of two events") for event in (wanted, other)]
     try:
         await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
     finally:

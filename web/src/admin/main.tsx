@@ -2,6 +2,7 @@
 import "./admin.css";
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import type { Condition, SandboxList, SandboxRow, SandboxTotals } from "../common/api.generated";
 import { bytes, seconds, shownName } from "../common/format";
 import { getJson, HttpError, request } from "../common/http";
 import { Addresses, type PageData, readPage } from "../common/page";
@@ -10,52 +11,41 @@ import { Icon } from "../ui/icon";
 import { Dialog, Empty, IconButton, ThemeButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 
-interface Sandbox {
-  chat: string;
-  tenant?: string;
-  state: string;
-  reason?: string;
-  user?: string | null;
-  age_seconds?: number | null;
-  idle_seconds?: number | null;
-  cpu_percent?: number | null;
-  memory_bytes?: number | null;
-  disk_bytes?: number | null;
-  connections?: number | null;
-  last_tool?: string | null;
-}
-
-interface Overview {
-  sandboxes: Sandbox[];
-  totals?: Record<string, number>;
-}
-
-type Deed = { verb: "stop" | "remove"; sandbox: Sandbox };
+type Deed = { verb: "stop" | "remove"; sandbox: SandboxRow };
 
 const EVERY_MS = 5_000;
 
-const COLUMNS: [title: string, value: (s: Sandbox) => string, number: boolean][] = [
-  ["User", (s) => s.user ?? "", false],
+const COLUMNS: [title: string, value: (s: SandboxRow) => string, number: boolean][] = [
+  ["User", (s) => s.user, false],
   ["Age", (s) => (s.age_seconds == null ? "" : seconds(s.age_seconds)), true],
-  ["Idle", (s) => (s.idle_seconds == null ? "" : seconds(s.idle_seconds)), true],
+  ["Idle", (s) => seconds(s.idle_seconds), true],
   ["CPU", (s) => (s.cpu_percent == null ? "" : `${s.cpu_percent.toFixed(0)} %`), true],
   ["Memory", (s) => (s.memory_bytes == null ? "" : bytes(s.memory_bytes)), true],
   ["Disk", (s) => (s.disk_bytes == null ? "" : bytes(s.disk_bytes)), true],
-  ["Open", (s) => (s.connections == null ? "" : String(s.connections)), true],
-  ["Last tool", (s) => s.last_tool ?? "", false],
+  ["Open", (s) => String(s.connections), true],
+  ["Last tool", (s) => s.last_tool, false],
 ];
 
-function tone(state: string): string {
+function tone(state: Condition): string {
   if (state === "running") return "ok";
-  return /fail|error|broken/.test(state) ? "bad" : "";
+  return state === "failed" ? "bad" : "";
 }
 
-function SandboxRow({
+/** The totals that are there, in words. */
+function chips(totals: SandboxTotals | undefined): [name: keyof SandboxTotals, text: string][] {
+  const names: (keyof SandboxTotals)[] = ["sandboxes", "running", "in_trash", "MB_in_trash"];
+  return names.flatMap((name) => {
+    const value = totals?.[name];
+    return value === undefined ? [] : [[name, `${value.toLocaleString()} ${name.replaceAll("_", " ")}`]];
+  });
+}
+
+function SandboxLine({
   sandbox,
   addresses,
   onDeed,
 }: {
-  sandbox: Sandbox;
+  sandbox: SandboxRow;
   addresses: Addresses;
   onDeed: (d: Deed) => void;
 }) {
@@ -124,13 +114,13 @@ function Confirm({ deed, onYes, onNo }: { deed: Deed; onYes: () => void; onNo: (
 
 function Admin({ page }: { page: PageData }) {
   const addresses = useMemo(() => new Addresses(page), [page]);
-  const overview = useSignal<Overview | null>(null);
+  const overview = useSignal<SandboxList | null>(null);
   const problem = useSignal<{ reason: string; signIn: boolean } | null>(null);
   const filter = useSignal("");
   const asked = useSignal<Deed | null>(null);
   const refresh = async () => {
     try {
-      overview.value = await getJson<Overview>(addresses.admin("api/sandboxes"));
+      overview.value = await getJson<SandboxList>(addresses.admin("api/sandboxes"));
       problem.value = null;
     } catch (error) {
       const status = error instanceof HttpError ? error.status : 0;
@@ -163,7 +153,7 @@ function Admin({ page }: { page: PageData }) {
   const wanted = filter.value.toLowerCase();
   // By name: a row must not move away from under the pointer.
   const rows = (overview.value?.sandboxes ?? [])
-    .filter((s) => `${s.chat} ${s.user ?? ""} ${s.state} ${s.last_tool ?? ""}`.toLowerCase().includes(wanted))
+    .filter((s) => `${s.chat} ${s.user} ${s.state} ${s.last_tool}`.toLowerCase().includes(wanted))
     .sort((a, b) => a.chat.localeCompare(b.chat, "en", { numeric: true }));
   return (
     <div class="admin">
@@ -174,11 +164,10 @@ function Admin({ page }: { page: PageData }) {
           {overview.value ? `${rows.length} of ${overview.value.sandboxes.length}` : ""}
         </span>
         <span class="grow" />
-        {Object.entries(overview.value?.totals ?? {}).map(([name, value]) => (
-          <span
-            class="chip wide-only"
-            key={name}
-          >{`${value.toLocaleString()} ${name.replaceAll("_", " ")}`}</span>
+        {chips(overview.value?.totals).map(([name, text]) => (
+          <span class="chip wide-only" key={name}>
+            {text}
+          </span>
         ))}
         <input
           type="search"
@@ -225,8 +214,8 @@ function Admin({ page }: { page: PageData }) {
             </thead>
             <tbody>
               {rows.map((sandbox) => (
-                <SandboxRow
-                  key={`${sandbox.tenant ?? ""} ${sandbox.chat}`}
+                <SandboxLine
+                  key={sandbox.chat}
                   sandbox={sandbox}
                   addresses={addresses}
                   onDeed={(deed) => {

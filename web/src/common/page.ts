@@ -1,27 +1,8 @@
 /** What the server tells a page about itself, and the addresses that follow from it. */
 
-export interface PageData {
-  /** Way from this page to the root of the service, as a relative address: any path prefix works. */
-  root: string;
-  /** The same to the built assets. */
-  assets: string;
-  chat: string;
-  /** File that is open, relative to the chat's files; empty on the other pages. */
-  path: string;
-  /** Way from the root to the chat's pictures, for the viewers (`raw/<capability>/`); empty when the service has none. */
-  raw: string;
-  /** The chat's computer when the page was made: running, starting, stopped, failed or none. */
-  sandbox: string;
-  embed: boolean;
-  /** Whether the scripts of a model's HTML files run without a click. */
-  run: boolean;
-  /** Where to go after signing in. */
-  next: string;
-  /** Message of the server to the person, such as why signing in failed. */
-  message: string;
-  /** Whether the service asks for a key at all. */
-  locked: boolean;
-}
+import type { PageData } from "./api.generated";
+
+export type { PageData };
 
 export function readPage(): PageData {
   return JSON.parse(document.body.dataset.page ?? "{}") as PageData;

@@ -1,107 +1,17 @@
 /** The messages of the live browser channel; docs/live-browser.md is their description. */
 
-export interface Tab {
-  id: string;
-  title: string;
-  url: string;
-}
+import type { FromService } from "./messages.generated";
 
-export interface Rect {
-  x: number;
-  y: number;
-  w: number;
-  h: number;
-}
-
-export interface Option {
-  index: number;
-  label: string;
-  group: string;
-  disabled: boolean;
-  selected: boolean;
-}
-
-export type PickerKind = "date" | "time" | "datetime-local" | "month" | "week" | "color";
-
-export type Popup =
-  | {
-      type: "dialog";
-      id: string;
-      kind: "alert" | "confirm" | "prompt" | "beforeunload";
-      message: string;
-      value: string;
-    }
-  | { type: "select"; id: string; multiple: boolean; options: Option[]; rect: Rect }
-  | {
-      type: "picker";
-      id: string;
-      kind: PickerKind;
-      value: string;
-      min: string;
-      max: string;
-      step: string;
-      rect: Rect;
-    }
-  | { type: "chooser"; id: string; multiple: boolean; accept: string };
-
-export type FromService =
-  | { type: "hello"; version: number; viewer: string; viewport: { w: number; h: number } }
-  | { type: "heartbeat" }
-  | { type: "state"; browser: "starting" | "running" | "crashed" | "closed"; reason: string }
-  | {
-      type: "tabs";
-      tabs: Tab[];
-      active: string;
-      back: boolean;
-      forward: boolean;
-      loading: boolean;
-      /** Why the page that is shown was not let through, in words; empty when it was. */
-      refusal: string;
-    }
-  | { type: "control"; holder: { viewer: string; name: string } | null; you?: boolean; seconds?: number }
-  | { type: "cursor"; cursor: string }
-  | Popup
-  | { type: "gone"; id: string }
-  | { type: "copied"; text: string }
-  | { type: "download"; name: string; state: "started" | "finished" | "failed" }
-  | { type: "refused"; message: string; reason: string };
-
-export type Button = "none" | "left" | "middle" | "right" | "back" | "forward";
-
-export type FromViewer =
-  | { type: "ack"; seq: number }
-  | { type: "view"; width: number; visible: boolean }
-  | { type: "control"; action: "take" | "return" | "keep"; name?: string }
-  | {
-      type: "mouse";
-      event: "move" | "down" | "up";
-      x: number;
-      y: number;
-      button: Button;
-      buttons: number;
-      clicks: number;
-      modifiers: number;
-    }
-  | { type: "wheel"; x: number; y: number; dx: number; dy: number; modifiers: number }
-  | {
-      type: "key";
-      event: "down" | "up";
-      key: string;
-      code: string;
-      location: number;
-      modifiers: number;
-      repeat: boolean;
-    }
-  | { type: "text"; text: string }
-  | { type: "composition"; text: string; start: number; end: number }
-  | { type: "paste"; text: string }
-  | { type: "copy"; cut: boolean }
-  | { type: "nav"; action: "go" | "back" | "forward" | "reload" | "stop"; url?: string }
-  | { type: "tab"; action: "open" | "close" | "activate"; id?: string; url?: string }
-  | { type: "dialog"; id: string; accept: boolean; text: string }
-  | { type: "select"; id: string; chosen: number[] | null }
-  | { type: "picker"; id: string; value: string | null }
-  | { type: "files"; id: string; names: string[] | null };
+export type {
+  Button,
+  FromService,
+  FromViewer,
+  PickerKind,
+  Popup,
+  Rect,
+  SelectOption as Option,
+  TabRecord as Tab,
+} from "./messages.generated";
 
 export interface Frame {
   seq: number;

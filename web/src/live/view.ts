@@ -1,5 +1,7 @@
 /** One viewer of the live channel: its connection, what it knows, and the canvas it draws on. */
+
 import { batch, computed, signal } from "@preact/signals";
+import type { BrowserStatus } from "../common/api.generated";
 import { writeClipboard } from "../common/clipboard";
 import { getJson, post } from "../common/http";
 import { Link } from "../common/link";
@@ -52,7 +54,7 @@ export class LiveView {
   constructor(addresses: Addresses) {
     this.link = new Link({
       prepare: (_signal, wake) => post(addresses.browser(wake ? "start" : "start?wake=0"), START_LIMIT_MS),
-      condition: async () => (await getJson<{ sandbox: string }>(addresses.browser("status"))).sandbox,
+      condition: async () => (await getJson<BrowserStatus>(addresses.browser("status"))).sandbox,
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
         // What was said of the last browser does not hold for this one.

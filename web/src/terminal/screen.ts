@@ -1,10 +1,12 @@
 /** xterm and its add-ons, joined to one connection. */
+
 import { effect, signal } from "@preact/signals";
 import { ClipboardAddon, type IClipboardProvider } from "@xterm/addon-clipboard";
 import { FitAddon } from "@xterm/addon-fit";
 import { SearchAddon } from "@xterm/addon-search";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { Terminal } from "@xterm/xterm";
+import type { TerminalStatus } from "../common/api.generated";
 import { readClipboard, writeClipboard } from "../common/clipboard";
 import { getJson, post } from "../common/http";
 import { Link } from "../common/link";
@@ -62,7 +64,7 @@ export class Screen {
     this.link = new Link({
       prepare: (_signal, wake) =>
         post(addresses.terminal(wake ? "start-ttyd" : "start-ttyd?wake=0"), START_LIMIT_MS),
-      condition: async () => (await getJson<{ sandbox: string }>(addresses.terminal("status"))).sandbox,
+      condition: async () => (await getJson<TerminalStatus>(addresses.terminal("status"))).sandbox,
       open: () => new WebSocket(addresses.socket(addresses.terminal("ws")), [SUBPROTOCOL]),
       onOpen: (socket) => {
         // tmux redraws all of the screen next: leftovers of the last connection would stand beside it.

@@ -144,16 +144,10 @@ function Body({ call, onOpen }: { call: Call; onOpen: (path: string) => void }) 
   );
 }
 
-function CallCard(props: {
-  call: Call;
-  all: readonly Call[];
-  open: boolean;
-  onOpen: (path: string) => void;
-}) {
-  const { call, all } = props;
+function CallCard(props: { call: Call; open: boolean; onOpen: (path: string) => void }) {
+  const { call } = props;
   const opened = useSignal<boolean | null>(null);
   const expanded = opened.value ?? (props.open || call.state === "running");
-  const children = all.filter((c) => c.parent === call.id);
   return (
     <li class="call">
       <button
@@ -173,13 +167,6 @@ function CallCard(props: {
         </span>
       </button>
       {expanded && <Body call={call} onOpen={props.onOpen} />}
-      {children.length > 0 && (
-        <ul class="calls nested">
-          {children.map((child) => (
-            <CallCard {...props} key={child.id} call={child} />
-          ))}
-        </ul>
-      )}
     </li>
   );
 }
@@ -195,9 +182,7 @@ export function ActivityPanel(props: {
   const calls = activity.calls.value;
   const follow = useFollow<HTMLDivElement>(calls);
   const wanted = filter.value.toLowerCase();
-  const listed = calls.filter(
-    (c) => !c.parent && `${c.tool} ${c.description} ${task(c)}`.toLowerCase().includes(wanted),
-  );
+  const listed = calls.filter((c) => `${c.tool} ${c.description} ${task(c)}`.toLowerCase().includes(wanted));
   const copy = () =>
     writeClipboard(asMarkdown(calls)).then(
       () => toast("Copied as Markdown."),
@@ -254,7 +239,7 @@ export function ActivityPanel(props: {
         <div role="log" aria-label="Tool calls">
           <ul class="calls">
             {listed.map((call) => (
-              <CallCard key={call.id} call={call} all={calls} open={all.value} onOpen={props.onOpen} />
+              <CallCard key={call.id} call={call} open={all.value} onOpen={props.onOpen} />
             ))}
           </ul>
         </div>

@@ -1,6 +1,7 @@
 /** Coding agents of the sandbox: those that run, and the sessions they left. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import type { ProcessList, ProcessRecord, SessionList, SessionRecord } from "../common/api.generated";
 import { ago, bytes, seconds, shownName } from "../common/format";
 import { getJson, HttpError, post } from "../common/http";
 import type { Addresses } from "../common/page";
@@ -11,39 +12,21 @@ import { type Awake, DownNotice } from "./awake";
 import { showPanel } from "./layout";
 import { TranscriptDialog } from "./transcript";
 
-interface Process {
-  pid: number;
-  command: string;
-  started_at: number | string | null;
-  cpu_seconds: number;
-  memory_bytes: number;
-}
-
-interface Session {
-  session_id: string;
-  agent: string;
-  started_at: number | string | null;
-  updated_at: number | string | null;
-  model: string | null;
-  turns: number;
-  title: string | null;
-}
-
 const EVERY_MS = 5_000;
 
 export function AgentsPanel({ addresses, awake }: { addresses: Addresses; awake: Awake }) {
-  const processes = useSignal<Process[]>([]);
-  const sessions = useSignal<Session[]>([]);
+  const processes = useSignal<ProcessRecord[]>([]);
+  const sessions = useSignal<SessionRecord[]>([]);
   const problem = useSignal("");
   const looked = useSignal(false);
-  const asked = useSignal<Process | null>(null);
-  const read = useSignal<Session | null>(null);
+  const asked = useSignal<ProcessRecord | null>(null);
+  const read = useSignal<SessionRecord | null>(null);
 
   const refresh = async () => {
     try {
       const [running, saved] = await Promise.all([
-        getJson<{ processes: Process[] }>(addresses.terminal("processes")),
-        getJson<{ sessions: Session[] }>(addresses.terminal("sessions")),
+        getJson<ProcessList>(addresses.terminal("processes")),
+        getJson<SessionList>(addresses.terminal("sessions")),
       ]);
       processes.value = running.processes;
       sessions.value = saved.sessions;
@@ -68,7 +51,7 @@ export function AgentsPanel({ addresses, awake }: { addresses: Addresses; awake:
     return () => clearInterval(timer);
   }, [addresses, awake]);
 
-  const kill = async (process: Process) => {
+  const kill = async (process: ProcessRecord) => {
     asked.value = null;
     try {
       await post(addresses.terminal(`processes/${process.pid}/kill`));
@@ -79,7 +62,7 @@ export function AgentsPanel({ addresses, awake }: { addresses: Addresses; awake:
     stir();
     await refresh();
   };
-  const resume = async (session: Session) => {
+  const resume = async (session: SessionRecord) => {
     toast("Opening the session in the terminal…");
     try {
       await post(addresses.terminal(`sessions/${encodeURIComponent(session.session_id)}/resume`));
@@ -88,7 +71,7 @@ export function AgentsPanel({ addresses, awake }: { addresses: Addresses; awake:
       toast(error instanceof Error ? error.message : "The session could not be opened.");
     }
   };
-  const copy = (session: Session) =>
+  const copy = (session: SessionRecord) =>
     navigator.clipboard.writeText(session.session_id).then(
       () => toast("The session id was copied: sub_agent resumes it as resume_session_id."),
       () => toast("This browser refused to copy."),

@@ -1,38 +1,15 @@
 /** The chat's tool calls, put together from the events of the stream. */
 
-export type ActivityEvent =
-  | {
-      type: "call";
-      id: string;
-      parent?: string;
-      tool: string;
-      description?: string | null;
-      arguments?: Record<string, unknown>;
-      at?: number;
-    }
-  /** `from`: the place of the text's first character in the whole output, in characters. */
-  | { type: "output"; id: string; text: string; from?: number }
-  | {
-      type: "end";
-      id: string;
-      seconds?: number;
-      ending?: string;
-      exit_code?: number | null;
-      signal?: string;
-      error?: boolean;
-      result?: string;
-      notes?: string[];
-    }
-  /** The service that tells all this: what another one began, it cannot tell the end of. */
-  | { type: "service"; id: string };
+import type { ActivityEvent, CallEvent, EndEvent, Ending } from "./events.generated";
+
+export type { ActivityEvent };
 
 export interface Call {
   id: string;
-  parent: string | null;
   tool: string;
   description: string;
-  arguments: Record<string, unknown>;
-  at: number | null;
+  arguments: Record<string, string>;
+  at: number;
   output: string;
   /** How many characters of output there were so far, shown or not. */
   received: number;
@@ -41,7 +18,8 @@ export interface Call {
   /** Why it ended so, and what the network did not let through. */
   notes: readonly string[];
   state: "running" | "done" | "failed";
-  ending: string;
+  /** Empty while it runs; `unknown`: the service that began it is gone. */
+  ending: Ending | "unknown" | "";
   signal: string;
   seconds: number | null;
   exitCode: number | null;
@@ -72,14 +50,13 @@ export function codeOf(call: Call): string {
   return call.exitCode !== null && call.exitCode !== 0 ? `exit code ${call.exitCode}` : "";
 }
 
-function begun(event: Extract<ActivityEvent, { type: "call" }>): Call {
+function begun(event: CallEvent): Call {
   return {
     id: event.id,
-    parent: event.parent ?? null,
     tool: event.tool,
     description: event.description ?? "",
-    arguments: event.arguments ?? {},
-    at: event.at ?? null,
+    arguments: event.arguments,
+    at: event.at,
     output: "",
     received: 0,
     result: "",
@@ -106,16 +83,16 @@ function withOutput(call: Call, text: string, from: number): Call {
   return { ...call, output: (call.output + gap + news).slice(-TAIL), received: end };
 }
 
-function ended(call: Call, event: Extract<ActivityEvent, { type: "end" }>): Call {
+function ended(call: Call, event: EndEvent): Call {
   return {
     ...call,
     state: event.error ? "failed" : "done",
-    ending: event.ending ?? "",
+    ending: event.ending,
     signal: event.signal ?? "",
-    seconds: event.seconds ?? null,
+    seconds: event.seconds,
     exitCode: event.exit_code ?? null,
-    result: event.result ?? "",
-    notes: Array.isArray(event.notes) ? event.notes.map(String) : [],
+    result: event.result,
+    notes: event.notes,
   };
 }
 
@@ -132,7 +109,7 @@ export function apply(calls: readonly Call[], event: ActivityEvent): readonly Ca
     return calls.some((c) => c.id === event.id) ? calls : [...calls, begun(event)].slice(-MOST_CALLS);
   return calls.map((call) => {
     if (call.id !== event.id) return call;
-    if (event.type === "output") return withOutput(call, event.text, event.from ?? call.received);
+    if (event.type === "output") return withOutput(call, event.text, event.from);
     return ended(call, event);
   });
 }

@@ -1,32 +1,16 @@
 /** The chat's files as a tree that is read folder by folder. */
 import { signal } from "@preact/signals";
+import type { EntryKind, FolderEntry, FolderListing, Root } from "../common/api.generated";
 import { getJson, HttpError } from "../common/http";
 import { type Addresses, decodePath } from "../common/page";
 
-export type Root = "outputs" | "uploads" | "workspace";
-
-/** `other`: a pipe, socket or device. */
-export type EntryKind = "file" | "directory" | "symlink" | "other";
-
-interface ListedEntry {
-  name: string;
-  kind: EntryKind;
-  size: number;
-  modified: number | string | null;
-  root?: Root;
-  url?: string;
-}
-
-interface Listing {
-  path: string;
-  entries: ListedEntry[];
-}
+export type { EntryKind, Root };
 
 export interface Entry {
   name: string;
   kind: EntryKind;
   size: number;
-  modified: number | string | null;
+  modified: string;
   root: Root;
   /** Where the service has it, relative to the chat's files. */
   path: string;
@@ -36,8 +20,8 @@ export interface Entry {
 export const ROOTS: Root[] = ["outputs", "uploads", "workspace"];
 
 /** An entry's own address tells its path best: two roots may hold the same name. */
-export function pathOf(entry: ListedEntry, folder: string): string {
-  const told = /\/files\/[^/]+\/([^?#]+)/.exec(entry.url ?? "")?.[1];
+export function pathOf(entry: FolderEntry, folder: string): string {
+  const told = /\/files\/[^/]+\/([^?#]+)/.exec(entry.url)?.[1];
   if (told) return decodePath(told).replace(/\/$/, "");
   return folder ? `${folder.replace(/\/$/, "")}/${entry.name}` : entry.name;
 }
@@ -169,7 +153,7 @@ export class Files {
 
   async #read(root: Root | "", path: string): Promise<void> {
     try {
-      const listing = await getJson<Listing>(this.addresses.listing(path));
+      const listing = await getJson<FolderListing>(this.addresses.listing(path));
       const entries = listing.entries
         .map((listed) => this.#entry(listed, root, path))
         .filter((entry) => !root || entry.root === root);
@@ -185,13 +169,13 @@ export class Files {
     this.loading.value = false;
   }
 
-  #entry(listed: ListedEntry, root: Root | "", folder: string): Entry {
+  #entry(listed: FolderEntry, root: Root | "", folder: string): Entry {
     const entry: Entry = {
       name: listed.name,
       kind: listed.kind,
       size: listed.size,
       modified: listed.modified,
-      root: listed.root ?? (root || "workspace"),
+      root: listed.root,
       path: pathOf(listed, folder),
       changed: false,
     };

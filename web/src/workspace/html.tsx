@@ -1,6 +1,7 @@
 /** A page that the model made, in a frame of an opaque origin: without its scripts until the person says otherwise. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import type { RawUrl } from "../common/api.generated";
 import { shownName } from "../common/format";
 import { HttpError, request } from "../common/http";
 import { ending } from "../common/kinds";
@@ -9,9 +10,7 @@ import { Empty } from "../ui/parts";
 import { Away, useAway } from "./away";
 
 /** Where the page is to be had, and which folder it can read; an empty one is all of the chat. */
-interface Granted {
-  url: string;
-  folder: string;
+interface Granted extends RawUrl {
   scripts: boolean;
 }
 
@@ -50,7 +49,7 @@ export function HtmlPage(props: { addresses: Addresses; path: string; name: stri
     const stop = new AbortController();
     problem.value = "";
     request(addresses.grant(path, { scripts, all: all.value }), { method: "POST", signal: stop.signal })
-      .then((response) => response.json() as Promise<{ url: string; folder: string }>)
+      .then((response) => response.json() as Promise<RawUrl>)
       .then(
         (answer) => {
           back();

@@ -1,6 +1,7 @@
 /** What runs in the sandbox, in words. */
 import { effect, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import type { BrowserStatus, ProcessList, TerminalStatus } from "../common/api.generated";
 import { getJson, HttpError } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Glances, stirrings } from "../common/stirring";
@@ -34,9 +35,9 @@ async function look(addresses: Addresses): Promise<State> {
       return null;
     });
   const [browser, terminal, agents] = await Promise.all([
-    quiet<{ running: boolean }>(addresses.browser("status")),
-    quiet<{ running: boolean; sandbox: string }>(addresses.terminal("status")),
-    quiet<{ processes: unknown[] }>(addresses.terminal("processes")),
+    quiet<BrowserStatus>(addresses.browser("status")),
+    quiet<TerminalStatus>(addresses.terminal("status")),
+    quiet<ProcessList>(addresses.terminal("processes")),
   ]);
   return {
     browser: browser?.running ?? null,

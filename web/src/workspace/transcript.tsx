@@ -1,27 +1,11 @@
 /** What was said in a saved session of a coding agent, page by page. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import type { TranscriptEntry, TranscriptRecord } from "../common/api.generated";
 import { moment, shownName } from "../common/format";
 import { getJson } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Dialog } from "../ui/parts";
-
-interface Part {
-  kind: string;
-  text: string;
-  cut: boolean;
-}
-
-interface Entry {
-  role: string;
-  at: string | null;
-  parts: Part[];
-}
-
-interface TranscriptPage {
-  entries: Entry[];
-  next: number | null;
-}
 
 const lines = (text: string) => text.split("\n").map(shownName).join("\n");
 
@@ -31,7 +15,7 @@ export function TranscriptDialog(props: {
   title: string;
   onClose: () => void;
 }) {
-  const entries = useSignal<Entry[]>([]);
+  const entries = useSignal<TranscriptEntry[]>([]);
   const next = useSignal<number | null>(0);
   const problem = useSignal("");
   const busy = useSignal(false);
@@ -41,7 +25,7 @@ export function TranscriptDialog(props: {
     problem.value = "";
     try {
       const at = props.addresses.terminal(`sessions/${encodeURIComponent(props.id)}?after=${next.value}`);
-      const page = await getJson<TranscriptPage>(at);
+      const page = await getJson<TranscriptRecord>(at);
       entries.value = [...entries.value, ...page.entries];
       next.value = page.next;
     } catch (error) {

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
+from cubicle.tasks import start_task
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 async def complete(work: Coroutine[Any, Any, R], undo: Callable[[R], None] | None = None) -> R:
     """Await to the end even when cancelled, as often as that may be; then undo what was made, and pass it on."""
-    task = asyncio.create_task(work)
+    task = start_task(work, name="work that is not left half-done")
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

@@ -39,6 +39,7 @@ from cubicle.machine.upload_folder import HostFolder
 from cubicle.sandbox.driver import Capabilities, Host, Limits, Seen, State
 from cubicle.sandbox.lost_found import Lost
 from cubicle.sandbox.trash import Discarded, Note
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class DockerDriver:
             await self.close()
             raise
         if not self.facts.disk_quota or self._read_only:
-            self._watch = asyncio.create_task(self._watch_disks(), name="disk watchdog")
+            self._watch = start_task(self._watch_disks(), name="disk watchdog")
 
     @property
     def capabilities(self) -> Capabilities:

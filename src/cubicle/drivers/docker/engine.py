@@ -24,6 +24,7 @@ from cubicle.guest import bundle
 from cubicle.images import export
 from cubicle.images.store import Base, ImageError, ImageStore
 from cubicle.machine.errors import SandboxError, Unusable
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -265,7 +266,7 @@ async def _inspect(client: Docker, reference: str) -> dict[str, Any] | None:
 async def _import(client: Docker, base: Base, reference: str) -> None:
     """`docker import`, from a pipe: the image is never whole on either side."""
     reader, writer = os.pipe()
-    task = asyncio.create_task(asyncio.to_thread(_write, base, writer))
+    task = start_task(asyncio.to_thread(_write, base, writer), name="export of an image")
     changes = (await asyncio.to_thread(export.docker_changes, base))[1::2]
     # Name and tag in one word, as the docker command sends them: Podman does not read a tag apart.
     query = [("fromSrc", "-"), ("repo", reference), *(("changes", change) for change in changes)]

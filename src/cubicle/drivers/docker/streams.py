@@ -14,6 +14,7 @@ from aiodocker.stream import Stream
 
 from cubicle.drivers.common.container import GUEST
 from cubicle.drivers.docker.config import SOCKET
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Streams:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setblocking(False)
-        task = asyncio.create_task(_pump(stream, ours, first), name="guest stream")
+        task = start_task(_pump(stream, ours, first), name="guest stream")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return theirs
@@ -83,7 +84,7 @@ async def _pump(stream: Stream, ours: socket.socket, first: bytes) -> None:
             if message.stream == _STDOUT:
                 await loop.sock_sendall(ours, message.data)
 
-    directions = [asyncio.ensure_future(inward()), asyncio.ensure_future(outward())]
+    directions = [start_task(inward(), name="guest stream in"), start_task(outward(), name="guest stream out")]
     try:
         await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
     finally:

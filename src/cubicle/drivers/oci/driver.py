@@ -39,6 +39,7 @@ from cubicle.sandbox.driver import Capabilities, Host, Limits, Seen
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lost_found import Lost
 from cubicle.sandbox.trash import Discarded, Note
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -236,10 +237,8 @@ class OciDriver:
             await in_thread(self._trash.finish)
             await in_thread(runtimes.remove_logs, self._place.stage)
             await in_thread(self._lock.join)
-        self._watches = [
-            asyncio.create_task(self._watch_space(), name="free space"),
-            asyncio.create_task(self._watch_disks(), name="disk watchdog"),
-        ]
+        watches = {"free space": self._watch_space, "disk watchdog": self._watch_disks}
+        self._watches = [start_task(watch(), name=name) for name, watch in watches.items()]
 
     async def _bind(self, home: Home, owner: str) -> None:
         try:

@@ -1,0 +1,48 @@
+"""The events of a chat's activity stream, as they are sent. The page's types are generated from these."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+Ending = Literal["done", "failed", "timed_out", "out_of_memory", "killed", "cancelled", "disconnected", "sandbox_gone"]
+
+
+class CallEvent(TypedDict):
+    """A tool call began."""
+
+    type: Literal["call"]
+    id: str
+    tool: str
+    description: str | None
+    arguments: dict[str, str]
+    at: float
+
+
+# `from` is a keyword of Python: hence this form.
+OutputEvent = TypedDict("OutputEvent", {"type": Literal["output"], "id": str, "from": int, "text": str})
+"""A call printed this; `from` is the place of its first character in the whole output, in characters."""
+
+
+class EndEvent(TypedDict):
+    """A call is over. `exit_code` and `signal` come where the command had one."""
+
+    type: Literal["end"]
+    id: str
+    seconds: float
+    ending: Ending
+    error: bool
+    exit_code: NotRequired[int]
+    signal: NotRequired[str]
+    result: str
+    notes: list[str]
+
+
+class ServiceEvent(TypedDict):
+    """The service that sends the stream: what another one began, it cannot tell the end of."""
+
+    type: Literal["service"]
+    id: str
+
+
+CallFields = CallEvent | OutputEvent | EndEvent
+ActivityEvent = CallFields | ServiceEvent

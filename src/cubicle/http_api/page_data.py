@@ -1,0 +1,35 @@
+"""What a page is told about itself with its HTML. The type of the pages is generated from this."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class PageFacts(TypedDict, total=False):
+    """What some pages are given."""
+
+    chat: str
+    path: str
+    raw: str
+    sandbox: str
+    embed: bool
+    run: bool
+    next: str
+    message: str
+    locked: bool
+
+
+class PageData(TypedDict):
+    """What every page is given with its HTML, as the `data-page` of its body."""
+
+    root: str
+    assets: str
+    chat: str
+    path: str
+    raw: str
+    sandbox: str
+    embed: bool
+    run: bool
+    next: str
+    message: str
+    locked: bool

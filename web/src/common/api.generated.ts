@@ -1,0 +1,249 @@
+// Generated from the Python models by scripts/web-types. Do not edit: change the models and run it again.
+
+export type Root = "outputs" | "uploads" | "workspace";
+
+export type Condition = "starting" | "running" | "stopped" | "failed" | "none";
+
+export type EntryKind = "file" | "directory" | "symlink" | "other";
+
+export interface Health {
+  status: "healthy";
+}
+
+export interface ToolInfo {
+  name: string;
+  description: string;
+}
+
+export interface HeaderInfo {
+  name: string;
+  required: boolean;
+  purpose: string;
+}
+
+export interface McpInfo {
+  name: string;
+  version: string;
+  protocol_versions: string[];
+  endpoint: string;
+  tools: ToolInfo[];
+  headers: HeaderInfo[];
+}
+
+export interface SkillInfo {
+  name: string;
+  description: string;
+  location: string;
+  source: string;
+}
+
+export interface SkillList {
+  skills: SkillInfo[];
+}
+
+export interface SkillMount {
+  name: string;
+  target: string;
+  mode: "ro";
+}
+
+export interface SkillMounts {
+  mounts: SkillMount[];
+}
+
+export interface DiskSpace {
+  enough: boolean;
+  short_since: string | null;
+  free_bytes: number;
+  floor_bytes: number;
+  total_bytes: number;
+  inodes_left: boolean;
+}
+
+export interface IsolationFinding {
+  wall: string;
+  attempt: string;
+  verdict: string;
+  said: string;
+}
+
+export interface IsolationReport {
+  strength: string;
+  holds: boolean;
+  attempts: number;
+  not_checked?: number;
+  findings: IsolationFinding[];
+  checked_at: string | null;
+}
+
+export interface UploadedFile {
+  filename: string;
+  path: string;
+  size: number;
+  sha256: string | null;
+  uri: string;
+  mimeType: string;
+}
+
+export interface UploadList {
+  files: UploadedFile[];
+  complete?: boolean;
+}
+
+export interface FolderEntry {
+  name: string;
+  kind: EntryKind;
+  size: number;
+  modified: string;
+  root: Root;
+  url: string;
+}
+
+export interface FolderListing {
+  path: string;
+  entries: FolderEntry[];
+  complete: boolean;
+}
+
+export interface RawUrl {
+  url: string;
+  folder: string;
+}
+
+export interface TabRecord {
+  id: string;
+  title: string;
+  url: string;
+}
+
+export interface BrowserStatus {
+  running: boolean;
+  pages: TabRecord[];
+  sandbox: Condition;
+}
+
+export interface ProgramStarted {
+  running: boolean;
+  started: boolean;
+}
+
+export interface TerminalStatus {
+  running: boolean;
+  port: number;
+  sandbox: Condition;
+}
+
+export interface SessionRecord {
+  session_id: string;
+  agent: string;
+  started_at: string;
+  updated_at: string;
+  model: string;
+  turns: number;
+  title: string;
+}
+
+export interface SessionList {
+  sessions: SessionRecord[];
+}
+
+export interface SessionResumed {
+  resumed: boolean;
+  session_id: string;
+}
+
+export interface ProcessRecord {
+  pid: number;
+  command: string;
+  started_at: string;
+  cpu_seconds: number;
+  memory_bytes: number;
+}
+
+export interface ProcessList {
+  processes: ProcessRecord[];
+}
+
+export interface ProcessKilled {
+  killed: boolean;
+  pid: number;
+}
+
+export interface SandboxState {
+  sandbox: Condition;
+}
+
+export interface SandboxStopped {
+  stopped: boolean;
+  chat: string;
+}
+
+/** One line of the operator's table. Without the last five when the sandbox does not answer. */
+export interface SandboxRow {
+  chat: string;
+  state: Condition;
+  reason: string;
+  age_seconds: number | null;
+  idle_seconds: number;
+  connections: number;
+  user: string;
+  last_tool: string;
+  cpu_seconds?: number | null;
+  cpu_percent?: number | null;
+  memory_bytes?: number | null;
+  disk_bytes?: number | null;
+  processes?: number | null;
+}
+
+export interface TrashRow {
+  chat: string;
+  removed_at: number;
+  reason: string;
+  disk_bytes: number | null;
+}
+
+export interface SandboxTotals {
+  sandboxes: number;
+  running: number;
+  in_trash?: number;
+  MB_in_trash?: number;
+}
+
+export interface SandboxList {
+  sandboxes: SandboxRow[];
+  trash: TrashRow[];
+  totals: SandboxTotals;
+}
+
+/** What every page is given with its HTML, as the `data-page` of its body. */
+export interface PageData {
+  root: string;
+  assets: string;
+  chat: string;
+  path: string;
+  raw: string;
+  sandbox: string;
+  embed: boolean;
+  run: boolean;
+  next: string;
+  message: string;
+  locked: boolean;
+}
+
+export interface TranscriptPart {
+  kind: "text" | "thinking" | "tool" | "result";
+  text: string;
+  cut: boolean;
+}
+
+export interface TranscriptEntry {
+  role: "user" | "assistant" | "system" | "summary";
+  at: string;
+  parts: TranscriptPart[];
+}
+
+export interface TranscriptRecord {
+  session_id: string;
+  entries: TranscriptEntry[];
+  next: number | null;
+}
