@@ -144,7 +144,17 @@ else:
 
     class _Exchange:
         def __class_getitem__(cls, pair):
-            return type(cls.__name__, (cls,), {"EVENT": pair[0], "ANSWER": pair[1], "__module__": cls.__module__})
+            return _Base(cls, pair)
+
+    class _Base:
+        """A base class with its event and answer, which the class that has it takes over: no class is made for it."""
+
+        def __init__(self, kind, pair):
+            self.kind = kind
+            self.pair = pair
+
+        def __mro_entries__(self, bases):
+            return (self.kind,)
 
 
 class Request(Message, _Exchange[_E_co, _A_co]):
@@ -152,6 +162,10 @@ class Request(Message, _Exchange[_E_co, _A_co]):
 
     OP: ClassVar[str]
     STRICT = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.EVENT, cls.ANSWER = vars(cls)["__orig_bases__"][-1].pair
 
     def encode(self) -> bytes:
         return _encode({"op": self.OP, **self.__dict__}).encode()
