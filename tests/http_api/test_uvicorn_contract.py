@@ -11,6 +11,7 @@ import inspect
 import re
 import tomllib
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import httptools
@@ -59,7 +60,7 @@ def attributes(kind: type) -> set[str]:
     found = set(dir(kind))
     for each in kind.__mro__:
         try:
-            tree = ast.parse(inspect.getsource(each))
+            tree = ast.parse(dedent(inspect.getsource(each)))
         except (OSError, TypeError):
             continue  # made by C, or by Python itself
         found |= {
