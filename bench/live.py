@@ -94,7 +94,7 @@ def running(driver: str = "memory") -> Iterator[Bench]:
             assert service.stdin
             assert service.stdout
             try:
-                yield Bench(*service.stdout.readline().split(), service.pid, Path(name))
+                yield Bench(*service.stdout.readline().split(), service.pid, Path(name))  # type: ignore[arg-type, call-arg]
             finally:
                 service.stdin.close()
                 service.wait(30)
@@ -163,7 +163,7 @@ async def whole(bench: Bench, report: Report) -> None:
         while size < len(content):
             message = await asyncio.wait_for(typist.socket.recv(), 60)
             if message[:1] == b"0":
-                digest.update(message[1:])
+                digest.update(message[1:])  # type: ignore[arg-type]
                 size += len(message) - 1
                 if size % 8 < 2:
                     most = max(most, bench.memory() - before)

@@ -26,7 +26,7 @@ class Report:
 
     def row(self, name: str, samples: Sequence[float], bar: bool | None = None, note: str = "") -> None:
         figures = [f"{percentile(samples, share):.2f}" for share in (0.5, 0.95)]
-        self._add(name, str(len(samples)), *figures, f"{max(samples):.2f}", note, bar)
+        self._add(name, str(len(samples)), *figures, f"{max(samples):.2f}", note, bar)  # type: ignore[arg-type, call-arg]
 
     def note(self, name: str, text: str, bar: bool | None = None) -> None:
         self._add(name, "", "", "", "", text, bar)

@@ -25,8 +25,8 @@ from tests.support import loop, remains, skips
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
 _BUSY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("all", **_BUSY)
-hypothesis.settings.register_profile("fast", max_examples=15, **_BUSY)
+hypothesis.settings.register_profile("all", **_BUSY)  # type: ignore[arg-type]
+hypothesis.settings.register_profile("fast", max_examples=15, **_BUSY)  # type: ignore[arg-type]
 hypothesis.settings.load_profile("fast" if IN_A_HURRY else "all")
 
 LEFT = pytest.StashKey[list[str]]()

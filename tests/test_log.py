@@ -171,7 +171,7 @@ def test_lines_of_one_kind_are_summed_up_per_chat() -> None:
     assert [repeats.admit(line, 1.0) for line in lines] == [True, True, True, False, False, True]
     assert repeats.summary(5.0) == []
     summed = repeats.summary(11.0)
-    assert [(each.getMessage(), each.chat) for each in summed] == [("refused … repeated 2 times in 10 s", "a")]
+    assert [(each.getMessage(), each.chat) for each in summed] == [("refused … repeated 2 times in 10 s", "a")]  # type: ignore[attr-defined]
     assert repeats.admit(lines[0], 12.0)
 
 

@@ -42,7 +42,7 @@ class FakeResponses(FakeApi):
             item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}"}
             item |= {"name": turn.tool, "arguments": json.dumps(turn.input)}
         usage = {"input_tokens": 100, "output_tokens": turn.tokens, "total_tokens": 100 + turn.tokens}
-        usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+        usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}  # type: ignore[dict-item]
         response = {"id": f"resp_{number}", "object": "response", "output": [], "usage": None}
         yield _event("response.created", response=response)
         yield _event("response.output_item.done", output_index=0, item=item)

@@ -170,7 +170,7 @@ async def test_an_alias_stands_for_the_model_that_the_settings_name(
         "anthropic_auth_token": KEY,
         "anthropic_custom_headers": "X-Team: blue\nX-Cost: 7",
     }
-    async with emptied(tmp_path), agents_service(tmp_path, api_url, **settings) as service:
+    async with emptied(tmp_path), agents_service(tmp_path, api_url, **settings) as service:  # type: ignore[arg-type]
         arguments = {"prompt": "Hello."} | ({"model": alias} if alias else {})
         result = await service.call("sub_agent", arguments)
     assert not result["isError"], result

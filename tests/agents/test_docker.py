@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 async def test_the_agent_works_in_a_container(tmp_path: Path, api: FakeApi, api_url: str) -> None:
     api.script = [bash("(id -u; touch /opt/agents/x) > ~/made 2>&1; true"), Say("It is made.")]
     engine = {"driver": "docker", "docker_host": settings.load().docker_host}
-    async with emptied(tmp_path, **engine), agents_service(tmp_path, api_url, **engine) as service:
+    async with emptied(tmp_path, **engine), agents_service(tmp_path, api_url, **engine) as service:  # type: ignore[arg-type]
         result = await service.call("sub_agent", {"prompt": "Make it."})
         assert text(result).startswith("It is made."), result
         assert api.headers[0]["x-api-key"] == KEY

@@ -87,7 +87,7 @@ async def ground_of(folder: Path, servers: tuple[McpServer, ...] = (), **setting
             async with tokens, relay, relay.attend(CHAT, machine), tokens.running(CHAT, "agent-0"):
                 names = tuple(server.name for server in servers)
                 given_pass = tokens.issue(CHAT, Pass("agent-0", int(time.time()) + 3600, names))
-                yield Ground(machine, api, relay._purses, f"-H 'x-api-key: {given_pass}'")
+                yield Ground(machine, api, relay._purses, f"-H 'x-api-key: {given_pass}'")  # type: ignore[arg-type]
             machine.close()
     finally:
         await driver.delete("relay")

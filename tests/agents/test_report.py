@@ -22,7 +22,7 @@ from cubicle.tools import registry
 from cubicle.tools.base import Answer, Call, Image, Text
 from cubicle.tools.sub_agent import Task
 from tests.support.service import Options, Service, raw_post, service_of
-from tests.tools.test_bash import EgressDoor
+from tests.tools.test_bash import EgressDoor  # type: ignore[attr-defined]
 
 LIMIT = 60
 
@@ -43,8 +43,8 @@ async def told(service: Service, chat: str, wanted: Callable[[dict[str, Any]], b
     """The first event of the chat that is so."""
     async with asyncio.timeout(LIMIT):
         async for event in activity_of(service).follow(Chat(chat)):
-            if event is not None and wanted(event.fields):
-                return event.fields
+            if event is not None and wanted(event.fields):  # type: ignore[arg-type]
+                return event.fields  # type: ignore[return-value]
     raise AssertionError
 
 

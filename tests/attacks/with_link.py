@@ -74,19 +74,19 @@ ENDS = "open|held back|closed|1009|1002|1007|1008|1011|1001"
 WITH = {"prepare": start_backends}
 
 
-@attack(ENDS, **WITH)
+@attack(ENDS, **WITH)  # type: ignore[arg-type]
 async def terminal_input(attacker: Attacker) -> None:
     """Input of 64 KB a message, as fast as it is taken."""
     await sockets(attacker, 8, frame(2, b"0" * 65_536) * 4)
 
 
-@attack(ENDS, **WITH)
+@attack(ENDS, **WITH)  # type: ignore[arg-type]
 async def terminal_keys(attacker: Attacker) -> None:
     """Single keys, thousands in each packet."""
     await sockets(attacker, 8, frame(2, b"0a") * 5_000)
 
 
-@attack(ENDS, **WITH)
+@attack(ENDS, **WITH)  # type: ignore[arg-type]
 async def socket_pings(attacker: Attacker) -> None:
     await sockets(attacker, 8, frame(9, b"a" * 100) * 2_000)
 
@@ -131,7 +131,7 @@ async def fragments(attacker: Attacker, connection: Connection) -> None:
         connection.close()
 
 
-@attack(ENDS, **WITH)
+@attack(ENDS, **WITH)  # type: ignore[arg-type]
 async def empty_fragments(attacker: Attacker) -> None:
     """Frames without a byte in them."""
     await sockets(attacker, 4, frame(2, b"", final=False) + frame(0, b"", final=False) * 5_000 + frame(0, b""))
@@ -149,13 +149,13 @@ async def wrong_frames(attacker: Attacker) -> None:
     await sockets(attacker, 8, frame(11, b"a") + frame(9, b"a" * 60_000))
 
 
-@attack(ENDS, **WITH)
+@attack(ENDS, **WITH)  # type: ignore[arg-type]
 async def backend_output_never_read(attacker: Attacker) -> None:
     """The browser's end floods; the client reads nothing."""
     await sockets(attacker, 20, frame(9), DEVTOOLS, read=False)
 
 
-@attack(ENDS, **WITH)
+@attack(ENDS, **WITH)  # type: ignore[arg-type]
 async def backend_output_read(attacker: Attacker) -> None:
     """The browser's end floods, and all of it is read."""
     await sockets(attacker, 4, b"", DEVTOOLS)

@@ -120,7 +120,7 @@ async def test_a_hundred_connections_come_and_go_and_nothing_is_left(service: Se
     for _ in range(5):
         sockets = await asyncio.gather(
             *(
-                connect(f"{service.ws}/terminal/c/ws", subprotocols=["tty"], compression=None, open_timeout=60)
+                connect(f"{service.ws}/terminal/c/ws", subprotocols=["tty"], compression=None, open_timeout=60)  # type: ignore[list-item]
                 for _ in range(20)
             )  # type: ignore[list-item]
         )

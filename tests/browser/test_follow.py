@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from playwright.async_api import Browser, Page, async_playwright
 
+from cubicle.browser import cdp
 from cubicle.machine.machine import Machine
 from tests.browser import pages
 from tests.browser.ground import Service
@@ -216,7 +217,7 @@ async def test_a_tab_that_opens_in_the_background_is_not_followed_until_it_is_ac
 ) -> None:
     """By plain DevTools: a client that emulates focus, as Playwright does, has tabs in the background drawn too."""
     red = await put("red")
-    async with pages.devtools.attached(machine, lambda event: None) as connection:
+    async with cdp.attached(machine, lambda event: None) as connection:
         await viewer.watcher.until("tabs")
         made = await connection.call("Target.createTarget", url=red, background=True)
         await viewer.stays(made["targetId"], red)

@@ -28,7 +28,7 @@ async def sit(service: Service, http: httpx.AsyncClient) -> AsyncIterator[Sit]:
     async def sitting(chat: str, **size: int) -> Typist:
         async with service.machine(chat):
             assert (await http.post(f"/terminal/{chat}/start-ttyd")).json()["running"]
-        typists.append(await Typist.at(f"{service.ws}/terminal/{chat}/ws", **size))
+        typists.append(await Typist.at(f"{service.ws}/terminal/{chat}/ws", **size))  # type: ignore[arg-type]
         return typists[-1]
 
     yield sitting

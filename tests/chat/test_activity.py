@@ -28,12 +28,12 @@ async def test_a_call_is_told_from_its_start_to_its_end() -> None:
     events = [event.fields for event in await told(activity, A)]
     assert [event["type"] for event in events] == ["call", "output", "end"]
     assert {event["id"] for event in events} == {call.id}
-    assert (events[0]["tool"], events[0]["description"], events[0]["arguments"]) == (
+    assert (events[0]["tool"], events[0]["description"], events[0]["arguments"]) == (  # type: ignore[typeddict-item]
         "bash_tool",
         "Build it",
         {"command": "make"},
     )
-    assert events[1]["text"] == "one\n"
+    assert events[1]["text"] == "one\n"  # type: ignore[typeddict-item]
     assert events[2].items() >= {"error": False, "ending": "done", "exit_code": 0, "notes": ["a note"]}.items()
     assert await told(activity, B) == []
 
@@ -49,7 +49,7 @@ async def test_a_reader_that_was_cut_off_goes_on_where_it_was() -> None:
 
 async def test_news_reach_those_who_wait() -> None:
     activity = Activity()
-    waiting = asyncio.create_task(anext(activity.follow(A)))
+    waiting = asyncio.create_task(anext(activity.follow(A)))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     activity.begin(A, "view", {"path": "/tmp"})
     async with asyncio.timeout(60):
@@ -68,7 +68,7 @@ async def test_output_is_told_though_nothing_more_is_printed() -> None:
     async with asyncio.timeout(60):
         event = await anext(following)
     assert event is not None
-    assert (event.fields["from"], event.fields["text"]) == (0, "one\ntwo\n")
+    assert (event.fields["from"], event.fields["text"]) == (0, "one\ntwo\n")  # type: ignore[typeddict-item]
     await following.aclose()  # type: ignore[attr-defined]
 
 
@@ -119,7 +119,7 @@ async def test_a_command_is_told_whole_and_a_huge_one_says_how_much_is_left_out(
     command = "python3 - <<'E'\n" + "print(1)\n" * 2_000 + "E"
     activity.begin(A, "bash_tool", {"command": command})
     activity.begin(A, "create_file", {"content": "y" * 80_000, "path": ["not", "text"]})
-    first, second = [event.fields["arguments"] for event in await told(activity, A)]
+    first, second = [event.fields["arguments"] for event in await told(activity, A)]  # type: ignore[typeddict-item]
     assert first["command"] == command
     assert second["content"].endswith("y… (30,000 more characters)")
     assert second["path"] == '["not", "text"]'

@@ -88,7 +88,7 @@ def test_a_service_at_another_port_has_not_taken_this_one(tmp_path):
 
 @pytest.mark.oci
 async def test_every_check_leaves_the_host_as_it_was(monkeypatch, subject, tmp_path):
-    monkeypatch.setattr(checks.secrets, "token_hex", lambda size: "of-this-test")
+    monkeypatch.setattr(checks.secrets, "token_hex", lambda size: "of-this-test")  # type: ignore[attr-defined]
     found = {check.name: check for check in await checks.run(subject)}
     assert found["OCI runtime"].verdict is Verdict.GOOD
     assert found["overlay file system"].verdict is Verdict.GOOD

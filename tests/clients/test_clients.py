@@ -32,7 +32,7 @@ async def test_the_python_sdk(service: Service, mode: Any, version: str) -> None
             assert client.instructions == f"You work in chat python-{mode} for None."
             assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
             arguments = {"command": "echo a; sleep 0.4; echo b", "description": "test"}
-            result = await client.call_tool("bash_tool", arguments, progress_callback=progress)
+            result = await client.call_tool("bash_tool", arguments, progress_callback=progress)  # type: ignore[arg-type]
             assert result.content[0].text == "a\nb\n"  # type: ignore[union-attr]
             assert "".join(message or "" for message in seen) == "a\nb\n"
             assert (await client.list_resources()).resources == []

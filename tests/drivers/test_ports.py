@@ -123,7 +123,7 @@ async def test_a_thousand_dials_leave_nothing_open(machine: Machine, straight: b
             for stream in await asyncio.gather(*(machine.dial(port, straight=straight) for _ in range(20))):
                 stream.close()
         async with asyncio.timeout(30):
-            while len(os.listdir("/proc/self/fd")) > before or (await machine.stats()).links > links:
+            while len(os.listdir("/proc/self/fd")) > before or (await machine.stats()).links > links:  # type: ignore[operator]
                 await asyncio.sleep(0.05)
         # Had the guest kept its ends, the server would still have all of them open.
         async with asyncio.timeout(30):

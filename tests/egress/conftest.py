@@ -92,7 +92,13 @@ class Sandboxes:
         await driver.start(chat.digest, chat.digest)
         try:
             machine = await connect(driver, chat.digest)
-            options = {"rules_file": rules, "limits": limits, "resolve": resolve, "trust": trust, "captive": captive}
+            options: dict[str, Any] = {
+                "rules_file": rules,
+                "limits": limits,
+                "resolve": resolve,
+                "trust": trust,
+                "captive": captive,
+            }
             options["additions"] = additions
             door = EgressDoor(policy, folder=self._folder / "egress", **options)
             async with door, door.attend(chat, machine):

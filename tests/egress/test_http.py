@@ -241,7 +241,7 @@ async def test_rules_hold_as_soon_as_they_are_written(
 
 async def test_method_and_path_decide_about_plain_requests(behind: Behind, server: Server, audit: Audit) -> None:
     what = {"hosts": ("web.test",), "methods": frozenset({"GET"}), "paths": ("/echo", "/public/*")}
-    reading = replace(OPEN.rules[0], name="reading", **what)
+    reading = replace(OPEN.rules[0], name="reading", **what)  # type: ignore[arg-type]
     base = f"http://web.test:{server.port}"
     async with behind(Policy(Mode.ALLOWLIST, (reading,))) as machine:
         assert json.loads(await curl(machine, f"{base}/echo?a=b"))["path"] == "/echo?a=b"

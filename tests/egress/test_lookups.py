@@ -63,7 +63,7 @@ async def test_a_name_is_asked_for_once_by_those_who_wait_and_for_a_while_after(
     clock = Clock()
     lookups = Lookups(resolver, clock=clock)
     one, two, foreign = (lookups.of(chat) for chat in (Chat("1"), Chat("2"), Chat("1", "other")))
-    waiting = [asyncio.create_task(look_up("a.example")) for look_up in (one, one, two)]
+    waiting = [asyncio.create_task(look_up("a.example")) for look_up in (one, one, two)]  # type: ignore[arg-type]
     await asked(resolver, 1)
     resolver.answers.release(100)
     assert await asyncio.gather(*waiting) == [HERE] * 3
@@ -93,9 +93,9 @@ async def test_a_name_that_does_not_exist_is_kept_for_a_shorter_while(resolver: 
 async def test_a_chat_has_four_at_once_and_the_rest_wait(resolver: Resolver) -> None:
     lookups = Lookups(resolver)
     look_up = lookups.of(Chat("1"))
-    flood = [asyncio.create_task(look_up(f"{number}.example")) for number in range(100)]
+    flood = [asyncio.create_task(look_up(f"{number}.example")) for number in range(100)]  # type: ignore[arg-type]
     await asked(resolver, 4)
-    other = asyncio.create_task(lookups.of(Chat("2"))("other.example"))
+    other = asyncio.create_task(lookups.of(Chat("2"))("other.example"))  # type: ignore[arg-type]
     await asked(resolver, 5)
     assert resolver.asked[-1] == "other.example"
     resolver.answers.release(1000)
@@ -107,12 +107,12 @@ async def test_a_chat_has_four_at_once_and_the_rest_wait(resolver: Resolver) -> 
 async def test_tenants_take_turns_whoever_has_more_chats_and_names(resolver: Resolver) -> None:
     lookups = Lookups(resolver, threads=8)
     flood = [
-        asyncio.create_task(lookups.of(Chat(f"{chat}"))(f"{number}.{chat}.example"))
+        asyncio.create_task(lookups.of(Chat(f"{chat}"))(f"{number}.{chat}.example"))  # type: ignore[arg-type]
         for chat in range(20)
         for number in range(5)
     ]
     await asked(resolver, 4)
-    others = [asyncio.create_task(lookups.of(Chat("1", tenant))(f"{tenant}.example")) for tenant in ("b", "c")]
+    others = [asyncio.create_task(lookups.of(Chat("1", tenant))(f"{tenant}.example")) for tenant in ("b", "c")]  # type: ignore[arg-type]
     await asked(resolver, 6)
     assert set(resolver.asked[4:]) == {"b.example", "c.example"}, "a tenant has half of the threads at most"
     resolver.answers.release(1000)
@@ -125,7 +125,7 @@ async def test_tenants_take_turns_whoever_has_more_chats_and_names(resolver: Res
 async def test_what_nobody_waits_for_is_not_looked_up_and_too_much_is_refused(resolver: Resolver) -> None:
     lookups = Lookups(resolver)
     look_up = lookups.of(Chat("1"))
-    flood = [asyncio.create_task(look_up(f"{number}.example")) for number in range(MAX_QUEUED_PER_CHAT + 4)]
+    flood = [asyncio.create_task(look_up(f"{number}.example")) for number in range(MAX_QUEUED_PER_CHAT + 4)]  # type: ignore[arg-type]
     await asked(resolver, 4)
     with pytest.raises(TooManyLookups):
         await look_up("more.example")

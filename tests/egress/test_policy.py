@@ -363,7 +363,7 @@ TOKEN = (("Authorization", "Bearer t"),)
 )
 def test_a_secret_needs_a_host_a_scheme_and_a_clean_header(more: dict[str, object]) -> None:
     with pytest.raises(BadRule):
-        rule(**more)
+        rule(**more)  # type: ignore[arg-type]
 
 
 def test_a_secret_goes_only_where_its_rule_fits() -> None:

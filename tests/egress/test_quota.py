@@ -139,7 +139,7 @@ async def test_a_disk_that_takes_nothing_is_tried_again(
     async with opened(tmp_path) as kept:
         (await kept.of(CHAT)).add(5, 100)
         with monkeypatch.context() as patch:
-            patch.setattr(quota.durable, "write", full)
+            patch.setattr(quota.durable, "write", full)  # type: ignore[attr-defined]
             await kept.save()
         assert "No space left on device" in caplog.text
         await kept.save()

@@ -118,7 +118,7 @@ def everybody(data: bytes) -> None:
 
 
 def form(data: bytes) -> None:
-    parser = _Form("multipart/form-data; boundary=b")
+    parser = _Form("multipart/form-data; boundary=b")  # type: ignore[arg-type]
     for start in range(0, len(data), 4096):
         parser.feed(data[start : start + 4096])
 

@@ -25,7 +25,7 @@ async def test_a_request_that_the_end_of_the_service_cuts_off_is_told_so():
     async def send(message):
         sent.append(message)
 
-    request = asyncio.create_task(RequestLog(app)(SCOPE, None, send))
+    request = asyncio.create_task(RequestLog(app)(SCOPE, None, send))  # type: ignore[arg-type]
     await began.wait()
     request.cancel()
     await request
@@ -47,7 +47,7 @@ async def test_an_answer_that_has_begun_is_just_cut_off():
     async def send(message):
         assert message["type"] == "http.response.start"
 
-    request = asyncio.create_task(RequestLog(app)(SCOPE, None, send))
+    request = asyncio.create_task(RequestLog(app)(SCOPE, None, send))  # type: ignore[arg-type]
     await began.wait()
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -78,10 +78,10 @@ async def test_an_unforeseen_error_is_a_500_with_the_id_that_its_lines_have(capl
     for logger in ("cubicle.http_api.errors", "cubicle.http_api.request_log"):
         caplog.set_level(logging.INFO, logger)
     handler = logging.Handler()
-    handler.emit = lambda record: seen.append((record.getMessage(), dict(log._context.get())))
+    handler.emit = lambda record: seen.append((record.getMessage(), dict(log._context.get())))  # type: ignore[method-assign]
     logging.getLogger("cubicle").addHandler(handler)
     try:
-        await RequestLog(app)(SCOPE, None, send)
+        await RequestLog(app)(SCOPE, None, send)  # type: ignore[arg-type]
     finally:
         logging.getLogger("cubicle").removeHandler(handler)
     start, body = sent
@@ -102,4 +102,4 @@ async def test_an_answer_that_has_begun_is_broken_off_by_an_unforeseen_error():
         assert message["type"] == "http.response.start"
 
     with pytest.raises(RuntimeError):
-        await RequestLog(app)(SCOPE, None, send)
+        await RequestLog(app)(SCOPE, None, send)  # type: ignore[arg-type]

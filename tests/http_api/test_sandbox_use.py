@@ -103,7 +103,7 @@ class Site:
         if method == "WS":
             return await _socket(self.url.replace("http", "ws") + path)
         body = {"content": b"x"} if method in ("POST", "PUT") else {}
-        async with self.client.stream("GET" if method == "*" else method, path, **body) as answer:
+        async with self.client.stream("GET" if method == "*" else method, path, **body) as answer:  # type: ignore[arg-type]
             if "event-stream" in answer.headers.get("content-type", ""):
                 await anext(answer.aiter_bytes())  # it would never end
             else:

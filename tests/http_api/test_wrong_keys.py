@@ -27,7 +27,7 @@ def shown(key: str, address: str = MINE) -> dict[str, str]:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     given = {"driver": "memory", "data_dir": tmp_path, "pool_size": 0, "mcp_api_key": "a-good-key"}
-    settings = Settings(_env_file=None, wrong_keys_per_minute=TRIES, **given)  # type: ignore[call-arg]
+    settings = Settings(_env_file=None, wrong_keys_per_minute=TRIES, **given)  # type: ignore[arg-type, call-arg]
     async with (
         running(settings) as app,
         serve(app) as url,

@@ -276,7 +276,7 @@ WRONG = [None, True, -1, 2**70, 10**400, 1.5, "\ud800", "x" * 1000, [], [[]], {}
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:12])
 async def test_answers_of_wrong_types_raise_nothing_unforeseen(value: Any) -> None:
     names = ("version", "stat", "length", "started", "pid", "offset", "code", "signal", "seconds", "made_room")
-    names += ("created", "size", "path", "line", "listening", "error", "message", "details", "kind", "mtime", "hands")
+    names += ("created", "size", "path", "line", "listening", "error", "message", "details", "kind", "mtime", "hands")  # type: ignore[assignment]
     fields = dict.fromkeys(names, value)
 
     async def answers(guest: FakeGuest, number: int, request: dict[str, Any]) -> None:

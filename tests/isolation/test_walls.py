@@ -9,6 +9,7 @@ import pytest
 
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.isolation import runner
+from cubicle.isolation.probe import Attempt
 from cubicle.isolation.probes import ATTEMPTS
 from cubicle.isolation.runner import Report, Strength, Verdict
 from cubicle.sandbox.driver import Limits
@@ -24,7 +25,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: f"{attempt.wall}: {attempt.name}")
-async def test_a_way_out_is_shut(report: Report, attempt: runner.Attempt) -> None:
+async def test_a_way_out_is_shut(report: Report, attempt: Attempt) -> None:
     (found,) = [f for f in report.findings if (f.wall, f.attempt) == (attempt.wall, attempt.name)]
     assert found.verdict is Verdict.HOLDS, found.said
 

@@ -181,9 +181,9 @@ async def test_who_sums_up_keeps_its_processor_to_itself_as_long_as_there_is_som
     allowed = os.sched_getaffinity(0)
     mover = Mover()
     for _ in range(3):
-        left = await asyncio.wrap_future(mover.start(lambda: os.sched_getaffinity(0)))
-        assert left < allowed
-        assert len(left) == len(allowed) - 1
+        left = await asyncio.wrap_future(mover.start(lambda: os.sched_getaffinity(0)))  # type: ignore[arg-type, return-value]
+        assert left < allowed  # type: ignore[operator]
+        assert len(left) == len(allowed) - 1  # type: ignore[arg-type]
         mover.roam()
         assert await asyncio.wrap_future(mover._thread.submit(os.sched_getaffinity, 0)) == allowed
     assert os.sched_getaffinity(0) == allowed

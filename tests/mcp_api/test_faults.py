@@ -33,7 +33,7 @@ async def broken(*_args: Any, **_options: Any) -> Any:
 
 
 def unfit(*_args: Any, **_options: Any) -> Any:
-    return handlers.types.TextContent.model_validate({"text": object()})
+    return handlers.types.TextContent.model_validate({"text": object()})  # type: ignore[attr-defined]
 
 
 async def asked(service: Service, method: str, params: dict[str, Any], *, modern: bool) -> httpx.Response:
@@ -54,7 +54,7 @@ def _break(target: Any, name: str, how: Callable[..., Any] = broken) -> Callable
 @pytest.mark.parametrize(
     ("method", "params", "breaks"),
     [
-        ("tools/list", {}, _break(handlers.types, "ListToolsResult", unfit)),
+        ("tools/list", {}, _break(handlers.types, "ListToolsResult", unfit)),  # type: ignore[attr-defined]
         ("tools/call", TOOL, _break(Registry, "run")),
         ("tools/call", TOOL, _break(handlers, "_block", unfit)),
         ("resources/list", {}, _break(Uploads, "list")),
@@ -116,7 +116,7 @@ async def test_an_answer_that_has_begun_ends_with_the_error(fleet: Any, modern: 
         params = {"name": "sub_agent", "arguments": {"prompt": "talk"}, "_meta": {"progressToken": "t"}}
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "sub_agent"}
         if modern:
-            params["_meta"] |= modern_meta()
+            params["_meta"] |= modern_meta()  # type: ignore[operator]
         body = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params}
         response = await service.post(body, headers=headers if modern else {})
     assert response.status_code == 200

@@ -60,9 +60,9 @@ async def test_the_settings_service_adds_and_wins_and_its_absence_changes_nothin
         "http://s",
     )
     down = SettingsService(httpx.AsyncClient(transport=httpx.MockTransport(lambda r: httpx.Response(503))), "http://s")
-    shelf = await Library(*folders, up).of("ann@x.org")
+    shelf = await Library(*folders, up).of("ann@x.org")  # type: ignore[arg-type, call-arg]
     assert {s.name: s.source for s in shelf.skills}["four"] is Source.SETTINGS
-    shelf = await Library(*folders, down).of("ann@x.org")
+    shelf = await Library(*folders, down).of("ann@x.org")  # type: ignore[arg-type, call-arg]
     assert {s.name: s.source for s in shelf.skills}["four"] is Source.USER
 
 

@@ -94,7 +94,7 @@ async def test_a_restarted_service_writes_only_what_changed(fleet, setup):
         put(setup.public, "one", tool="2")
         library = Library(setup.public, None, setup.users)
         outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"}))))
-        await outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
+        await outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))  # type: ignore[arg-type]
         _, after = await shell(machine, "stat -c '%n %i' /mnt/skills/*/*/*")
         assert await shell(machine, "cat /mnt/skills/public/one/tool") == (0, "2")
         unchanged = {line for line in before.splitlines() if "/two/" in line or "/mine/" in line}
@@ -227,7 +227,7 @@ async def test_skills_that_cannot_be_laid_out_do_not_keep_the_readme_away(fleet,
 
         async def write(self, path, *arguments, **options):
             if path.startswith("/mnt/skills/"):
-                raise MachineError("no-space", "The disk is full.")
+                raise MachineError("no-space", "The disk is full.")  # type: ignore[arg-type]
             return await true_write(self, path, *arguments, **options)
 
         monkeypatch.setattr(type(machine), "write", write)

@@ -192,7 +192,7 @@ async def test_users_of_two_tenants_are_two_users(fake):
 )
 def test_a_skill_with_a_bad_file_is_left_out_and_the_rest_stay(files):
     body = {
-        "skills": [{"name": "mine", "files": files}, ANSWER["skills"][0], "text"],
+        "skills": [{"name": "mine", "files": files}, ANSWER["skills"][0], "text"],  # type: ignore[index]
         "tokens": [{"name": "x"}],
     }
     settings = read_answer(json.dumps(body).encode())

@@ -35,7 +35,7 @@ class OneShelf:
 
 async def prompt_of(skills):
     links = Links(b"s" * 32, "https://box.example/p", KeyRing({"a key": "main"}))
-    prompt = Prompt(OneShelf(skills), links, limits=Limits().words())
+    prompt = Prompt(OneShelf(skills), links, limits=Limits().words())  # type: ignore[arg-type]
     return await prompt.text(Chat("1:a-" * 32), "someone.with.a.long.name@company.example.org", "N. " * 100)
 
 

@@ -15,7 +15,7 @@ async def empty(driver: Driver) -> None:
 async def leave(driver: Driver) -> None:
     """Remove every sandbox, those in the trash too, and close; one that cannot be removed does not keep the others, and is told at the end."""
     failed: list[Exception] = []
-    for name in [seen.name for seen in (*await driver.list(), *await driver.discarded())]:
+    for name in [seen.name for seen in (*await driver.list(), *await driver.discarded())]:  # type: ignore[attr-defined]
         try:
             await driver.delete(name)
         except (SandboxError, OSError) as error:

@@ -25,7 +25,7 @@ from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings, load
 
 COUNTED = ("os.rename", "os.symlink", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod")
-COUNTED += ("os.chown", "open", "subprocess.Popen", "fcntl.ioctl", "shutil.rmtree", "socket.connect", "socket.bind")
+COUNTED += ("os.chown", "open", "subprocess.Popen", "fcntl.ioctl", "shutil.rmtree", "socket.connect", "socket.bind")  # type: ignore[assignment]
 SUBJECT, NEIGHBOUR = Chat("subject"), Chat("neighbour")
 
 

@@ -139,7 +139,7 @@ async def test_a_missing_argument_is_named(service: Service, missing: str) -> No
 
 
 @settings(
-    max_examples=min(30, settings.default.max_examples),
+    max_examples=min(30, settings.default.max_examples),  # type: ignore[union-attr]
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

@@ -283,7 +283,7 @@ time.sleep(1000)
     async with machine.run(["python3", "-c", squatter]) as taking:
         await kill(ground)
         async with asyncio.timeout(20):
-            taken = asyncio.create_task(anext(aiter(taking.output)))
+            taken = asyncio.create_task(anext(aiter(taking.output)))  # type: ignore[arg-type]
             await until(lambda: taken.done() or ground.network.pid is not None)
         while not taken.done():  # the worker was quicker: once more
             await kill(ground)

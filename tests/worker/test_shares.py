@@ -20,7 +20,7 @@ def shares() -> Shares:
 
 
 @pytest.fixture
-async def metered() -> Iterator[None]:
+async def metered() -> Iterator[None]:  # type: ignore[misc]
     loop = asyncio.get_running_loop()
     before = loop.get_task_factory()
     loop.set_task_factory(task_factory)

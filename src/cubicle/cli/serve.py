@@ -14,7 +14,6 @@ from contextlib import closing, suppress
 from typing import Any
 
 import click
-import uvicorn
 import uvloop
 
 from cubicle import log as logs
@@ -63,6 +62,7 @@ def serve(yes: bool, **flags: Any) -> None:
 async def _serve(settings: Settings) -> None:
     from cubicle.app import base_url, key_ring, running
     from cubicle.http_api.server import OPTIONS
+    from cubicle.http_api.uvicorn_http import serve_app
 
     if settings.host not in _LOCAL and not key_ring(settings):
         log.warning(
@@ -72,19 +72,19 @@ async def _serve(settings: Settings) -> None:
         log.warning("links will lead to %s: set PUBLIC_BASE_URL to the address that people use", base_url(settings))
     with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
         async with running(settings) as app:
-            config = uvicorn.Config(
+            _settle_garbage()
+            address = base_url(settings)
+            log.info("serving", extra={"address": address, "driver": settings.driver.value})
+            log.info("MCP clients connect to %s%s; people open %s/admin", address, settings.mcp_paths[0], address)
+            await serve_app(
                 app,
+                listening,
+                app.state.end_streams,
                 root_path=settings.root_path,
                 forwarded_allow_ips=list(settings.forwarded_allow_ips),
                 timeout_graceful_shutdown=5,
                 **OPTIONS,
             )
-            server = _Server(config)
-            _settle_garbage()
-            address = base_url(settings)
-            log.info("serving", extra={"address": address, "driver": settings.driver.value})
-            log.info("MCP clients connect to %s%s; people open %s/admin", address, settings.mcp_paths[0], address)
-            await server.serve(sockets=[listening])
 
 
 def _allow_many_files() -> None:
@@ -99,13 +99,6 @@ def _settle_garbage() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
-
-
-class _Server(uvicorn.Server):
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Streams that wait for news would hold up the end."""
-        self.config.app.state.end_streams()  # type: ignore[union-attr]
-        await super().shutdown(sockets)
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -9,10 +9,9 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from cubicle.http_api.uvicorn_http import Connection, connection_of
+from cubicle.http_api.uvicorn_http import connection_of
 from cubicle.machine.files import FileReader
 from cubicle.machine.passed_file import HandedFile
-from cubicle.machine.zero_copy import BrokeOff
 
 
 class FileAnswer(StreamingResponse):
@@ -26,25 +25,8 @@ class FileAnswer(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         connection = self._connection
         # With more requests in the pipeline, the connection's own idea of the current one is the newest.
-        if connection is None or connection.pipeline or not isinstance(self._reader, HandedFile):
+        if connection is None or connection.has_pipelined or not isinstance(self._reader, HandedFile):
             await super().stream_response(send)
-        else:
-            await self._pour(send, connection, self._reader)
-
-    async def _pour(self, send: Send, connection: Connection, file: HandedFile) -> None:
-        cycle, transport = connection.cycle, connection.transport
-        transport.set_write_buffer_limits(high=0)
-        try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await connection.flow.drain()
-        finally:
-            transport.set_write_buffer_limits()
-        try:
-            if transport.is_closing():
-                raise BrokeOff
-            cycle.expected_content_length -= await file.into(transport.get_extra_info("socket").fileno())
-        except BrokeOff:
-            cycle.disconnected = True
-            transport.abort()
             return
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        await connection.send_file(send, head, self._reader)

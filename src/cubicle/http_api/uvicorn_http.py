@@ -11,10 +11,12 @@ import socket
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import httptools
+import uvicorn
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cubicle.core.problem import MEDIA_TYPE, Problem
@@ -26,8 +28,9 @@ from cubicle.core.request_limits import (
     ChunkLimits,
     HeaderLimits,
 )
+from cubicle.machine.passed_file import HandedFile
 from cubicle.machine.upload_folder import HostDraft
-from cubicle.machine.zero_copy import PATIENCE, Pour
+from cubicle.machine.zero_copy import PATIENCE, BrokeOff, Pour
 
 _SCOPE = "cubicle.connection"
 _WORTH = 1024**2
@@ -229,6 +232,30 @@ class Connection(HttpToolsProtocol):
             self.cycle.body.clear()
             taken -= len(_NOTHING)
 
+    @property
+    def has_pipelined(self) -> bool:
+        """Whether more requests wait behind the one that is being answered."""
+        return bool(self.pipeline)
+
+    async def send_file(self, send: Send, head: Message, file: HandedFile) -> None:
+        """The head of the answer as uvicorn sends it, then the file by the kernel alone."""
+        cycle, transport = self.cycle, self.transport
+        transport.set_write_buffer_limits(high=0)
+        try:
+            await send(head)
+            await self.flow.drain()
+        finally:
+            transport.set_write_buffer_limits()
+        try:
+            if transport.is_closing():
+                raise BrokeOff
+            cycle.expected_content_length -= await file.into(transport.get_extra_info("socket").fileno())
+        except BrokeOff:
+            cycle.disconnected = True
+            transport.abort()
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
 
 class LargeBody:
     """A body that can be had in both ways: chunk by chunk, or poured."""
@@ -250,6 +277,21 @@ class LargeBody:
             first = message["body"]
         with self._connection.lent(self._length - len(first)) as pour:
             return await pour.into(begins, first)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_end = on_end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_end()
+        await super().shutdown(sockets)
+
+
+async def serve_app(app: ASGIApp, listening: socket.socket, on_end: Callable[[], None], **options: Any) -> None:
+    """Serve until interrupted. `on_end` ends the streams that wait for news: they would hold up the end."""
+    await _Server(uvicorn.Config(app, **options), on_end).serve(sockets=[listening])
 
 
 async def _in_time(coming: Awaitable[_T]) -> _T:

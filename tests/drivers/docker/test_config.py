@@ -90,9 +90,9 @@ def test_podman_is_told_the_same_in_its_own_way(tmp_path: Path):
 
 
 async def test_podman_is_known_and_its_machine_is_named_as_the_kernel_does():
-    facts, sockets = await engine.examine(Engine(Architecture="arm64", BuildahVersion="1.28.2"), "")
+    facts, sockets = await engine.examine(Engine(Architecture="arm64", BuildahVersion="1.28.2"), "")  # type: ignore[arg-type]
     assert (facts.podman, facts.machine, sockets) == (True, "aarch64", True)
-    facts, _ = await engine.examine(Engine(), "")
+    facts, _ = await engine.examine(Engine(), "")  # type: ignore[arg-type]
     assert not facts.podman
 
 
@@ -167,7 +167,7 @@ GVISOR = {"runsc": {"path": "/usr/bin/runsc", "runtimeArgs": list(engine.GVISOR_
     ],
 )
 async def test_a_guest_is_reached_by_a_socket_where_that_can_be_shared(runtime, known, sockets):
-    _, found = await engine.examine(Engine(Runtimes=known), runtime)
+    _, found = await engine.examine(Engine(Runtimes=known), runtime)  # type: ignore[arg-type]
     assert found is sockets
 
 
@@ -180,12 +180,12 @@ async def test_a_guest_is_reached_by_a_socket_where_that_can_be_shared(runtime, 
 )
 async def test_an_engine_that_would_not_do_is_refused_in_words(runtime, known, said):
     with pytest.raises(Unusable, match=said):
-        await engine.examine(Engine(Runtimes=known), runtime)
+        await engine.examine(Engine(Runtimes=known), runtime)  # type: ignore[arg-type]
 
 
 async def test_what_the_engine_offers_is_seen():
     facts, _ = await engine.examine(
-        Engine(
+        Engine(  # type: ignore[arg-type]
             SecurityOptions=["name=seccomp", "name=userns"],
             Driver="overlay2",
             DriverStatus=[["Backing Filesystem", "xfs"]],

@@ -266,7 +266,7 @@ async def test_a_disk_limit_that_the_storage_does_not_take_is_left_to_the_watchd
     make_driver: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine on XFS does not say whether its quota is switched on: a container that is never started shows it."""
-    monkeypatch.setattr(docker_driver.engine, "_has_quota", lambda info: True)
+    monkeypatch.setattr(docker_driver.engine, "_has_quota", lambda info: True)  # type: ignore[attr-defined]
     async with make_driver() as driver:
         async with asyncio.timeout(60):  # a test beside this one may be trying the same
             while [c for c in await driver._client.containers.list(all=1) if c._container["Command"] == "true"]:

@@ -172,7 +172,7 @@ async def test_a_sandbox_whose_disk_became_read_only_is_stopped_and_the_next_sta
     await said(driver, "one", "echo kept > ~/note; sync")
     target = driver._assembly.disk(driver._records.home("one"), None).target
     controls = ext4.mounted(target)
-    await asyncio.to_thread((controls.controls / "trigger_fs_error").write_text, "test")
+    await asyncio.to_thread((controls.controls / "trigger_fs_error").write_text, "test")  # type: ignore[union-attr]
     async with asyncio.timeout(60):
         while "repair" not in (seen := await state_of(driver, "one")).reason:
             await asyncio.sleep(0.05)

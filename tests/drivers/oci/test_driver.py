@@ -110,7 +110,7 @@ async def test_the_end_waits_for_no_reader_and_leaves_nothing_of_the_disk_open(d
             chunks = aiter(read)
             assert await anext(chunks)
             sent = await stack.enter_async_context(machine.read(f"{HOME}/large", straight=True))
-            sending = asyncio.ensure_future(sent.into(ours.fileno()))
+            sending = asyncio.ensure_future(sent.into(ours.fileno()))  # type: ignore[attr-defined]
             assert await asyncio.to_thread(theirs.recv, 1000)
             machine.close()
             await getattr(driver, end)("one")

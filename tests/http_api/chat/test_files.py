@@ -349,9 +349,9 @@ async def test_a_file_that_is_replaced_all_the_time_is_read_whole_in_one_version
     async with site.fleet.lease(Chat("restless")) as machine:
         await machine.write(f"{OUTPUTS}/a", b"")
         place = await browse.find(machine, "a")
-        async with browse.opened(Restless(machine), place, lambda version: Part(0, version.size)) as (reader, part):
+        async with browse.opened(Restless(machine), place, lambda version: Part(0, version.size)) as (reader, part):  # type: ignore[arg-type]
             content = b"".join([chunk async for chunk in reader])
         assert len(content) == part.length == reader.stat.size > 0
         with pytest.raises(browse.Changing):
-            async with browse.opened(Restless(machine), place, lambda version: Part(0, version.size, partial=True)):
+            async with browse.opened(Restless(machine), place, lambda version: Part(0, version.size, partial=True)):  # type: ignore[arg-type]
                 pass

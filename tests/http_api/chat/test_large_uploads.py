@@ -28,7 +28,7 @@ def poured(monkeypatch):
     """How many bodies went that way: a test here that none did would say nothing."""
     seen = []
 
-    class Seen(uvicorn_http.Pour):
+    class Seen(uvicorn_http.Pour):  # type: ignore[misc, name-defined]
         def __init__(self, *arguments):
             super().__init__(*arguments)
             seen.append(self)

@@ -21,7 +21,7 @@ async def keyed(fleet, tmp_path_factory):
 
 
 def chat_in(answer) -> str:
-    return re.search(r'^- chat: "(.*)"$', answer.text, re.MULTILINE)[1]
+    return re.search(r'^- chat: "(.*)"$', answer.text, re.MULTILINE)[1]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def test_the_link_in_a_prompt_opens_this_chat_and_nothing_else(keyed):
     await keyed.client.post("/api/uploads/linked/report.txt", content=b"for you")
     await keyed.client.post("/api/uploads/other/report.txt", content=b"not for you")
     prompt = (await keyed.client.get("/system-prompt?chat_id=linked")).text
-    link = re.search(r"`https://box\.example/base(/preview/linked/PATH\?key=[\w.-]+)`", prompt)[1]
+    link = re.search(r"`https://box\.example/base(/preview/linked/PATH\?key=[\w.-]+)`", prompt)[1]  # type: ignore[index]
     query = link.partition("?")[2]
     bare = {"Authorization": ""}
     for path, status in (
