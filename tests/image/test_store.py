@@ -24,7 +24,7 @@ from cubicle.images.store import (
     UnknownImage,
     Variant,
 )
-from cubicle.images.users import User, users
+from cubicle.images.users import Count, User, users
 from cubicle.sandbox.service_lock import only_service_of
 
 
@@ -311,8 +311,8 @@ def test_a_service_that_starts_while_its_image_is_removed_is_told(
 
     starting = threading.Thread(target=start, daemon=True)
 
-    def look(*where: Path) -> list[User]:
-        found = users(*where)
+    def look(folder: Path, count: Count, *data_dirs: Path) -> list[User]:
+        found = users(folder, count, *data_dirs)
         starting.start()
         starting.join(1)  # without a lock it is done by now
         return found
