@@ -21,7 +21,7 @@ import uvloop
 from bench.report import Report, percentile
 from cubicle import settings as settings_module
 from cubicle.core.chat import Chat
-from cubicle.drivers.factory import make_driver, make_ledger
+from cubicle.drivers.factory import make_chat_index, make_driver
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings
@@ -43,7 +43,7 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
 
 @asynccontextmanager
 async def fleet_of(settings: Settings, pool: int) -> AsyncIterator[Fleet]:
-    async with Fleet(make_driver(settings), make_ledger(settings), pool_size=pool) as fleet:
+    async with Fleet(make_driver(settings), make_chat_index(settings), pool_size=pool) as fleet:
         if pool:
             await fleet.pool.filled()
         yield fleet

@@ -1,7 +1,7 @@
-"""Throughput and added latency of the egress door: python -m bench.egress [MiB]
+"""Throughput and added latency of the egress proxy: python -m bench.egress [MiB]
 
-A server on the loopback, a true guest (memory driver), and clients inside the sandbox that go through the door by
-CONNECT; the same clients without the door are the measure. Prints one table. Times mean something on a quiet machine
+A server on the loopback, a true guest (memory driver), and clients inside the sandbox that go through the proxy by
+CONNECT; the same clients without the proxy are the measure. Prints one table. Times mean something on a quiet machine
 only; the CPU that a gigabyte costs hardly changes with the load.
 """
 
@@ -18,10 +18,10 @@ from pathlib import Path
 
 import uvloop
 
-from cubicle.agents.budget import Limits, Purses
-from cubicle.agents.live_tokens import AgentTokens
+from cubicle.agents.budget import BudgetLimits, BudgetStore
+from cubicle.agents.live_tokens import LiveTokens
 from cubicle.core.chat import Chat
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.egress.policy import Policy, Rule
 from cubicle.machine.machine import Machine
@@ -99,9 +99,9 @@ else:
 
 
 def worker_of(policy: Policy, folder: Path) -> NetworkWorker:
-    tokens = AgentTokens(folder / "agent-runs", b"", max_seconds=1)
+    tokens = LiveTokens(folder / "agent-runs", b"", max_seconds=1)
     setup = Setup(policy, folder=folder / "egress")
-    return NetworkWorker(setup, budgets=Purses(folder / "agents", Limits()), tokens=tokens)
+    return NetworkWorker(setup, budgets=BudgetStore(folder / "agents", BudgetLimits()), tokens=tokens)
 
 
 def processor_seconds(pid: int) -> float:
@@ -109,33 +109,33 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def client(machine: Machine, port: int, door: int, what: str, number: int) -> list[float]:
-    """The client's own figures; door 0 is straight to the server."""
-    _, output = await machine.output(["python3", "-c", CLIENT, str(port), str(door), what, str(number)])
+async def client(machine: Machine, port: int, proxy: int, what: str, number: int) -> list[float]:
+    """The client's own figures; proxy 0 is straight to the server."""
+    _, output = await machine.output(["python3", "-c", CLIENT, str(port), str(proxy), what, str(number)])
     answer = json.loads(output)
     return answer if isinstance(answer, list) else [answer]
 
 
 async def measure(machine: Machine, worker: int, port: int, amount: int) -> list[tuple[str, str, str, str]]:
-    door = int(machine.environment["HTTP_PROXY"].rpartition(":")[2])
+    proxy = int(machine.environment["HTTP_PROXY"].rpartition(":")[2])
     rows = []
     for what, name in (("get", "download, one connection"), ("put", "upload, one connection")):
         direct = max([(await client(machine, port, 0, what, amount))[0] for _ in range(3)])
         before = processor_seconds(worker)
-        through = max([(await client(machine, port, door, what, amount))[0] for _ in range(3)])
+        through = max([(await client(machine, port, proxy, what, amount))[0] for _ in range(3)])
         seconds = (processor_seconds(worker) - before) / (3 * amount / 1e9)
         rows.append((name, f"{direct:.0f} MB/s", f"{through:.0f} MB/s", "≥ 500 MB/s"))
         rows.append(("its cost for the worker", "", f"{seconds:.2f} s of CPU a GB", ""))
     direct_times = await client(machine, port, 0, "ping", 300)
-    door_times = await client(machine, port, door, "ping", 300)
+    proxy_times = await client(machine, port, proxy, "ping", 300)
     names = ("connect, p50", "connect, p95", "round trip, p50", "round trip, p95")
-    for name, before, after in zip(names, direct_times, door_times, strict=True):
+    for name, before, after in zip(names, direct_times, proxy_times, strict=True):
         rows.append((name, f"{before:.2f} ms", f"{after:.2f} ms", "< 3 ms added" if "p50" in name else ""))
     return rows
 
 
 async def main(amount: int) -> None:
-    policy = Policy(Mode.OPEN, (Rule("bench", networks=(ip_network("127.0.0.0/8"),)),))
+    policy = Policy(NetworkMode.OPEN, (Rule("bench", networks=(ip_network("127.0.0.0/8"),)),))
     chat = Chat("bench")
     server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
     assert server.stdout is not None
@@ -147,8 +147,8 @@ async def main(amount: int) -> None:
         try:
             machine = await connect(driver, chat.digest)
             network = worker_of(policy, Path(folder))
-            async with network, network.attend(chat, machine):
-                for row in [("", "direct", "through the door", "target"), ("---",) * 4]:
+            async with network, network.attached(chat, machine):
+                for row in [("", "direct", "through the proxy", "target"), ("---",) * 4]:
                     print("| " + " | ".join(row) + " |")
                 for row in await measure(machine, network.pid or 0, port, amount):
                     print("| " + " | ".join(row) + " |")

@@ -18,7 +18,7 @@ import pytest
 from blockbuster import BlockBuster
 
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from tests.support import loop, remains, skips
 
@@ -179,7 +179,7 @@ def nothing_blocks_the_loop() -> Iterator[None]:
 async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     """Sandboxes with the true guest, all removed at the end."""
     driver = MemoryDriver(tmp_path / "sandboxes")
-    async with Fleet(driver, Ledger(tmp_path / "ledger"), pool_size=0) as fleet:
+    async with Fleet(driver, ChatIndex(tmp_path / "ledger"), pool_size=0) as fleet:
         yield fleet
         for seen in await driver.list():
             await driver.delete(seen.name)

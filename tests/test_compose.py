@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cubicle.drivers.docker.engine import Address, ensure_image
+from cubicle.drivers.docker.engine import EngineAddress, ensure_image
 from cubicle.images import builder
 from cubicle.images.store import ImageStore
 from cubicle.settings import load
@@ -134,7 +134,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def images(folder: Path) -> None:
     """The image of the sandboxes, and a stand-in for the registry's Python, made of it."""
     store = ImageStore(load().image_dir)
-    client = Address(load().docker_host).client()
+    client = EngineAddress(load().docker_host).client()
     try:
         base = await asyncio.to_thread(some_base, store)
         image = await ensure_image(client, store, base.digest)

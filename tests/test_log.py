@@ -17,10 +17,10 @@ import pytest
 
 from cubicle import log
 from cubicle.core.chat import Chat
-from cubicle.egress.audit import Event, Trail
+from cubicle.egress.audit import AuditEvent, AuditLog
 from cubicle.egress.policy import Request, Target
 from cubicle.machine.machine import Machine
-from cubicle.sandbox.sandbox_services import Attendants
+from cubicle.sandbox.sandbox_services import SandboxServices
 from tests.support.service import fleet_of
 
 
@@ -101,9 +101,9 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def test_a_log_that_nobody_takes_holds_up_nothing(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_MOST", 2000)
+    monkeypatch.setattr(log, "_MAX_COUNT", 2000)
     monkeypatch.setattr(log, "Repeats", partial(log.Repeats, 10**6, 10**6))
-    monkeypatch.setattr(log, "_PATIENCE", 0.1)
+    monkeypatch.setattr(log, "_TIMEOUT", 0.1)
     reading, writing = pipe
     with open(writing, "w", closefd=False) as stream:
         log.configure("json", stream)
@@ -138,16 +138,16 @@ async def test_what_outlives_a_request_names_the_chat_and_who_used_it_last(tmp_p
     stream = io.StringIO()
     log.configure("json", stream)
     chat = Chat("outlives", "acme")
-    trail = Trail(chat, Request(Target.parse("example.org", 443)), "connect")
+    trail = AuditLog(chat, Request(Target.parse("example.org", 443)), "connect")
 
     @asynccontextmanager
-    async def attendant(_chat: Chat, _machine: Machine) -> AsyncIterator[None]:
-        trail.record(Event.ALLOWED)
+    async def sandbox_service(_chat: Chat, _machine: Machine) -> AsyncIterator[None]:
+        trail.record(AuditEvent.ALLOWED)
         yield
-        trail.record(Event.CLOSED)
+        trail.record(AuditEvent.CLOSED)
 
     async with fleet_of(tmp_path) as fleet:
-        fleet._attendants = Attendants([attendant])
+        fleet._sandbox_services = SandboxServices([sandbox_service])
         with log.bound(request="r1"):
             log.note_caller(chat, "ann@example.org")
             async with fleet.lease(chat):
@@ -187,7 +187,7 @@ def test_a_tenant_with_many_chats_is_bounded_too() -> None:
 
 def test_the_sum_is_written_when_nothing_else_comes(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+") as stream:
-        handler = log.Lines(stream, log.Repeats(of_chat=1, of_tenant=10, window=0.2))
+        handler = log.LineHandler(stream, log.Repeats(of_chat=1, of_tenant=10, window=0.2))
         handler.setFormatter(log.JsonLines())
         for _ in range(1235):
             handler.handle(logging.makeLogRecord({"msg": "again", "chat": "a", "tenant": "t"}))

@@ -14,41 +14,41 @@ from starlette.middleware import Middleware
 
 from cubicle.agents.adapters.registry import chosen
 from cubicle.agents.agent_token import signing_key
-from cubicle.agents.budget import Limits as Budget
-from cubicle.agents.budget import Purses
-from cubicle.agents.live_tokens import AgentTokens
+from cubicle.agents.budget import BudgetLimits as Budget
+from cubicle.agents.budget import BudgetStore
+from cubicle.agents.live_tokens import LiveTokens
 from cubicle.agents.mcp_servers import McpServers, read_servers
 from cubicle.agents.runs import SubAgents
 from cubicle.agents.upstreams import apis
-from cubicle.browser.live_views import Screens
+from cubicle.browser.live_views import LiveViews
 from cubicle.chat.activity import Activity
 from cubicle.chat.authentication import Authentication
-from cubicle.chat.key_attempts import KeyTries
+from cubicle.chat.key_attempts import KeyAttempts
 from cubicle.chat.links import Links, kept_secret
 from cubicle.core.caller import Caller
 from cubicle.core.keys import BadKeys, KeyRing
-from cubicle.drivers.factory import make_driver, make_free_space, make_ledger, make_limits
+from cubicle.drivers.factory import make_chat_index, make_driver, make_free_space, make_limits
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.egress.policy import Policy
-from cubicle.egress.upstream_connections import Limits as EgressLimits
+from cubicle.egress.upstream_connections import EgressLimits
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
-from cubicle.http_api.admin import OperatorRoutes
+from cubicle.http_api.admin import AdminRoutes
 from cubicle.http_api.archive import ArchiveRoutes
-from cubicle.http_api.auth import Access, SignIn
+from cubicle.http_api.auth import AccessCheck, SignIn
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.disk_health import DiskRoutes
+from cubicle.http_api.disk_health import DiskHealthRoutes
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
-from cubicle.http_api.isolation_health import WallRoutes
+from cubicle.http_api.isolation_health import IsolationHealthRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
 from cubicle.http_api.openapi import OpenApiRoutes
-from cubicle.http_api.origin_check import OriginGuard
+from cubicle.http_api.origin_check import OriginCheck
 from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
 from cubicle.http_api.pages import Pages
 from cubicle.http_api.prompt import PromptRoutes
@@ -60,26 +60,26 @@ from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.uploads import UploadRoutes
-from cubicle.http_api.visits import Reception
+from cubicle.http_api.visits import Visits
 from cubicle.http_api.waking import StartRoutes
 from cubicle.images.store import ImageStore
 from cubicle.isolation import runner
 from cubicle.isolation.runner import Report
-from cubicle.isolation.startup_check import Warden
+from cubicle.isolation.startup_check import StartupCheck
 from cubicle.log import forget_user
 from cubicle.machine.errors import Unusable
-from cubicle.mcp_api.endpoint import McpDoor
-from cubicle.prompt.catalogue import Library
-from cubicle.prompt.provision import Outfitter
+from cubicle.mcp_api.endpoint import McpEndpoint
+from cubicle.prompt.catalogue import SkillCatalogue
+from cubicle.prompt.provision import Provisioner
 from cubicle.prompt.settings_service import SettingsService
-from cubicle.prompt.system_prompt import Prompt
-from cubicle.prompt.user_tokens import PersonalTokens
-from cubicle.prompt.workspace import Workplace
+from cubicle.prompt.system_prompt import SystemPrompt
+from cubicle.prompt.user_tokens import UserTokens
+from cubicle.prompt.workspace import Workspace
 from cubicle.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.free_space import FreeSpace
-from cubicle.sandbox.sandbox_services import Attendant
+from cubicle.sandbox.sandbox_services import SandboxService
 from cubicle.settings import BadSettings, Settings
 from cubicle.tools.registry import Registry
 from cubicle.worker.network import NetworkWorker
@@ -92,18 +92,18 @@ _END_SECONDS = 60.0
 """A run that was told to end at its time limit has ended after this."""
 
 
-def make_warden(settings: Settings, driver: Driver, *, exhaust: bool = False) -> Warden:
-    """Tries the walls of a driver that is open."""
+def make_startup_check(settings: Settings, driver: Driver, *, exhaust: bool = False) -> StartupCheck:
+    """Tries the isolation of a driver that is open."""
 
     async def prove() -> Report:
         host = await driver.host()
         return await runner.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
 
-    return Warden(settings, prove, isolates=driver.capabilities.isolates)
+    return StartupCheck(settings, prove, isolates=driver.capabilities.isolates)
 
 
-def make_budgets(settings: Settings) -> Purses:
-    return Purses(
+def make_budgets(settings: Settings) -> BudgetStore:
+    return BudgetStore(
         budgets_folder(settings.data_dir),
         Budget.of(settings),
         tenant_budgets_folder(settings.data_dir),
@@ -115,8 +115,8 @@ def make_network(
     settings: Settings,
     driver: Driver,
     servers: McpServers,
-    agent_tokens: AgentTokens,
-    tokens: PersonalTokens | None = None,
+    agent_tokens: LiveTokens,
+    tokens: UserTokens | None = None,
 ) -> NetworkWorker:
     """The egress proxy and the agents' gateway, in a process of their own."""
     policy = Policy(
@@ -141,13 +141,13 @@ def make_network(
     )
 
 
-def make_agent_tokens(settings: Settings, secret: bytes) -> AgentTokens:
+def make_agent_tokens(settings: Settings, secret: bytes) -> LiveTokens:
     longest = settings.sub_agent_timeout + _END_SECONDS
-    return AgentTokens(agent_runs_folder(settings.data_dir), signing_key(secret), max_seconds=longest)
+    return LiveTokens(agent_runs_folder(settings.data_dir), signing_key(secret), max_seconds=longest)
 
 
 def make_sub_agents(
-    settings: Settings, workplace: Workplace, servers: McpServers, tokens: AgentTokens
+    settings: Settings, workplace: Workspace, servers: McpServers, tokens: LiveTokens
 ) -> SubAgents | None:
     """The coding agents, if the service has a key for the API that they call."""
     return SubAgents(workplace, settings, servers, tokens) if has_sub_agent(settings) else None
@@ -187,35 +187,35 @@ def base_url(settings: Settings) -> str:
 async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
     ring = await asyncio.to_thread(key_ring, settings)
-    keys = KeyTries(ring, settings.wrong_keys_per_minute)
+    keys = KeyAttempts(ring, settings.wrong_keys_per_minute)
     secret = await asyncio.to_thread(kept_secret, settings.data_dir)
     links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
     web = httpx.AsyncClient()
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     space = make_free_space(settings)
     driver = make_driver(settings, space)
-    library = Library(None, settings.skills_dir, settings.user_skills_dir, users)
+    library = SkillCatalogue(None, settings.skills_dir, settings.user_skills_dir, users)
     prompt = make_prompt(settings, library, links, driver)
-    outfitter = Outfitter(library, prompt)
-    tokens = PersonalTokens(users) if users is not None else None
+    outfitter = Provisioner(library, prompt)
+    tokens = UserTokens(users) if users is not None else None
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
-    fleet = make_fleet(settings, driver, space, outfitter, [agent_tokens.attend, network.attend])
+    fleet = make_fleet(settings, driver, space, outfitter, [agent_tokens.attached, network.attached])
 
     async def instructions(caller: Caller) -> str:
         return await prompt.rendered(caller.chat, caller.email, caller.name)
 
-    screens = Screens()
+    screens = LiveViews()
     if driver.capabilities.image_store:
         await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
-    warden = make_warden(settings, driver)
+    startup_check = make_startup_check(settings, driver)
     async with web, agent_tokens, network, fleet, screens:
-        await warden.check()
+        await startup_check.check()
         await collect_images(settings, driver)
         activity = Activity()
-        workplace = Workplace(fleet, outfitter, tokens)
+        workplace = Workspace(fleet, outfitter, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens)
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
@@ -226,13 +226,13 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         fleet.on_removed(forget_user)
         authentication = Authentication(keys, links, settings.known_hosts)
         queue = FairQueue()
-        door = McpDoor(registry, uploads, instructions, settings, authentication, queue)
+        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         parts = Parts(
-            settings, ring, keys, links, authentication, queue, library, prompt, outfitter, space, warden, fleet,
-            screens, activity, agents, registry, uploads, door, pages,
+            settings, ring, keys, links, authentication, queue, library, prompt, outfitter, space, startup_check, fleet,
+            screens, activity, agents, registry, uploads, endpoint, pages,
         )  # fmt: skip
-        async with door.running(), agents or nullcontext(), checking_walls(warden, fleet):
+        async with endpoint.running(), agents or nullcontext(), checking_isolation(startup_check, fleet):
             yield make_app(parts)
 
 
@@ -242,22 +242,22 @@ class Parts:
 
     settings: Settings
     ring: KeyRing
-    keys: KeyTries
+    keys: KeyAttempts
     links: Links
     authentication: Authentication
     queue: FairQueue
-    library: Library
-    prompt: Prompt
-    outfitter: Outfitter
+    library: SkillCatalogue
+    prompt: SystemPrompt
+    outfitter: Provisioner
     space: FreeSpace
-    warden: Warden
+    startup_check: StartupCheck
     fleet: Fleet
-    screens: Screens
+    screens: LiveViews
     activity: Activity
     agents: SubAgents | None
     registry: Registry
     uploads: Uploads
-    door: McpDoor
+    endpoint: McpEndpoint
     pages: Pages
 
 
@@ -271,26 +271,28 @@ def make_app(parts: Parts) -> Starlette:
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
             Middleware(RequestLog),
             Middleware(BodyLimit, table),
-            Middleware(OriginGuard, [base_url(settings)], table),
-            Middleware(Access, parts.authentication, table, asking_for_key(parts.pages), settings.single_user_mode),
+            Middleware(OriginCheck, [base_url(settings)], table),
+            Middleware(
+                AccessCheck, parts.authentication, table, asking_for_key(parts.pages), settings.single_user_mode
+            ),
         ],
         exception_handlers=HANDLERS,
     )
-    app.state.end_streams = parts.door.end_streams
+    app.state.end_streams = parts.endpoint.end_streams
     return app
 
 
 def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
     """The handlers, by the names that the table of routes has for them."""
     settings, fleet, links, pages = parts.settings, parts.fleet, parts.links, parts.pages
-    mode, reception = settings.single_user_mode, Reception(fleet, parts.outfitter)
+    mode, reception = settings.single_user_mode, Visits(fleet, parts.outfitter)
     return {
-        "mcp": parts.door,
+        "mcp": parts.endpoint,
         "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.ring)),
         "prompt": PromptRoutes(parts.prompt, mode, base_url(settings)),
         "skills": SkillRoutes(parts.library, mode),
-        "disk": DiskRoutes(parts.space),
-        "isolation": WallRoutes(parts.warden),
+        "disk": DiskHealthRoutes(parts.space),
+        "isolation": IsolationHealthRoutes(parts.startup_check),
         "openapi": OpenApiRoutes(table, settings.embedders),
         "uploads": UploadRoutes(parts.uploads, settings.max_upload_mb),
         "archive": ArchiveRoutes(fleet, pages.asleep_page),
@@ -301,14 +303,14 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, reception=reception),
         "activity": ActivityRoutes(parts.activity),
         "start": StartRoutes(fleet, reception),
-        "admin": OperatorRoutes(fleet, parts.activity),
+        "admin": AdminRoutes(fleet, parts.activity),
         "login": Login(parts.keys, links, pages.login_page),
         "pages": pages,
     }
 
 
-def make_prompt(settings: Settings, library: Library, links: Links, driver: Driver) -> Prompt:
-    return Prompt(
+def make_prompt(settings: Settings, library: SkillCatalogue, links: Links, driver: Driver) -> SystemPrompt:
+    return SystemPrompt(
         library,
         links,
         command_timeout=settings.command_timeout,
@@ -319,42 +321,46 @@ def make_prompt(settings: Settings, library: Library, links: Links, driver: Driv
 
 
 def make_fleet(
-    settings: Settings, driver: Driver, space: FreeSpace, outfitter: Outfitter, attendants: Sequence[Attendant]
+    settings: Settings,
+    driver: Driver,
+    space: FreeSpace,
+    outfitter: Provisioner,
+    sandbox_services: Sequence[SandboxService],
 ) -> Fleet:
     return Fleet(
         driver,
-        make_ledger(settings),
+        make_chat_index(settings),
         pool_size=settings.pool_size,
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
         trash_after=settings.trash_days * 86400,
         clock_file=settings.data_dir / "clock.json",
         furnish=outfitter.dress,
-        attendants=attendants,
+        sandbox_services=sandbox_services,
         space=space,
     )
 
 
 @asynccontextmanager
-async def checking_walls(warden: Warden, fleet: Fleet) -> AsyncIterator[None]:
+async def checking_isolation(startup_check: StartupCheck, fleet: Fleet) -> AsyncIterator[None]:
     """If the disk was too full to try them, try until it is done: before that no chat gets a sandbox.
 
-    Ends the block with Unusable when one that must stand is missing.
+    Ends the block with Unusable when a layer that must hold is missing.
     """
 
     async def keep_trying() -> None:
-        while warden.postponed:
+        while startup_check.postponed:
             await asyncio.sleep(_RETRY_SECONDS)
-            await warden.check()
+            await startup_check.check()
         fleet.hold = ""
 
-    if not warden.postponed:
+    if not startup_check.postponed:
         yield
         return
     fleet.hold = "The service has not checked its isolation yet: the host was short of disk space."
     try:
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(keep_trying(), name="walls")
+            task = group.create_task(keep_trying(), name="isolation check")
             yield
             task.cancel()
     except* Unusable as errors:

@@ -21,7 +21,7 @@ from cubicle.core.chat import Chat
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _context: ContextVar[Mapping[str, Any]] = ContextVar("cubicle_log_context", default=_NOTHING)
 
-_MOST_USERS = 10_000
+_MAX_USERS = 10_000
 _users: OrderedDict[str, str] = OrderedDict()
 """Who used a chat last, by the chat's digest."""
 
@@ -30,13 +30,13 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _COMMANDS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What a terminal obeys, or cannot be written; the text of an event may come from anybody. A line break is not here."""
 
-_MOST = 10_000
+_MAX_COUNT = 10_000
 """Lines that wait to be written; further ones are counted only."""
-_MOST_SUMMARIES = 200
+_MAX_SUMMARIES = 200
 """Kinds of lines that are summed up each by itself; the others by tenant."""
 _TOGETHER = 0.02
 """Seconds in which lines gather: one wake-up of the thread for all of them."""
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 """Seconds that the end of the process waits for the last lines."""
 
 
@@ -61,7 +61,7 @@ def note_caller(chat: Chat, user: str | None) -> None:
     if user:
         _users[chat.digest] = user
         _users.move_to_end(chat.digest)
-        while len(_users) > _MOST_USERS:
+        while len(_users) > _MAX_USERS:
             _users.popitem(last=False)
 
 
@@ -148,14 +148,14 @@ class Repeats:
         fields = getattr(record, "context", _NOTHING)
         tenant, chat = (str(vars(record).get(name, fields.get(name, ""))) for name in ("tenant", "chat"))
         kind: tuple[str, ...] = (tenant, chat, record.name, str(record.msg))
-        if len(self._counts) >= _MOST:  # of a window in which everything is of another kind
+        if len(self._counts) >= _MAX_COUNT:  # of a window in which everything is of another kind
             kind = (tenant, "", record.name, "")
         self._ends = self._ends or now + self.window
         self._counts[kind] += 1
         self._counts[(tenant,)] += 1
         if self._counts[kind] <= self._of_chat and self._counts[(tenant,)] <= self._of_tenant:
             return True
-        kind = kind if kind in self._left_out or len(self._left_out) < _MOST_SUMMARIES else (tenant,)
+        kind = kind if kind in self._left_out or len(self._left_out) < _MAX_SUMMARIES else (tenant,)
         count, _ = self._left_out.get(kind, (0, record))
         self._left_out[kind] = (count + 1, record)
         return False
@@ -174,7 +174,7 @@ class Repeats:
         return logging.makeLogRecord(fields)
 
 
-class Lines(logging.Handler):
+class LineHandler(logging.Handler):
     """Writes in a thread: a terminal that is held, a pipe that nobody reads or a busy disk holds up the log alone."""
 
     def __init__(self, stream: TextIO, repeats: Repeats | None = None) -> None:
@@ -190,7 +190,7 @@ class Lines(logging.Handler):
         self._sum_up(now)
         if not self._repeats.admit(record, now):
             return
-        if self._waiting.qsize() < _MOST:
+        if self._waiting.qsize() < _MAX_COUNT:
             self._waiting.put(self.format(record))
         else:
             self._lost += 1
@@ -203,7 +203,7 @@ class Lines(logging.Handler):
         """Returns when all is written, or the stream takes nothing."""
         written = threading.Event()
         self._waiting.put(written)
-        written.wait(_PATIENCE)
+        written.wait(_TIMEOUT)
 
     def _run(self) -> None:
         said = 0
@@ -217,7 +217,7 @@ class Lines(logging.Handler):
                 self._sum_up(time.monotonic())
                 self.release()
             with suppress(Empty):
-                while len(batch) < _MOST:
+                while len(batch) < _MAX_COUNT:
                     batch.append(self._waiting.get_nowait())
             lines = [one for one in batch if isinstance(one, str)]
             lost = self._lost  # counted where events come, under the handler's lock
@@ -242,7 +242,7 @@ def configure(style: str = "auto", stream: TextIO | None = None, level: int = lo
     # No line shows the thread or the process; looking them up for each costs.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     as_json = style == "json" or (style == "auto" and not stream.isatty())
-    handler = Lines(stream)
+    handler = LineHandler(stream)
     handler.setFormatter(JsonLines() if as_json else TextLines())
     handler.addFilter(_Context())
     root = logging.getLogger()

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, Sett
 
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 
 
 class BadSettings(Exception):
@@ -29,7 +29,7 @@ class DriverName(StrEnum):
     MEMORY = "memory"
 
 
-class RequireWalls(StrEnum):
+class RequireIsolation(StrEnum):
     AUTO = "auto"
     WARN = "warn"
     ENFORCE = "enforce"
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
 
     driver: DriverName = Field(
         DriverName.OCI,
-        description="Where sandboxes live: oci (embedded), docker, memory (no walls, for tests).",
+        description="Where sandboxes live: oci (embedded), docker, memory (no isolation, for tests).",
     )
     oci_runtime: str = Field("", description="runc, crun, runsc or a path; empty: the first that works on this host.")
     docker_host: str = Field(
@@ -112,10 +112,10 @@ class Settings(BaseSettings):
         "started, and those that run get “no space left”; 0: no floor.",
     )
 
-    require_walls: RequireWalls = Field(
-        RequireWalls.AUTO,
-        description="When a wall of the sandboxes is missing at the start: warn, or enforce (do not serve); "
-        "auto: enforce for every driver that promises walls.",
+    require_walls: RequireIsolation = Field(
+        RequireIsolation.AUTO,
+        description="When isolation of the sandboxes is found missing at the start: warn, or enforce (do not serve); "
+        "auto: enforce for every driver that promises isolation.",
     )
 
     mcp_api_key: str = Field(
@@ -159,19 +159,19 @@ class Settings(BaseSettings):
         description="unset: a chat id is optional; true: one sandbox for all; false: a chat id is required.",
     )
 
-    egress: Mode = Field(
-        Mode.OPEN,
+    egress: NetworkMode = Field(
+        NetworkMode.OPEN,
         description="What sandboxes may reach: open (everything public), allowlist (what a rule allows), none.",
     )
     egress_rules_file: Path | None = Field(
-        None, description="Rules of the egress door, TOML or JSON (docs/egress.md); read again when it changes."
+        None, description="Rules of the egress proxy, TOML or JSON (docs/egress.md); read again when it changes."
     )
     egress_captive: bool = Field(
         True,
-        description="Embedded driver: lead programs that ignore proxies to the egress door, too (needs nft and ip).",
+        description="Embedded driver: lead programs that ignore proxies to the egress proxy, too (needs nft and ip).",
     )
     egress_max_connections: int = Field(
-        256, ge=1, le=512, description="Connections through the egress door that one chat may have at once."
+        256, ge=1, le=512, description="Connections through the egress proxy that one chat may have at once."
     )
     egress_max_mb_per_day: int = Field(
         102400, ge=0, description="MiB that one chat may send and receive in 24 hours; 0: no limit."

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from cubicle import settings as configuration
-from cubicle.agents.gateway import Relay
-from cubicle.agents.live_tokens import AgentTokens
+from cubicle.agents.gateway import Gateway
+from cubicle.agents.live_tokens import LiveTokens
 from cubicle.agents.mcp_servers import McpServers, read_servers
 from cubicle.agents.upstreams import apis
 from cubicle.app import make_agent_tokens, make_budgets, make_network, make_sub_agents
 from cubicle.drivers.factory import make_driver
-from cubicle.egress.proxy import EgressDoor
+from cubicle.egress.proxy import EgressProxy
 from cubicle.images.store import ImageStore
-from cubicle.prompt.user_tokens import PersonalTokens
-from cubicle.prompt.workspace import Workplace
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.prompt.user_tokens import UserTokens
+from cubicle.prompt.workspace import Workspace
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
-from cubicle.sandbox.sandbox_services import Attendant
+from cubicle.sandbox.sandbox_services import SandboxService
 from cubicle.settings import Settings
 from tests.agents.fake_api import FakeApi
 from tests.conftest import absent
@@ -68,16 +68,16 @@ def settings_of(folder: Path, url: str, **given: Any) -> Settings:
     return Settings(_env_file=None, **{**usual, **given})  # type: ignore[call-arg]
 
 
-def make_relay(settings: Settings, servers: McpServers, tokens: AgentTokens) -> Relay:
+def make_relay(settings: Settings, servers: McpServers, tokens: LiveTokens) -> Gateway:
     """The gateway in this process."""
     budgets = make_budgets(settings)
     budgets.open()
-    return Relay(apis(settings), servers, budgets, tokens)
+    return Gateway(apis(settings), servers, budgets, tokens)
 
 
 @asynccontextmanager
 async def agents_service(
-    folder: Path, url: str, *, egress: EgressDoor | None = None, tokens: PersonalTokens | None = None, **given: Any
+    folder: Path, url: str, *, egress: EgressProxy | None = None, tokens: UserTokens | None = None, **given: Any
 ) -> AsyncIterator[Service]:
     """Like the service that `app.py` builds; a second one over the same folder finds what the first left."""
     settings = await asyncio.to_thread(settings_of, folder, url, **given)
@@ -86,19 +86,19 @@ async def agents_service(
     driver = make_driver(settings)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(agent_tokens)
-        attendants: list[Attendant] = [agent_tokens.attend]
+        sandbox_services: list[SandboxService] = [agent_tokens.attached]
         if egress is None:
             network = await stack.enter_async_context(make_network(settings, driver, servers, agent_tokens, tokens))
-            attendants.append(network.attend)
+            sandbox_services.append(network.attached)
         else:
             relay = await asyncio.to_thread(make_relay, settings, servers, agent_tokens)
-            for door in (relay, egress):
-                await stack.enter_async_context(door)
-                attendants.append(door.attend)
+            for part in (relay, egress):
+                await stack.enter_async_context(part)
+                sandbox_services.append(part.attached)
         fleet = await stack.enter_async_context(
-            Fleet(driver, Ledger(folder / "ledger"), pool_size=0, attendants=attendants)
+            Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0, sandbox_services=sandbox_services)
         )
-        agents = make_sub_agents(settings, Workplace(fleet, None, tokens), servers, agent_tokens)
+        agents = make_sub_agents(settings, Workspace(fleet, None, tokens), servers, agent_tokens)
         assert agents is not None
         options = Options(settings=settings.model_dump(), sub_agent=agents)
         service = await stack.enter_async_context(service_of(fleet, options))

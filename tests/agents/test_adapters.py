@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cubicle.agents.adapters.base import Outcome
+from cubicle.agents.adapters.base import AgentOutcome
 from cubicle.agents.adapters.claude import ClaudeReader
 from cubicle.agents.adapters.registry import ADAPTERS, chosen
 from cubicle.agents.run_dir import EventLines
@@ -39,7 +39,7 @@ def test_a_turn_is_counted_once_whatever_comes_between_its_parts() -> None:
     inner = {**said, "parent_tool_use_id": "t1"}
     for event in (said, {"type": "system"}, said, inner, answered, inner, {"type": "rate_limit_event"}, said):
         list(reader.read(event))
-    assert reader.outcome == Outcome(text="a", turns=2)
+    assert reader.outcome == AgentOutcome(text="a", turns=2)
 
 
 def test_lines_are_found_however_the_output_is_cut() -> None:

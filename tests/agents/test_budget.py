@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.agents.budget import Limits, OutOfBudget, Purses, Spending, Spent
-from cubicle.agents.pricing import Usage
+from cubicle.agents.budget import BudgetLimits, BudgetStore, OutOfBudget, Spending, SpentBudget
+from cubicle.agents.pricing import TokenUsage
 from cubicle.core.chat import Chat
 
 HERE, GONE = Chat("here"), Chat("gone")
@@ -20,30 +20,30 @@ DAY = 86400.0
     "stamp", [0.0, time.time() - 400 * DAY, time.time() + 400 * DAY], ids=["1970", "past", "future"]
 )
 async def test_the_spending_of_a_chat_that_exists_is_kept_however_old_it_seems(tmp_path: Path, stamp: float) -> None:
-    limits = Limits(requests=1)
-    before = Purses(tmp_path, limits)
+    limits = BudgetLimits(requests=1)
+    before = BudgetStore(tmp_path, limits)
     before.open()
     for chat in (HERE, GONE):
         await before.begin(chat)
         await before.save(chat)
         os.utime(tmp_path / chat.digest, (stamp, stamp))
     await before.forget(GONE)
-    after = Purses(tmp_path, limits)
+    after = BudgetStore(tmp_path, limits)
     after.open()
     with pytest.raises(OutOfBudget):
         await after.begin(HERE)
     assert not (tmp_path / GONE.digest).exists()
 
 
-def purses_of(folder: Path, **limits: float) -> Purses:
-    purses = Purses(folder / "chats", Limits(), folder / "tenants", Limits(**limits))  # type: ignore[arg-type]
+def purses_of(folder: Path, **limits: float) -> BudgetStore:
+    purses = BudgetStore(folder / "chats", BudgetLimits(), folder / "tenants", BudgetLimits(**limits))  # type: ignore[arg-type]
     purses.open()
     return purses
 
 
-async def call(purses: Purses, chat: Chat, tokens: int = 10) -> None:
+async def call(purses: BudgetStore, chat: Chat, tokens: int = 10) -> None:
     await purses.begin(chat)
-    purses.count(chat, "claude-sonnet-5-5", Usage(input=tokens))
+    purses.count(chat, "claude-sonnet-5-5", TokenUsage(input=tokens))
     await purses.save(chat)
 
 
@@ -66,7 +66,7 @@ async def test_the_budget_of_a_tenant_outlives_restarts_and_removed_chats(tmp_pa
     await purses.begin(Chat("two", "acme"))
     await purses.forget(Chat("one", "acme"))
     await purses.forget(Chat("two", "acme"))
-    purses.count(Chat("two", "acme"), "claude-sonnet-5-5", Usage(input=10))  # removed while the call was under way
+    purses.count(Chat("two", "acme"), "claude-sonnet-5-5", TokenUsage(input=10))  # removed while the call was under way
     await purses.save(Chat("two", "acme"))
     after = purses_of(tmp_path, tokens=15)
     assert (await after.spent_by("acme")).tokens == 20
@@ -78,7 +78,7 @@ async def test_a_tenants_budget_begins_anew_after_its_days_and_not_before(tmp_pa
     now = 1_000_000_000.0
     book = Spending(tmp_path, 30, lambda: now)
     book.open()
-    assert await book.of("acme") == Spent(since=now)
+    assert await book.of("acme") == SpentBudget(since=now)
     book.add("acme", requests=5)
     await book.save("acme")
     for later, requests in ((29.9 * DAY, 5), (-400 * DAY, 5), (30 * DAY, 0)):
@@ -93,4 +93,4 @@ async def test_what_was_counted_without_an_end_gets_one_from_now_on(tmp_path: Pa
     await for_ever.of("acme")
     for_ever.add("acme", requests=5)
     await for_ever.save("acme")
-    assert await Spending(tmp_path, 30, lambda: 5.0).of("acme") == Spent(requests=5, since=5.0)
+    assert await Spending(tmp_path, 30, lambda: 5.0).of("acme") == SpentBudget(requests=5, since=5.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cubicle.agents.pricing import Meter, Usage, price
+from cubicle.agents.pricing import TokenUsage, UsageMeter, price
 
 ANTHROPIC = [
     {
@@ -42,15 +42,17 @@ def stream(events: list[dict[str, Any]]) -> bytes:
 @pytest.mark.parametrize(
     ("events", "usage"),
     [
-        (ANTHROPIC, Usage(7, 40, 5, 3)),
-        (OPENAI, Usage(7, 40, 0, 3)),
-        (CHAT, Usage(7, 40)),
-        (GOOGLE, Usage(10, 40)),
+        (ANTHROPIC, TokenUsage(7, 40, 5, 3)),
+        (OPENAI, TokenUsage(7, 40, 0, 3)),
+        (CHAT, TokenUsage(7, 40)),
+        (GOOGLE, TokenUsage(10, 40)),
     ],
     ids=["anthropic", "openai", "chat", "google"],
 )
-def test_usage_is_read_from_a_stream_however_it_is_cut(events: list[dict[str, Any]], usage: Usage, step: int) -> None:
-    meter, text = Meter(), stream(events)
+def test_usage_is_read_from_a_stream_however_it_is_cut(
+    events: list[dict[str, Any]], usage: TokenUsage, step: int
+) -> None:
+    meter, text = UsageMeter(), stream(events)
     for start in range(0, len(text), step):
         meter.feed(text[start : start + step])
     meter.whole = True
@@ -59,25 +61,25 @@ def test_usage_is_read_from_a_stream_however_it_is_cut(events: list[dict[str, An
 
 
 def test_usage_is_read_from_a_whole_answer() -> None:
-    meter = Meter()
+    meter = UsageMeter()
     meter.streamed = False
     meter.feed(json.dumps({"model": "claude-x", "usage": {"input_tokens": 7, "output_tokens": 2}}).encode())
     meter.whole = True
-    assert meter.finish() == Usage(7, 2)
+    assert meter.finish() == TokenUsage(7, 2)
 
 
 def test_an_answer_that_nobody_heard_to_its_end_is_reckoned_by_its_size() -> None:
-    meter = Meter()
+    meter = UsageMeter()
     meter.feed(stream(ANTHROPIC[:1]) + b"data: " + b"x" * 4000)
     assert meter.finish().output > 1000
 
 
 @pytest.mark.parametrize("junk", [b"data: nonsense\n", b"data: [[[[\n", b'data: {"usage": {"output_tokens": -5}}\n'])
 def test_junk_counts_nothing(junk: bytes) -> None:
-    meter = Meter()
+    meter = UsageMeter()
     meter.feed(junk)
     meter.whole = True
-    assert meter.finish() == Usage()
+    assert meter.finish() == TokenUsage()
 
 
 @pytest.mark.parametrize(
@@ -102,11 +104,11 @@ def test_junk_counts_nothing(junk: bytes) -> None:
     ],
 )
 def test_a_model_costs_what_its_row_says(model: str, given: float, taken: float) -> None:
-    assert price(model, Usage(input=100_000)) == pytest.approx(given / 10)
-    assert price(model, Usage(output=1_000_000)) == pytest.approx(taken)
-    assert price(model, Usage(cache_read=100_000)) == pytest.approx(given / 100)
-    assert price(model, Usage(cache_write=100_000)) == pytest.approx(given / 8)
-    assert price(model, Usage(cache_write_hour=100_000)) == pytest.approx(given / 5)
+    assert price(model, TokenUsage(input=100_000)) == pytest.approx(given / 10)
+    assert price(model, TokenUsage(output=1_000_000)) == pytest.approx(taken)
+    assert price(model, TokenUsage(cache_read=100_000)) == pytest.approx(given / 100)
+    assert price(model, TokenUsage(cache_write=100_000)) == pytest.approx(given / 8)
+    assert price(model, TokenUsage(cache_write_hour=100_000)) == pytest.approx(given / 5)
 
 
 @pytest.mark.parametrize(
@@ -121,19 +123,19 @@ def test_a_model_costs_what_its_row_says(model: str, given: float, taken: float)
 )
 def test_a_long_prompt_costs_more_where_the_maker_says_so(model: str, prompt: int, given: float, taken: float) -> None:
     # What was read from a cache makes a prompt long as well.
-    usage = Usage(output=1_000_000, cache_read=prompt)
+    usage = TokenUsage(output=1_000_000, cache_read=prompt)
     assert price(model, usage) == pytest.approx(prompt * given / 1e7 + taken)
 
 
 @pytest.mark.parametrize("model", ["somebody-elses-model", ""])
 def test_an_unknown_model_costs_what_the_dearest_does(model: str) -> None:
-    assert price(model, Usage(output=1_000_000)) == 180
-    assert price(model, Usage(input=1_000_000)) == 30
+    assert price(model, TokenUsage(output=1_000_000)) == 180
+    assert price(model, TokenUsage(input=1_000_000)) == 30
 
 
 def test_what_is_cached_for_an_hour_is_told_apart() -> None:
-    meter = Meter()
+    meter = UsageMeter()
     creation = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 3}
     meter.feed(stream([{"usage": {"input_tokens": 1, "cache_creation_input_tokens": 5, "cache_creation": creation}}]))
     meter.whole = True
-    assert meter.finish() == Usage(input=1, cache_write=2, cache_write_hour=3)
+    assert meter.finish() == TokenUsage(input=1, cache_write=2, cache_write_hour=3)

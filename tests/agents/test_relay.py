@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from cubicle.agents.agent_token import Pass
-from cubicle.agents.budget import Limits, Purses, Spent
+from cubicle.agents.agent_token import AgentToken
+from cubicle.agents.budget import BudgetLimits, BudgetStore, SpentBudget
 from cubicle.agents.gateway import ADDRESS
 from cubicle.agents.mcp_servers import McpServer, McpServers
-from cubicle.agents.pricing import Usage
+from cubicle.agents.pricing import TokenUsage
 from cubicle.app import make_agent_tokens
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
@@ -58,7 +58,7 @@ INTERPRETED = [
 class Ground:
     machine: Machine
     api: FakeApi
-    purses: Purses
+    purses: BudgetStore
     headers: str
 
     async def shell(self, command: str) -> str:
@@ -84,9 +84,9 @@ async def ground_of(folder: Path, servers: tuple[McpServer, ...] = (), **setting
             tokens = make_agent_tokens(read, SECRET_OF_SERVICE)
             relay = await asyncio.to_thread(make_relay, read, McpServers(servers), tokens)
             machine = await connect(driver, "relay")
-            async with tokens, relay, relay.attend(CHAT, machine), tokens.running(CHAT, "agent-0"):
+            async with tokens, relay, relay.attached(CHAT, machine), tokens.running(CHAT, "agent-0"):
                 names = tuple(server.name for server in servers)
-                given_pass = tokens.issue(CHAT, Pass("agent-0", int(time.time()) + 3600, names))
+                given_pass = tokens.issue(CHAT, AgentToken("agent-0", int(time.time()) + 3600, names))
                 yield Ground(machine, api, relay._purses, f"-H 'x-api-key: {given_pass}'")  # type: ignore[arg-type]
             machine.close()
     finally:
@@ -105,7 +105,7 @@ async def test_a_call_is_forwarded_and_counted(ground: Ground) -> None:
     assert "hello" in answer
     assert answer.endswith("\n200")
     assert ground.api.headers[0]["x-api-key"] == KEY
-    assert await ground.purses.spent(CHAT) == Spent(dollars=(100 * 2 + 1000 * 10) / 1e6, requests=1, tokens=1100)
+    assert await ground.purses.spent(CHAT) == SpentBudget(dollars=(100 * 2 + 1000 * 10) / 1e6, requests=1, tokens=1100)
 
 
 async def test_one_connection_serves_many_calls(ground: Ground) -> None:
@@ -245,24 +245,24 @@ async def test_posts_to_an_sse_server_go_only_where_an_open_stream_said(tmp_path
     ],
 )
 async def test_a_budget_record_that_cannot_be_read_is_set_aside(tmp_path: Path, content: bytes) -> None:
-    purses = Purses(tmp_path, Limits(requests=5))
+    purses = BudgetStore(tmp_path, BudgetLimits(requests=5))
     purses.open()
     (tmp_path / CHAT.digest).write_bytes(content)
-    assert await purses.spent(CHAT) == Spent()
+    assert await purses.spent(CHAT) == SpentBudget()
     await purses.begin(CHAT)
     await purses.save(CHAT)
     (aside,) = tmp_path.glob("*.unreadable-*")
     assert aside.read_bytes() == content
-    assert await Purses(tmp_path, Limits()).spent(CHAT) == Spent(requests=1)
+    assert await BudgetStore(tmp_path, BudgetLimits()).spent(CHAT) == SpentBudget(requests=1)
 
 
 async def test_a_removed_chat_leaves_no_budget_even_while_a_call_is_under_way(tmp_path: Path) -> None:
-    purses = Purses(tmp_path, Limits(requests=1))
+    purses = BudgetStore(tmp_path, BudgetLimits(requests=1))
     purses.open()
     await purses.begin(CHAT)
     await purses.save(CHAT)
     await purses.forget(CHAT)
-    purses.count(CHAT, "claude-sonnet-5-5", Usage(input=5))
+    purses.count(CHAT, "claude-sonnet-5-5", TokenUsage(input=5))
     await purses.save(CHAT)
     assert [path.name for path in tmp_path.iterdir()] == ["tenants"]
     assert (await purses.spent_by(CHAT.tenant)).tokens == 5
@@ -270,11 +270,11 @@ async def test_a_removed_chat_leaves_no_budget_even_while_a_call_is_under_way(tm
 
 
 async def test_a_budget_outlives_a_jump_of_the_clock(tmp_path: Path) -> None:
-    purses = Purses(tmp_path, Limits(requests=1))
+    purses = BudgetStore(tmp_path, BudgetLimits(requests=1))
     purses.open()
     await purses.begin(CHAT)
     await purses.save(CHAT)
     os.utime(tmp_path / CHAT.digest, (0, 0))
-    after = Purses(tmp_path, Limits(requests=1))
+    after = BudgetStore(tmp_path, BudgetLimits(requests=1))
     after.open()
     assert (await after.spent(CHAT)).requests == 1

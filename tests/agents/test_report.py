@@ -12,17 +12,17 @@ import pytest
 
 from cubicle.chat.activity import Activity
 from cubicle.core.chat import Chat
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.egress.policy import Policy
 from cubicle.guest.operations import Exit
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.tools import registry
-from cubicle.tools.base import Answer, Call, Image, Text
+from cubicle.tools.base import Answer, Call, ImageContent, TextContent
 from cubicle.tools.sub_agent import Task
 from tests.support.service import Options, Service, raw_post, service_of
-from tests.tools.test_bash import EgressDoor  # type: ignore[attr-defined]
+from tests.tools.test_bash import EgressProxy  # type: ignore[attr-defined]
 
 LIMIT = 60
 
@@ -81,9 +81,9 @@ async def test_a_command(
 
 
 async def test_what_the_egress_proxy_refused_is_told_beside_the_output(tmp_path: Path) -> None:
-    door = EgressDoor(Policy(Mode.ALLOWLIST), folder=tmp_path / "egress")
-    fleet = Fleet(MemoryDriver(tmp_path), Ledger(tmp_path / "chats"), pool_size=0, attendants=[door.attend])
-    async with door, fleet, service_of(fleet) as service:
+    proxy = EgressProxy(Policy(NetworkMode.ALLOWLIST), folder=tmp_path / "egress")
+    fleet = Fleet(MemoryDriver(tmp_path), ChatIndex(tmp_path / "chats"), pool_size=0, sandbox_services=[proxy.attached])
+    async with proxy, fleet, service_of(fleet) as service:
         try:
             await service.post(bash("echo before; curl -s https://api.example/; false"), chat="egress")
             end = await end_of(service, "egress")
@@ -170,7 +170,7 @@ async def agent_of(service: Service, answer: Answer | Exception) -> AsyncIterato
 
 async def test_what_a_coding_agent_answers_is_told_beside_what_it_said_on_the_way(service: Service) -> None:
     answer = Answer(
-        (Text("Done.\n\n[timed out after 5 s]"),), error=True, exit=Exit(signal=15, timed_out=True, seconds=5.0)
+        (TextContent("Done.\n\n[timed out after 5 s]"),), error=True, exit=Exit(signal=15, timed_out=True, seconds=5.0)
     )
     async with agent_of(service, answer) as other:
         await other.call("sub_agent", {"prompt": "x"}, chat="end-agent")
@@ -191,6 +191,6 @@ async def test_a_tool_that_breaks_is_not_said_to_be_cancelled(service: Service) 
 
 def test_memory_that_ran_out_and_pictures() -> None:
     exit = Exit(code=137, out_of_memory=True, seconds=1.0)
-    end = registry._end(Answer((Text("…"),), error=True, exit=exit, notes=("[killed: out of memory]",)))
+    end = registry._end(Answer((TextContent("…"),), error=True, exit=exit, notes=("[killed: out of memory]",)))
     assert (end.ending, end.notes, end.result) == ("out_of_memory", ("[killed: out of memory]",), "")
-    assert registry._end(Answer((Image(b"1234", "image/png"),))).result == "[image/png, 4 bytes]"
+    assert registry._end(Answer((ImageContent(b"1234", "image/png"),))).result == "[image/png, 4 bytes]"

@@ -21,10 +21,10 @@ from starlette.routing import Route
 
 from cubicle.core.chat import Chat
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.egress.proxy import EgressDoor
+from cubicle.egress.proxy import EgressProxy
 from cubicle.egress.tls_authority import Authority
 from cubicle.prompt.settings_service import SettingsService
-from cubicle.prompt.user_tokens import PersonalTokens
+from cubicle.prompt.user_tokens import UserTokens
 from tests.agents.conftest import KEY, agents_service, emptied
 from tests.agents.fake_api import FakeApi, Hold, Say, Use
 from tests.agents.search import Find, Search
@@ -111,7 +111,7 @@ async def user(request: Request) -> Response:
 async def service(
     tmp_path_factory: pytest.TempPathFactory, module_api: tuple[FakeApi, str], forge: Forge
 ) -> AsyncIterator[Service]:
-    """One with an egress door, a settings service and an MCP server."""
+    """One with an egress proxy, a settings service and an MCP server."""
     folder = tmp_path_factory.mktemp("s")
     users = Starlette(routes=[Route("/users/{email}", user)])
     async with (
@@ -120,8 +120,8 @@ async def service(
         httpx.AsyncClient(timeout=60, trust_env=False) as web,
         emptied(folder / "data"),
     ):
-        tokens = PersonalTokens(SettingsService(web, users_url, SETTINGS_TOKEN))
-        egress = EgressDoor(
+        tokens = UserTokens(SettingsService(web, users_url, SETTINGS_TOKEN))
+        egress = EgressProxy(
             OPEN,
             folder=folder / "egress",
             rules_file=write_rules(folder, inject={}),

@@ -13,9 +13,9 @@ import pytest
 from starlette.applications import Starlette
 from websockets.asyncio.client import connect
 
-from cubicle.agents.agent_token import RUN_ENDED, TAKE_OVER_ENDED, Pass
+from cubicle.agents.agent_token import RUN_ENDED, TAKE_OVER_ENDED, AgentToken
 from cubicle.agents.gateway import ADDRESS
-from cubicle.agents.live_tokens import AgentTokens, TokenRefused
+from cubicle.agents.live_tokens import LiveTokens, TokenRefused
 from cubicle.agents.mcp_servers import McpServers
 from cubicle.agents.runs import SubAgents
 from cubicle.app import make_agent_tokens, make_network, make_sub_agents
@@ -23,8 +23,8 @@ from cubicle.core.chat import DEFAULT_TENANT, Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.terminal import TerminalRoutes
-from cubicle.prompt.workspace import Workplace
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.prompt.workspace import Workspace
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings
 from tests.agents.conftest import KEY
@@ -69,7 +69,7 @@ GO = "until test -e ~/{name}; do read -t 0.05 < <(:) || true; done"
 class Site:
     service: Service
     api: FakeApi
-    tokens: AgentTokens
+    tokens: LiveTokens
     agents: SubAgents
 
     async def run(self, prompt: str, **arguments: Any) -> str:
@@ -113,12 +113,12 @@ async def started(folder: Path, api: FakeApi, **given: Any) -> AsyncIterator[Sit
         network = make_network(settings, driver, McpServers(), tokens)
         for part in (tokens, network):
             await stack.enter_async_context(part)
-        attendants = [tokens.attend, network.attend]
+        sandbox_services = [tokens.attached, network.attached]
         fleet = await stack.enter_async_context(
-            Fleet(driver, Ledger(folder / "ledger"), pool_size=0, attendants=attendants)
+            Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0, sandbox_services=sandbox_services)
         )
         fleet.on_removed(tokens.forget)
-        agents = make_sub_agents(settings, Workplace(fleet), McpServers(), tokens)
+        agents = make_sub_agents(settings, Workspace(fleet), McpServers(), tokens)
         assert agents is not None
         options = Options(settings=settings.model_dump(), sub_agent=agents)
         service = await stack.enter_async_context(service_of(fleet, options))
@@ -323,8 +323,8 @@ async def test_a_record_that_cannot_be_read_is_set_aside(folder: Path, api: Fake
 
 
 async def test_a_guest_that_never_says_that_a_run_ended_does_not_keep_its_token(tmp_path: Path) -> None:
-    async with AgentTokens(tmp_path / "runs", b"key", max_seconds=0.2) as tokens, tokens.running(CHAT, "agent-0"):
-        text_of_token = tokens.issue(CHAT, Pass("agent-0", 2**40))
+    async with LiveTokens(tmp_path / "runs", b"key", max_seconds=0.2) as tokens, tokens.running(CHAT, "agent-0"):
+        text_of_token = tokens.issue(CHAT, AgentToken("agent-0", 2**40))
         given = tokens.check(CHAT, text_of_token)
         with tokens.using(CHAT, given) as scope:
             await asyncio.sleep(60)

@@ -19,7 +19,7 @@ from tests.attacks.attacker import UNFINISHED
 from tests.attacks.harness import MAX_GROWTH_MB, Ground, Measured, ground
 
 LONG_SECONDS, SHORT_SECONDS = 10.0, 0.25
-SHORT_PATIENCE = 1.0
+SHORT_TIMEOUT = 1.0
 FLOOR = 0.1
 """Seconds of a p99 that are fine however quick the service is when nobody attacks."""
 MIN_CALLS = 100
@@ -72,7 +72,7 @@ def too_slow(found: Measured, idle: Measured) -> list[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS, ids=named)
 async def test_others_do_not_notice_a_moment_of_each(tmp_path: Path, kind: ModuleType) -> None:
-    async with ground(tmp_path, SHORT_SECONDS, SHORT_PATIENCE, short=True) as here:
+    async with ground(tmp_path, SHORT_SECONDS, SHORT_TIMEOUT, short=True) as here:
         idle = await idle_of(here, 1)
         all_found, wrong = [], []
         for attack in attacks_of(kind):

@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle import settings
-from cubicle.browser.live_views import Screens
+from cubicle.browser.live_views import LiveViews
 from cubicle.chat.authentication import Credential
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
@@ -26,14 +26,14 @@ from cubicle.http_api import errors
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.credential import note_credential
 from cubicle.http_api.live_view import LiveRoutes
-from cubicle.http_api.origin_check import OriginGuard
+from cubicle.http_api.origin_check import OriginCheck
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.terminal import TerminalRoutes
-from cubicle.http_api.websocket_proxy import Limits
+from cubicle.http_api.websocket_proxy import ProxyLimits
 from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.machine.machine import Machine
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
 from tests.conftest import absent
@@ -75,22 +75,24 @@ class Service:
             yield machine
 
 
-def application(fleet: Fleet, screens: Screens, limits: Limits | None = None, public_base_url: str = "") -> Starlette:
+def application(
+    fleet: Fleet, screens: LiveViews, limits: ProxyLimits | None = None, public_base_url: str = ""
+) -> Starlette:
     routes = RouteTable().bind(
         terminal=TerminalRoutes(fleet, limits),
         live_view=LiveRoutes(fleet, screens),
         browser=BrowserRoutes(fleet, public_base_url, limits),
     )
-    guards = [Middleware(OriginGuard, known=[public_base_url]), Middleware(Tenant)]
+    guards = [Middleware(OriginCheck, known=[public_base_url]), Middleware(Tenant)]
     return Starlette(routes=routes, middleware=guards, exception_handlers=dict(errors.HANDLERS))
 
 
 @asynccontextmanager
 async def serving(
-    driver: Driver, folder: Path, *, limits: Limits | None = None, **options: Any
+    driver: Driver, folder: Path, *, limits: ProxyLimits | None = None, **options: Any
 ) -> AsyncIterator[Service]:
     """The service on a free port of the loopback; its sandboxes are deleted at the end."""
-    async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet, Screens() as screens:
+    async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0) as fleet, LiveViews() as screens:
         config = uvicorn.Config(
             application(fleet, screens, limits),
             host="127.0.0.1",

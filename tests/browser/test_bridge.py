@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from cubicle.core.chat import Chat
-from cubicle.http_api.websocket_proxy import Limits
+from cubicle.http_api.websocket_proxy import ProxyLimits
 from cubicle.machine.errors import MachineError
 from cubicle.machine.websocket import WebSocketClient
 from tests.browser.ground import Service
@@ -23,7 +23,7 @@ from tests.browser.typist import Typist
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.usefixtures("ttyd")]
 
 
-def strictly(limits: Limits, **options: Any) -> pytest.MarkDecorator:
+def strictly(limits: ProxyLimits, **options: Any) -> pytest.MarkDecorator:
     """The service of a test: what it limits, and how uvicorn treats its clients."""
     return pytest.mark.parametrize("strict", [(limits, options)], indirect=True, ids=["strict"])
 
@@ -46,7 +46,7 @@ async def no_leases(service: Service, limit: float = 60.0) -> None:
             await asyncio.sleep(0.05)
 
 
-@strictly(Limits(most=64 * 1024))
+@strictly(ProxyLimits(most=64 * 1024))
 async def test_a_message_over_the_limit_is_refused(strict: Service) -> None:
     await start(strict)
     typist = await Typist.at(f"{strict.ws}/terminal/c/ws")
@@ -54,7 +54,7 @@ async def test_a_message_over_the_limit_is_refused(strict: Service) -> None:
     assert (await ended(typist))[0] == 1009
 
 
-@strictly(Limits(silence=4.0))  # a busy machine may keep it from answering for a while, too
+@strictly(ProxyLimits(silence=4.0))  # a busy machine may keep it from answering for a while, too
 async def test_a_terminal_server_that_hangs_is_found(strict: Service) -> None:
     await start(strict)
     typist = await Typist.at(f"{strict.ws}/terminal/c/ws")
@@ -66,14 +66,14 @@ async def test_a_terminal_server_that_hangs_is_found(strict: Service) -> None:
         await machine.output("pkill -KILL -x ttyd || pkill -KILL -f /ttyd", timeout=60)
 
 
-@strictly(Limits(idle=1.0, silence=4.0))  # the first look finds it idle, before it can be found silent
+@strictly(ProxyLimits(idle=1.0, silence=4.0))  # the first look finds it idle, before it can be found silent
 async def test_a_connection_that_nobody_uses_is_closed(strict: Service) -> None:
     await start(strict)
     typist = await Typist.at(f"{strict.ws}/terminal/c/ws")
     assert await ended(typist) == (1001, "Nobody used this connection for a long time.")
 
 
-@strictly(Limits(), ws_ping_interval=0.5, ws_ping_timeout=0.5)
+@strictly(ProxyLimits(), ws_ping_interval=0.5, ws_ping_timeout=0.5)
 async def test_a_client_that_vanished_is_found(strict: Service) -> None:
     """Its kernel still holds the connection, but nobody answers pings."""
     await start(strict)

@@ -2,11 +2,11 @@
 
 from typing import Any, cast
 
-from cubicle.browser.live_view import Screen
+from cubicle.browser.live_view import LiveView
 
 
 async def test_a_view_that_is_over_begins_nothing_any_more():
-    screen = Screen(cast(Any, None))
+    screen = LiveView(cast(Any, None))
     began = []
 
     async def work() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cubicle.browser import cdp_http, messages
-from cubicle.browser.frame_width import Scaling
+from cubicle.browser.frame_width import FrameWidth
 from cubicle.browser.keymap import virtual_key
 from cubicle.core import close_codes
 
@@ -84,7 +84,7 @@ def test_messages_of_the_list_are_taken(text: str) -> None:
     ],
 )
 def test_all_others_are_refused(text: str) -> None:
-    with pytest.raises(messages.BadMessage):
+    with pytest.raises(messages.BadViewerMessage):
         messages.parse(text)
 
 
@@ -99,7 +99,7 @@ def test_virtual_keys(code: str, key: str, number: int) -> None:
 
 
 def test_frames_get_narrower_when_they_come_too_slowly_and_wide_again() -> None:
-    scaling = Scaling()
+    scaling = FrameWidth()
     assert scaling.width([1280]) == 1280
     assert scaling.width([500, 700]) == 960
     assert scaling.width([5000]) == 1280

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from cubicle.browser.cdp import DevTools, DevToolsError
+from cubicle.browser.cdp import CdpConnection, CdpError
 from cubicle.browser.tab import Tab
 
 
@@ -26,7 +26,7 @@ class Browser:
 
 
 def tab_of(browser: Browser) -> Tab:
-    tab = Tab(cast(DevTools, browser), "T")
+    tab = Tab(cast(CdpConnection, browser), "T")
     tab.session = "S"
     return tab
 
@@ -37,7 +37,7 @@ async def test_a_refused_start_is_asked_again_with_the_same_width() -> None:
     tab.cast(960)
     tab.begin_again()
     assert len(browser.starts) == 1  # not answered yet
-    browser.starts[-1].set_exception(DevToolsError("Not attached to an active page"))
+    browser.starts[-1].set_exception(CdpError("Not attached to an active page"))
     assert not tab.pictured
     tab.begin_again()
     assert browser.asked == [
@@ -69,7 +69,7 @@ async def test_a_refused_watch_is_asked_again() -> None:
     tab = tab_of(browser)
     watching = asyncio.create_task(tab.begin_watch())
     await asyncio.sleep(0)
-    browser.starts[-1].set_exception(DevToolsError("Not attached to an active page"))
+    browser.starts[-1].set_exception(CdpError("Not attached to an active page"))
     await watching
     tab.begin_again()
     assert browser.asked == [("Page.startScreencast", 16)] * 2

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from cubicle.chat.activity import MAX_CALLS, MAX_CHATS, MAX_OUTPUT, MAX_TEXT, Activity, CallEnd, Event
+from cubicle.chat.activity import MAX_CALLS, MAX_CHATS, MAX_OUTPUT, MAX_TEXT, Activity, ActivityEvent, CallEnd
 from cubicle.core.chat import Chat
 
 A, B = Chat("a"), Chat("b")
 
 
-async def told(activity: Activity, chat: Chat, after: str = "") -> list[Event]:
+async def told(activity: Activity, chat: Chat, after: str = "") -> list[ActivityEvent]:
     """What is kept; the first pause ends it."""
     events = []
     async for event in activity.follow(chat, after, patience=0.01):
@@ -72,7 +72,7 @@ async def test_output_is_told_though_nothing_more_is_printed() -> None:
     await following.aclose()  # type: ignore[attr-defined]
 
 
-def printed(events: list[Event], known: str = "") -> str:
+def printed(events: list[ActivityEvent], known: str = "") -> str:
     """The output as a reader puts it together who had a part of it."""
     whole = known
     for event in events:

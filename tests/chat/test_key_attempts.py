@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cubicle.chat import key_attempts
-from cubicle.chat.key_attempts import BoundedCounters, KeyTries, TooManyTries, network_of
+from cubicle.chat.key_attempts import BoundedCounters, KeyAttempts, TooManyAttempts, network_of
 from cubicle.core.keys import KeyRing
 
 RING = KeyRing({"the-right-key": "main", "another-right-key": "acme"})
@@ -28,27 +28,27 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def keys(clock: Clock) -> KeyTries:
-    return KeyTries(RING, 10, clock)
+def keys(clock: Clock) -> KeyAttempts:
+    return KeyAttempts(RING, 10, clock)
 
 
-def wrong(keys: KeyTries, times: int, address: str = HERE, start: int = 0) -> int:
+def wrong(keys: KeyAttempts, times: int, address: str = HERE, start: int = 0) -> int:
     """How many of these different wrong keys were looked at."""
     for number in range(start, start + times):
         try:
             assert keys.opens(f"wrong-key-{number}", address) is None
-        except TooManyTries:
+        except TooManyAttempts:
             return number - start
     return times
 
 
-def wait_of(keys: KeyTries, key: str = "the-right-key", address: str = HERE) -> int:
-    with pytest.raises(TooManyTries) as refused:
+def wait_of(keys: KeyAttempts, key: str = "the-right-key", address: str = HERE) -> int:
+    with pytest.raises(TooManyAttempts) as refused:
         keys.opens(key, address)
     return refused.value.seconds
 
 
-def test_an_address_may_err_ten_times_a_minute(keys: KeyTries, clock: Clock) -> None:
+def test_an_address_may_err_ten_times_a_minute(keys: KeyAttempts, clock: Clock) -> None:
     assert wrong(keys, 20) == 10
     clock.now += 15
     assert wait_of(keys) == 45
@@ -56,7 +56,7 @@ def test_an_address_may_err_ten_times_a_minute(keys: KeyTries, clock: Clock) -> 
     assert keys.opens("the-right-key", HERE) == "main"
 
 
-def test_who_goes_on_waits_longer_and_longer(keys: KeyTries, clock: Clock) -> None:
+def test_who_goes_on_waits_longer_and_longer(keys: KeyAttempts, clock: Clock) -> None:
     waits = []
     for round_ in range(7):
         assert wrong(keys, 11, start=round_ * 100) == (10 if round_ < 6 else 0)
@@ -69,24 +69,24 @@ def test_who_goes_on_waits_longer_and_longer(keys: KeyTries, clock: Clock) -> No
     assert keys.opens("the-right-key", HERE) == "main"
 
 
-def test_a_blocked_address_does_not_tell_right_from_wrong(keys: KeyTries) -> None:
+def test_a_blocked_address_does_not_tell_right_from_wrong(keys: KeyAttempts) -> None:
     wrong(keys, 10)
     assert wait_of(keys, "the-right-key") == wait_of(keys, "one-more-wrong-key")
 
 
-def test_a_right_key_from_another_address_is_not_locked_out(keys: KeyTries) -> None:
+def test_a_right_key_from_another_address_is_not_locked_out(keys: KeyAttempts) -> None:
     wrong(keys, 1000)
     assert keys.opens("the-right-key", THERE) == "main"
 
 
-def test_a_client_that_was_right_before_is_not_locked_out_by_others_at_its_address(keys: KeyTries) -> None:
+def test_a_client_that_was_right_before_is_not_locked_out_by_others_at_its_address(keys: KeyAttempts) -> None:
     assert keys.opens("the-right-key", HERE) == "main"
     wrong(keys, 1000)
     assert keys.opens("the-right-key", HERE) == "main"
     assert wait_of(keys, "another-right-key") == 60
 
 
-def test_one_wrong_key_from_many_addresses_is_limited_and_its_neighbours_are_not(keys: KeyTries) -> None:
+def test_one_wrong_key_from_many_addresses_is_limited_and_its_neighbours_are_not(keys: KeyAttempts) -> None:
     for number in range(30):
         assert keys.opens("an-old-key", f"192.0.2.{number}") is None
     assert wait_of(keys, "an-old-key", THERE) == 60
@@ -94,13 +94,13 @@ def test_one_wrong_key_from_many_addresses_is_limited_and_its_neighbours_are_not
     assert keys.opens("the-right-key", "192.0.2.5") == "main"
 
 
-def test_right_keys_are_not_counted(keys: KeyTries) -> None:
+def test_right_keys_are_not_counted(keys: KeyAttempts) -> None:
     for _ in range(1000):
         assert keys.opens("the-right-key", HERE) == "main"
     assert wrong(keys, 20) == 10
 
 
-def test_no_key_is_no_try(keys: KeyTries) -> None:
+def test_no_key_is_no_try(keys: KeyAttempts) -> None:
     for header in (None, "", "Basic dXNlcjpwYXNz", "Bearer", "Bearer a b"):
         for _ in range(20):
             assert keys.tenant(header, HERE) is None
@@ -108,8 +108,8 @@ def test_no_key_is_no_try(keys: KeyTries) -> None:
 
 
 def test_without_keys_and_without_a_limit_nothing_is_refused(clock: Clock) -> None:
-    assert KeyTries(KeyRing({}), 10, clock).tenant("Bearer x", HERE) == "main"
-    assert wrong(KeyTries(RING, 0, clock), 500) == 500
+    assert KeyAttempts(KeyRing({}), 10, clock).tenant("Bearer x", HERE) == "main"
+    assert wrong(KeyAttempts(RING, 0, clock), 500) == 500
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_flood_of_addresses_takes_bounded_memory_and_little_time(
 ) -> None:
     monkeypatch.setattr(key_attempts, "_MAX_COUNTERS", 300)
     monkeypatch.setattr(key_attempts, "_MAX_KNOWN", 50)
-    keys = KeyTries(RING, 10, clock)
+    keys = KeyAttempts(RING, 10, clock)
     began = time.perf_counter()
     for number in range(5000):
         assert keys.opens(f"wrong-{number}", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}") is None
@@ -147,4 +147,4 @@ def test_a_flood_of_addresses_takes_bounded_memory_and_little_time(
 
 
 def test_a_clock_that_jumps_is_not_asked() -> None:
-    assert KeyTries(RING, 10)._clock is time.monotonic
+    assert KeyAttempts(RING, 10)._clock is time.monotonic

@@ -1,4 +1,4 @@
-"""`cubicle doctor` tells what is missing, what mends it, and exits accordingly."""
+"""`cubicle doctor` tells what is missing, what fixes it, and exits accordingly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from cubicle.cli.doctor import doctor, port
 from cubicle.drivers.common.checks import Verdict
 from cubicle.drivers.oci import checks, host
-from cubicle.drivers.oci.checks import Subject
+from cubicle.drivers.oci.checks import HostSubject
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.isolation import runner, startup_check
@@ -25,9 +25,9 @@ from tests.support import remains
 
 
 @pytest.fixture
-def subject(tmp_path: Path) -> Subject:
+def subject(tmp_path: Path) -> HostSubject:
     store = ImageStore(load().image_dir)
-    return Subject(tmp_path / "not" / "yet", store, "slim", "", SUBUID_START, RUN_DIR, 1024**2)
+    return HostSubject(tmp_path / "not" / "yet", store, "slim", "", SUBUID_START, RUN_DIR, 1024**2)
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, **settings: str) -> tuple[int, str]:
@@ -101,9 +101,9 @@ async def test_every_check_leaves_the_host_as_it_was(monkeypatch, subject, tmp_p
 
 @pytest.mark.oci
 async def test_a_runtime_that_is_not_there_names_the_package(subject):
-    subject = Subject(subject.data_dir, subject.bases, "slim", "nosuchruntime", 1, subject.run_dir, 1)
+    subject = HostSubject(subject.data_dir, subject.bases, "slim", "nosuchruntime", 1, subject.run_dir, 1)
     check = await checks.runtime(subject)
-    assert (check.verdict, check.mend) == (Verdict.MISSING, host.INSTALL)
+    assert (check.verdict, check.fix) == (Verdict.MISSING, host.INSTALL)
 
 
 def test_a_missing_controller_is_missing(monkeypatch, subject):
@@ -116,13 +116,13 @@ def test_a_missing_controller_is_missing(monkeypatch, subject):
 def test_one_sandbox_that_could_have_all_open_files_is_told(subject):
     many = dataclasses.replace(subject, pids=2**50)
     assert checks.open_files(many).verdict is Verdict.WEAK
-    assert "fs.file-max" in checks.open_files(many).mend
+    assert "fs.file-max" in checks.open_files(many).fix
     assert checks.open_files(dataclasses.replace(subject, pids=1)).verdict is Verdict.GOOD
 
 
 def test_a_switched_off_user_namespace_names_the_setting(monkeypatch, subject):
     monkeypatch.setattr(host, "has_user_namespaces", lambda: False)
-    assert "sysctl" in checks.user_namespaces(subject).mend
+    assert "sysctl" in checks.user_namespaces(subject).fix
 
 
 @pytest.mark.oci
@@ -143,10 +143,10 @@ def test_a_proof_tries_every_wall_and_is_kept_for_the_service(monkeypatch, tmp_p
     assert "ways out tried, none is open" in answer.output
     kept = startup_check.kept(startup_check.file_of(load()))
     assert kept is not None
-    assert {"mounts", "guest", "processes", "memory", "disk"} <= {finding.wall for finding in kept.report.findings}
-    shared = [finding for finding in kept.report.findings if finding.wall == "shared resources"]
+    assert {"mounts", "guest", "processes", "memory", "disk"} <= {finding.layer for finding in kept.report.findings}
+    shared = [finding for finding in kept.report.findings if finding.layer == "shared resources"]
     assert len(shared) == len(RESOURCES)
-    assert [finding for finding in shared if finding.verdict is not runner.Verdict.HOLDS] == []
+    assert [finding for finding in shared if finding.verdict is not runner.ProbeVerdict.HOLDS] == []
     startup_check.file_of(load()).unlink()
 
 
@@ -155,7 +155,7 @@ def test_nothing_can_be_proved_of_the_driver_for_tests(monkeypatch):
     monkeypatch.setenv("PORT", "0")
     answer = CliRunner().invoke(doctor, ["--prove"])
     assert answer.exit_code != 0
-    assert "no walls" in answer.output
+    assert "no isolation" in answer.output
 
 
 def test_an_engine_that_does_not_answer_is_said_with_what_mends_it(monkeypatch):

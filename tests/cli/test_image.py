@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from cubicle.cli.image import image
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
-from cubicle.drivers.oci.records import Meta, Records
+from cubicle.drivers.oci.records import Meta, OciRecords
 from cubicle.images.store import ImageStore, Manifest, Recipe, Variant
 from cubicle.sandbox.service_lock import only_service_of
 
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> ImageStore:
             "slim", Recipe.here().architecture, built_at, 1.0, 376_000_000, {"bash": "5.2", "ttyd": "1.7.7"}
         )
         (folder / "manifest.json").write_text(json.dumps(asdict(known)))
-    records = Records(tmp_path / "data")
+    records = OciRecords(tmp_path / "data")
     records.make_folders()
     for name in ("one", "two"):
         records.home(name).path.mkdir()

@@ -12,7 +12,7 @@ from cubicle.cli import main
 from cubicle.core.chat import Chat
 from cubicle.drivers.factory import make_driver
 from cubicle.images.store import ImageStore
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.lost_found import LostFound
 from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
@@ -30,9 +30,9 @@ def call(data: Path, *arguments: str, **environment: str) -> tuple[int, str]:
 
 def test_what_was_set_aside_is_listed(tmp_path: Path) -> None:
     assert call(tmp_path, "rescue") == (0, f"Nothing was set aside in DATA_DIR={tmp_path}.\n")
-    ledger = Ledger(tmp_path / "chats")
-    ledger.open()
-    ledger.enter(A)
+    chat_index = ChatIndex(tmp_path / "chats")
+    chat_index.open()
+    chat_index.enter(A)
     (tmp_path / "some-file").write_text("x")
     LostFound(tmp_path).set_aside(tmp_path / "some-file", "nobody knows what it is", A.digest)
     (tmp_path / "lost+found" / "#12345").mkdir()  # e2fsck's own

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from cubicle.cli import main
 from cubicle.core.chat import Chat
-from cubicle.drivers.factory import make_driver, make_ledger
+from cubicle.drivers.factory import make_chat_index, make_driver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import load
 from tests.support.emptying import empty
@@ -29,7 +29,7 @@ Call = Callable[..., tuple[int, str, str]]
 async def call(tmp_path: Path) -> AsyncIterator[Call]:
     """The command line over a data folder in which one chat has a sandbox: (exit code, output, error output)."""
     settings = load(driver="memory", data_dir=tmp_path / "data")
-    async with Fleet(make_driver(settings), make_ledger(settings), pool_size=0) as fleet, fleet.lease(Chat(CHAT)):
+    async with Fleet(make_driver(settings), make_chat_index(settings), pool_size=0) as fleet, fleet.lease(Chat(CHAT)):
         pass
 
     def call(*arguments: str, input: str = "") -> tuple[int, str, str]:
@@ -97,7 +97,7 @@ async def test_a_chat_with_a_new_sandbox_gets_the_old_one_under_another_name(cal
     assert call("shell", CHAT, "sh", "-c", "echo kept > ~/kept")[0] == 0
     assert call("rm", CHAT)[0] == 0
     settings = load(driver="memory", data_dir=tmp_path / "data")
-    async with Fleet(make_driver(settings), make_ledger(settings), pool_size=0) as fleet, fleet.lease(Chat(CHAT)):
+    async with Fleet(make_driver(settings), make_chat_index(settings), pool_size=0) as fleet, fleet.lease(Chat(CHAT)):
         pass
     assert call("undelete", CHAT) == (
         1,

@@ -16,7 +16,7 @@ from cubicle.core.image_header import read_header
 from cubicle.core.media_types import is_text, looks_binary, media_type
 from cubicle.core.resource_uris import NoSuchResource, UploadUri
 from cubicle.mcp_api import jsonrpc
-from cubicle.mcp_api.jsonrpc import BadMessage
+from cubicle.mcp_api.jsonrpc import BadJsonRpc
 from cubicle.tools.arguments import Arguments, BadArgument
 
 CHARACTERS = st.characters(codec="utf-8") | st.characters(min_codepoint=0xDC80, max_codepoint=0xDCFF)
@@ -117,7 +117,7 @@ def test_any_json_is_a_message_or_refused(value: Any) -> None:
     refusal = ""
     try:
         jsonrpc.parse(value)
-    except BadMessage as error:
+    except BadJsonRpc as error:
         refusal = str(error)
     assert not refusal or refusal.endswith(".")
 
@@ -130,7 +130,7 @@ def test_any_json_is_a_message_or_refused(value: Any) -> None:
 def test_a_message_that_is_taken_has_the_right_parts(value: dict[str, Any]) -> None:
     try:
         message = jsonrpc.parse(value)
-    except BadMessage:
+    except BadJsonRpc:
         return
     assert value["jsonrpc"] == "2.0"
     assert message.method is None or isinstance(message.method, str)

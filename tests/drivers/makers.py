@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.docker.driver import DockerDriver
-from cubicle.drivers.docker.engine import Address
+from cubicle.drivers.docker.engine import EngineAddress
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci import runtimes
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.images.store import SUBUID_START, Base, ImageStore
+from cubicle.images.store import SUBUID_START, BuiltImage, ImageStore
 from cubicle.machine.errors import Unusable
 from cubicle.sandbox.driver import Driver
 from cubicle.settings import load
@@ -38,7 +38,7 @@ def oci(runtime: str) -> Callable[[Path], Maker]:
     return make
 
 
-def some_base(store: ImageStore) -> Base:
+def some_base(store: ImageStore) -> BuiltImage:
     """The smallest image that is built."""
     for variant in ("slim", "standard", "full"):
         try:
@@ -62,7 +62,7 @@ def docker(runtime: str) -> Callable[[Path], Maker]:
         if runtime and runtime not in engine_runtimes():
             absent(f"needs a Docker engine that has the runtime {runtime}: scripts/with-dockerd pytest …")
         store = ImageStore(load().image_dir)
-        base, address = some_base(store), Address(load().docker_host)
+        base, address = some_base(store), EngineAddress(load().docker_host)
         return lambda: DockerDriver(folder / "data", store, base.digest, runtime=runtime, address=address)
 
     return make
@@ -73,7 +73,7 @@ def podman(folder: Path) -> Maker:
     if not host:
         absent("needs Podman's socket: scripts/with-podman pytest …")
     store = ImageStore(load().image_dir)
-    base, address = some_base(store), Address(str(host))
+    base, address = some_base(store), EngineAddress(str(host))
     return lambda: DockerDriver(folder / "data", store, base.digest, address=address)
 
 

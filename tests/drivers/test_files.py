@@ -9,7 +9,7 @@ import pytest
 
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import HOME, READABLE_ROOTS, UPLOADS, WRITABLE_ROOTS, Machine
-from cubicle.machine.passed_file import HandedFile
+from cubicle.machine.passed_file import PassedFile
 from tests.conftest import IN_A_HURRY
 
 MANY = 4000 if IN_A_HURRY else 20_000
@@ -57,7 +57,7 @@ async def test_a_file_that_is_handed_over_is_the_one_that_is_sent(machine: Machi
             machine.read(path, offset=offset, length=length, roots=READABLE_ROOTS) as sent,
             machine.read(path, offset=offset, length=length, roots=READABLE_ROOTS, straight=True) as handed,
         ):
-            assert isinstance(handed, HandedFile) is machine._hands
+            assert isinstance(handed, PassedFile) is machine._hands
             assert (handed.stat, handed.length) == (sent.stat, sent.length)
             wanted = content[offset:][:length]
             assert b"".join([chunk async for chunk in handed]) == wanted
@@ -93,7 +93,7 @@ async def test_what_cannot_be_read_is_not_handed_over_either(machine: Machine) -
     long = "/".join(["\udcff" * 255] * 15)
     await machine.write(f"{HOME}/{long}", b"x")
     async with machine.read(f"{HOME}/{long}", straight=True) as reader:
-        assert isinstance(reader, HandedFile) is hands
+        assert isinstance(reader, PassedFile) is hands
 
 
 async def test_a_write_that_breaks_off_leaves_the_old_file_and_no_rest(machine: Machine) -> None:

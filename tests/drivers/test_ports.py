@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from cubicle.machine.dialled_socket import SocketStream
+from cubicle.machine.dialled_socket import DialledSocket
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
@@ -97,7 +97,7 @@ async def test_the_service_dials_by_itself_where_it_can_enter_the_network(machin
     async with machine.run(["python3", "-c", ECHO]) as server:
         port = int((await anext(server.output))[1])
         stream = await machine.dial(port, straight=True)
-        assert isinstance(stream, SocketStream) == (namespace is not None)
+        assert isinstance(stream, DialledSocket) == (namespace is not None)
         stream.close()
 
 

@@ -10,12 +10,12 @@ import pytest
 from cubicle.core.chat import Chat
 from cubicle.machine.errors import NotRunning, OwnerHasSandbox, StartFailed
 from cubicle.sandbox.driver import Driver, State
-from cubicle.sandbox.trash import Note
+from cubicle.sandbox.trash import TrashNote
 from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import Maker
 
 CHAT, OTHER = Chat("chat", "somebody"), Chat("other")
-NOTE = Note(CHAT, "removed by a test", time.time())
+NOTE = TrashNote(CHAT, "removed by a test", time.time())
 
 
 async def make(driver: Driver, chat: Chat = CHAT) -> str:

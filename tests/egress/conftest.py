@@ -1,4 +1,4 @@
-"""A true guest behind a true door, and servers of the test's own to reach through it."""
+"""A true guest behind a true proxy, and servers of the test's own to reach through it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from cubicle.core.chat import Chat
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.egress.blocked_networks import Address
 from cubicle.egress.policy import Policy, Rule
-from cubicle.egress.proxy import EgressDoor
-from cubicle.egress.upstream_connections import Limits
+from cubicle.egress.proxy import EgressProxy
+from cubicle.egress.upstream_connections import EgressLimits
 from cubicle.log import TextLines, fields_of
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver
@@ -27,7 +27,7 @@ from cubicle.sandbox.warm_pool import connect
 
 CHAT = Chat("chat-1")
 LOOPBACK = Rule("loopback of the test", networks=(ip_network("127.0.0.0/8"),))
-OPEN = Policy(Mode.OPEN, (LOOPBACK,))
+OPEN = Policy(NetworkMode.OPEN, (LOOPBACK,))
 
 
 class Audit(logging.Handler):
@@ -68,7 +68,7 @@ async def names(host: str) -> Sequence[Address]:
 
 
 class Sandboxes:
-    """Makes a machine with a door."""
+    """Makes a machine with a proxy."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class Sandboxes:
         *,
         chat: Chat = CHAT,
         rules: Path | None = None,
-        limits: Limits | None = None,
+        limits: EgressLimits | None = None,
         resolve: Callable[[str], Awaitable[Sequence[Address]]] = names,
         trust: ssl.SSLContext | None = None,
         driver: Driver | None = None,
@@ -100,8 +100,8 @@ class Sandboxes:
                 "captive": captive,
             }
             options["additions"] = additions
-            door = EgressDoor(policy, folder=self._folder / "egress", **options)
-            async with door, door.attend(chat, machine):
+            proxy = EgressProxy(policy, folder=self._folder / "egress", **options)
+            async with proxy, proxy.attached(chat, machine):
                 yield machine
             machine.close()
         finally:
@@ -126,6 +126,6 @@ def behind(sandboxes: Sandboxes) -> Behind:
 
 async def shell(machine: Machine, command: str, **options: Any) -> str:
     """What a command prints, its errors included."""
-    door = machine.environment["HTTP_PROXY"].removeprefix("http://")
-    _, output = await machine.output(command, timeout=120, env={"DOOR": door}, **options)
+    proxy = machine.environment["HTTP_PROXY"].removeprefix("http://")
+    _, output = await machine.output(command, timeout=120, env={"DOOR": proxy}, **options)
     return output.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Programs that people use find the door by its variables, unchanged."""
+"""Programs that people use find the proxy by its variables, unchanged."""
 
 from __future__ import annotations
 
@@ -126,4 +126,4 @@ async def test_a_denied_program_shows_the_model_why(behind: Behind, audit: Audit
             machine,
             "python3 -c 'import urllib.request as r; r.urlopen(\"https://10.0.0.1/\")'",
         )
-    assert "Denied by rule 'closed addresses' of the sandbox's network door" in output
+    assert "Denied by rule 'closed addresses' of the sandbox's egress proxy" in output

@@ -1,4 +1,4 @@
-"""The door as an attendant of the fleet: every machine in use has one, and each chat its own policy."""
+"""The proxy as an sandbox_service of the fleet: every machine in use has one, and each chat its own policy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.egress.proxy import EgressDoor
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.egress.proxy import EgressProxy
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from tests.egress.conftest import OPEN, Audit, names, shell
 from tests.egress.servers import http_server
@@ -18,14 +18,14 @@ from tests.egress.servers import http_server
 pytestmark = pytest.mark.anyio
 
 
-async def test_each_chat_has_its_door_and_its_policy(tmp_path: Path, audit: Audit) -> None:
+async def test_each_chat_has_its_proxy_and_its_policy(tmp_path: Path, audit: Audit) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text('[chats.closed]\nmode = "none"\n[tenants.acme]\nmode = "allowlist"\ncontact = "acme"')
-    door = EgressDoor(OPEN, folder=tmp_path / "egress", rules_file=rules, resolve=names)
-    fleet = Fleet(MemoryDriver(tmp_path), Ledger(tmp_path / "chats"), pool_size=0, attendants=[door.attend])
+    proxy = EgressProxy(OPEN, folder=tmp_path / "egress", rules_file=rules, resolve=names)
+    fleet = Fleet(MemoryDriver(tmp_path), ChatIndex(tmp_path / "chats"), pool_size=0, sandbox_services=[proxy.attached])
     chats = [Chat("open"), Chat("closed"), Chat("closed", "acme")]
     with http_server(tmp_path) as server:
-        async with door, fleet:
+        async with proxy, fleet:
             answers = []
             for chat in chats:
                 async with fleet.lease(chat) as machine:

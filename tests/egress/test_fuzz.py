@@ -1,4 +1,4 @@
-"""Bytes that nobody means, through a true guest at a true door: it answers or hangs up, and goes on."""
+"""Bytes that nobody means, through a true guest at a true proxy: it answers or hangs up, and goes on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.policy import Policy, Rule
-from cubicle.egress.upstream_connections import Limits
+from cubicle.egress.upstream_connections import EgressLimits
 from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
 
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.anyio
 CLIENT = r"""
 import json, os, socket, sys
 from concurrent.futures import ThreadPoolExecutor
-door = int(os.environ["http_proxy"].rpartition(":")[2])
+proxy = int(os.environ["http_proxy"].rpartition(":")[2])
 def send(payload):
-    with socket.create_connection(("127.0.0.1", door)) as sock:
+    with socket.create_connection(("127.0.0.1", proxy)) as sock:
         sock.settimeout(60)
         got = b""
         try:
@@ -113,12 +113,12 @@ async def test_any_bytes_are_answered_or_dropped(
     payloads = seeds(server.port)
     payloads += [bend(dice, dice.choice(seeds(server.port))) for _ in range(500)]
     payloads += [dice.randbytes(dice.randint(1, 300)) for _ in range(50)]
-    async with behind(OPEN, limits=Limits(idle=40, silent=30, handshake=40)) as machine:
+    async with behind(OPEN, limits=EgressLimits(idle=40, silent=30, handshake=40)) as machine:
         async with machine.run(["python3", "-c", CLIENT], stdin=True, timeout=100) as process:
             await process.write(json.dumps([payload.hex() for payload in payloads]).encode())
             process.close_input()
             output = b"".join([chunk async for _, chunk in process.output])
-        assert '"GET"' in await shell(machine, f"curl -sS http://web.test:{server.port}/echo"), "the door goes on"
+        assert '"GET"' in await shell(machine, f"curl -sS http://web.test:{server.port}/echo"), "the proxy goes on"
     answers = [bytes.fromhex(text) for text in json.loads(output)]
     assert len(answers) == len(payloads)
     odd = [(p, a) for p, a in zip(payloads, answers, strict=True) if not ANSWERS.fullmatch(a) and b"HTTP/1." not in a]
@@ -130,9 +130,9 @@ async def test_any_bytes_are_answered_or_dropped(
 
 async def test_no_bytes_get_around_a_rule(behind: Behind, server: Server, audit: Audit) -> None:
     dice = random.Random(8)
-    only = Policy(Mode.ALLOWLIST, (Rule("one", hosts=("other.test",), networks=OPEN.rules[0].networks),))
+    only = Policy(NetworkMode.ALLOWLIST, (Rule("one", hosts=("other.test",), networks=OPEN.rules[0].networks),))
     payloads = [bend(dice, dice.choice(seeds(server.port))) for _ in range(300)]
-    limits = Limits(idle=40, silent=30, handshake=40)
+    limits = EgressLimits(idle=40, silent=30, handshake=40)
     async with (
         behind(only, limits=limits) as machine,
         machine.run(["python3", "-c", CLIENT], stdin=True, timeout=100) as process,

@@ -1,4 +1,4 @@
-"""HTTP through the door: the true curl in a true sandbox against a true server."""
+"""HTTP through the proxy: the true curl in a true sandbox against a true server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.policy import Policy
 from cubicle.machine.machine import Machine
 from tests.egress.conftest import OPEN, Audit, Behind, shell
@@ -65,7 +65,7 @@ async def test_a_plain_request_arrives_as_the_server_expects_it(behind: Behind, 
     allowed, closed = audit.lines
     assert (allowed["event"], closed["event"]) == ("allowed", "closed")
     assert (allowed["host"], allowed["method"], allowed["path"]) == ("web.test", "GET", "/echo")
-    assert (allowed["chat"], allowed["address"], allowed["door"]) == ("chat-1", "127.0.0.1", "http")
+    assert (allowed["chat"], allowed["address"], allowed["proxy"]) == ("chat-1", "127.0.0.1", "http")
     assert closed["up"] > 100
     assert closed["down"] > 100
     assert "a=b" not in str(audit.text), "a query may hold a secret"
@@ -100,7 +100,7 @@ async def test_a_large_file_comes_down_whole(behind: Behind, server: Server, aud
         output = await curl(machine, f"{way} 'http://web.test:{server.port}/big?n={size}' | sha256sum")
     assert output.split()[0] == hashlib.sha256(bytes(size)).hexdigest()
     assert audit.of("closed")[0]["down"] > size
-    assert audit.of("allowed")[0]["door"] == ("socks5" if "socks" in way else "connect" if way else "http")
+    assert audit.of("allowed")[0]["proxy"] == ("socks5" if "socks" in way else "connect" if way else "http")
 
 
 async def test_one_side_may_finish_before_the_other(behind: Behind, server: Server) -> None:
@@ -114,7 +114,7 @@ async def test_one_side_may_finish_before_the_other(behind: Behind, server: Serv
 
 
 async def test_a_denied_request_says_which_rule_and_whom_to_ask(behind: Behind, audit: Audit) -> None:
-    policy = Policy(Mode.ALLOWLIST, contact="it@example.com")
+    policy = Policy(NetworkMode.ALLOWLIST, contact="it@example.com")
     async with behind(policy) as machine:
         plain = await curl(machine, "-i http://web.test:81/secret")
         tunnel = await curl(machine, "-v https://web.test/ 2>&1")
@@ -123,15 +123,15 @@ async def test_a_denied_request_says_which_rule_and_whom_to_ask(behind: Behind, 
     assert "Content-Type: text/plain" in plain
     assert "X-Egress-Rule: mode allowlist" in plain
     assert "ask it@example.com for a rule that allows web.test:81" in plain
-    assert "403 Denied by rule 'mode allowlist' of the sandbox's network door; ask it@example.com" in tunnel
+    assert "403 Denied by rule 'mode allowlist' of the sandbox's egress proxy; ask it@example.com" in tunnel
     assert "(97)" in socks
-    assert [line["door"] for line in audit.of("denied")] == ["http", "connect", "socks5"]
+    assert [line["proxy"] for line in audit.of("denied")] == ["http", "connect", "socks5"]
     assert {line["rule"] for line in audit.lines} == {"mode allowlist"}
     assert not audit.of("allowed")
 
 
-async def test_without_a_network_the_door_still_says_why(behind: Behind, server: Server, audit: Audit) -> None:
-    async with behind(Policy(Mode.NONE, OPEN.rules)) as machine:
+async def test_without_a_network_the_proxy_still_says_why(behind: Behind, server: Server, audit: Audit) -> None:
+    async with behind(Policy(NetworkMode.NONE, OPEN.rules)) as machine:
         assert "sandboxes of this service have no network" in await curl(machine, f"http://web.test:{server.port}/")
         assert "mode none" in await curl(machine, "-v https://web.test/ 2>&1")
         assert "nothing leaves this sandbox" in await curl(machine, "http://$DOOR/")
@@ -153,7 +153,7 @@ async def test_without_a_network_the_door_still_says_why(behind: Behind, server:
     ],
 )
 async def test_the_host_and_its_networks_stay_closed(behind: Behind, server: Server, audit: Audit, host: str) -> None:
-    async with behind(Policy(Mode.OPEN)) as machine:
+    async with behind(Policy(NetworkMode.OPEN)) as machine:
         url = f"http://{host}:{server.port}/echo"
         for way in ("-x http://$DOOR", "-p -x http://$DOOR", "-x socks5h://$DOOR"):
             await curl(machine, f"--noproxy '' {way} {url}")
@@ -189,7 +189,7 @@ print(sock.recv(1000).decode())
         ("GET http://nowhere.example/ HTTP/1.1\r\nHost: x\r\n\r\n", 502, "has no address"),
         ("GET http://web.test/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, ""),
         ("GET http://web.test/ HTTP/1.1\r\nHost: x\r\nX: " + "y" * 90_000 + "\r\n\r\n", 431, ""),
-        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200, "network door"),
+        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200, "egress proxy"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_passed_on_is_answered_in_words(
@@ -214,9 +214,9 @@ async def test_the_overview_shows_rules_and_no_secret(behind: Behind, tmp_path: 
     rules = tmp_path / "rules.toml"
     rules.write_text('[[rules]]\nname = "api"\nhosts = ["api.example.com"]\nports = [443]\ninject.X-Key = "hunter2"')
     rules.chmod(0o600)
-    async with behind(Policy(Mode.ALLOWLIST), rules=rules) as machine:
+    async with behind(Policy(NetworkMode.ALLOWLIST), rules=rules) as machine:
         overview = await curl(machine, "http://$DOOR/")
-    assert "- allow: api.example.com; port 443; https; (credentials are added by the door) [api]" in overview
+    assert "- allow: api.example.com; port 443; https; (credentials are added by the proxy) [api]" in overview
     assert "hunter2" not in overview
 
 
@@ -243,7 +243,7 @@ async def test_method_and_path_decide_about_plain_requests(behind: Behind, serve
     what = {"hosts": ("web.test",), "methods": frozenset({"GET"}), "paths": ("/echo", "/public/*")}
     reading = replace(OPEN.rules[0], name="reading", **what)  # type: ignore[arg-type]
     base = f"http://web.test:{server.port}"
-    async with behind(Policy(Mode.ALLOWLIST, (reading,))) as machine:
+    async with behind(Policy(NetworkMode.ALLOWLIST, (reading,))) as machine:
         assert json.loads(await curl(machine, f"{base}/echo?a=b"))["path"] == "/echo?a=b"
         assert "Rule: mode allowlist" in await curl(machine, f"-d x {base}/echo")
         assert "Rule: mode allowlist" in await curl(machine, f"{base}/private")
@@ -256,13 +256,13 @@ async def test_method_and_path_decide_about_plain_requests(behind: Behind, serve
 
 
 async def test_a_denied_upload_still_gets_its_answer(behind: Behind, server: Server) -> None:
-    async with behind(Policy(Mode.NONE)) as machine:
+    async with behind(Policy(NetworkMode.NONE)) as machine:
         await shell(machine, "head -c 5000000 /dev/zero > body")
         output = await curl(machine, f"-i -H 'Expect:' --data-binary @body http://web.test:{server.port}/")
     assert "have no network" in output
 
 
-async def test_the_port_of_the_door_may_be_taken(behind: Behind, server: Server) -> None:
+async def test_the_port_of_the_proxy_may_be_taken(behind: Behind, server: Server) -> None:
     with taken(3128):
         async with behind() as machine:
             assert machine.environment["HTTP_PROXY"] != "http://127.0.0.1:3128"

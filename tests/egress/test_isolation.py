@@ -1,4 +1,4 @@
-"""The door where it belongs: in the wall of a sandbox that has no other way out."""
+"""The proxy where it belongs: in the wall of a sandbox that has no other way out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def authority(tmp_path: Path) -> Authority:
     return authority
 
 
-async def test_the_door_is_the_only_way_out(behind: Behind, driver: Driver, tmp_path: Path, audit: Audit) -> None:
+async def test_the_proxy_is_the_only_way_out(behind: Behind, driver: Driver, tmp_path: Path, audit: Audit) -> None:
     with http_server(tmp_path) as server:
         async with behind(driver=driver) as machine:
             assert machine.environment["HTTP_PROXY"] == "http://127.0.0.1:3128"

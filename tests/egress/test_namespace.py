@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.blocked_networks import Address
 from cubicle.egress.policy import Action, Policy, Rule
 from tests.conftest import absent
@@ -87,65 +87,71 @@ def by(name: str, *, cidr: str = "", deny: bool = False, **more: object) -> Rule
 
 
 NONE: set[str] = set()
-ROWS: list[tuple[str, Mode, tuple[Rule, ...], str, set[str]]] = [
+ROWS: list[tuple[str, NetworkMode, tuple[Rule, ...], str, set[str]]] = [
     # what it shows, mode, rules, host that is asked for, addresses that hear of it
-    ("open: public", Mode.OPEN, (), "public.example", {"93.184.216.34"}),
-    ("open: by address", Mode.OPEN, (), "8.8.8.8", {"8.8.8.8"}),
-    ("open: version 6", Mode.OPEN, (), "six.example", {"2606:4700::1111"}),
-    ("open: version 6 by address", Mode.OPEN, (), "[2606:4700::1111]", {"2606:4700::1111"}),
-    ("open: private by name", Mode.OPEN, (), "private.example", NONE),
-    ("open: private by address", Mode.OPEN, (), "10.0.0.5", NONE),
-    ("open: private 172.16", Mode.OPEN, (), "172.16.3.4", NONE),
-    ("open: private 192.168", Mode.OPEN, (), "192.168.7.7", NONE),
-    ("open: carrier", Mode.OPEN, (), "100.64.0.9", NONE),
-    ("open: benchmark", Mode.OPEN, (), "198.18.0.1", NONE),
-    ("open: metadata by name", Mode.OPEN, (), "metadata.example", NONE),
-    ("open: metadata by address", Mode.OPEN, (), "169.254.169.254", NONE),
-    ("open: metadata mapped", Mode.OPEN, (), "[::ffff:169.254.169.254]", NONE),
-    ("open: metadata version 6", Mode.OPEN, (), "[fd00:ec2::254]", NONE),
-    ("open: unique local", Mode.OPEN, (), "[fc00::5]", NONE),
-    ("open: the host itself, by its public address", Mode.OPEN, (), "11.0.0.1", NONE),
-    ("open: mapped public is dialled as what it is", Mode.OPEN, (), "[::ffff:8.8.8.8]", {"8.8.8.8"}),
-    ("open: of two addresses only the public one", Mode.OPEN, (), "both.example", {"93.184.216.34"}),
-    ("open: denied by name", Mode.OPEN, (by("x", deny=True, hosts=("public.example",)),), "public.example", NONE),
-    ("open: denied by network", Mode.OPEN, (by("x", deny=True, cidr="93.0.0.0/8"),), "public.example", NONE),
-    ("open: denied by port", Mode.OPEN, (by("x", deny=True, ports=(range(PORT, PORT + 1),)),), "8.8.8.8", NONE),
-    ("open: private by rule", Mode.OPEN, (by("x", cidr="10.0.0.0/8"),), "private.example", {"10.0.0.5"}),
-    ("open: unique local by rule", Mode.OPEN, (by("x", cidr="fc00::/64"),), "[fc00::5]", {"fc00::5"}),
-    ("open: all is not private", Mode.OPEN, (by("x", cidr="0.0.0.0/0"),), "private.example", NONE),
-    ("open: link-local is not metadata", Mode.OPEN, (by("x", cidr="169.254.0.0/16"),), "169.254.169.254", NONE),
+    ("open: public", NetworkMode.OPEN, (), "public.example", {"93.184.216.34"}),
+    ("open: by address", NetworkMode.OPEN, (), "8.8.8.8", {"8.8.8.8"}),
+    ("open: version 6", NetworkMode.OPEN, (), "six.example", {"2606:4700::1111"}),
+    ("open: version 6 by address", NetworkMode.OPEN, (), "[2606:4700::1111]", {"2606:4700::1111"}),
+    ("open: private by name", NetworkMode.OPEN, (), "private.example", NONE),
+    ("open: private by address", NetworkMode.OPEN, (), "10.0.0.5", NONE),
+    ("open: private 172.16", NetworkMode.OPEN, (), "172.16.3.4", NONE),
+    ("open: private 192.168", NetworkMode.OPEN, (), "192.168.7.7", NONE),
+    ("open: carrier", NetworkMode.OPEN, (), "100.64.0.9", NONE),
+    ("open: benchmark", NetworkMode.OPEN, (), "198.18.0.1", NONE),
+    ("open: metadata by name", NetworkMode.OPEN, (), "metadata.example", NONE),
+    ("open: metadata by address", NetworkMode.OPEN, (), "169.254.169.254", NONE),
+    ("open: metadata mapped", NetworkMode.OPEN, (), "[::ffff:169.254.169.254]", NONE),
+    ("open: metadata version 6", NetworkMode.OPEN, (), "[fd00:ec2::254]", NONE),
+    ("open: unique local", NetworkMode.OPEN, (), "[fc00::5]", NONE),
+    ("open: the host itself, by its public address", NetworkMode.OPEN, (), "11.0.0.1", NONE),
+    ("open: mapped public is dialled as what it is", NetworkMode.OPEN, (), "[::ffff:8.8.8.8]", {"8.8.8.8"}),
+    ("open: of two addresses only the public one", NetworkMode.OPEN, (), "both.example", {"93.184.216.34"}),
+    (
+        "open: denied by name",
+        NetworkMode.OPEN,
+        (by("x", deny=True, hosts=("public.example",)),),
+        "public.example",
+        NONE,
+    ),
+    ("open: denied by network", NetworkMode.OPEN, (by("x", deny=True, cidr="93.0.0.0/8"),), "public.example", NONE),
+    ("open: denied by port", NetworkMode.OPEN, (by("x", deny=True, ports=(range(PORT, PORT + 1),)),), "8.8.8.8", NONE),
+    ("open: private by rule", NetworkMode.OPEN, (by("x", cidr="10.0.0.0/8"),), "private.example", {"10.0.0.5"}),
+    ("open: unique local by rule", NetworkMode.OPEN, (by("x", cidr="fc00::/64"),), "[fc00::5]", {"fc00::5"}),
+    ("open: all is not private", NetworkMode.OPEN, (by("x", cidr="0.0.0.0/0"),), "private.example", NONE),
+    ("open: link-local is not metadata", NetworkMode.OPEN, (by("x", cidr="169.254.0.0/16"),), "169.254.169.254", NONE),
     (
         "open: metadata by its own rule",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (by("x", cidr="169.254.169.254/32"),),
         "metadata.example",
         {"169.254.169.254"},
     ),
-    ("allowlist: nothing", Mode.ALLOWLIST, (), "public.example", NONE),
+    ("allowlist: nothing", NetworkMode.ALLOWLIST, (), "public.example", NONE),
     (
         "allowlist: a name",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (by("x", hosts=("public.example",)),),
         "public.example",
         {"93.184.216.34"},
     ),
-    ("allowlist: its address", Mode.ALLOWLIST, (by("x", hosts=("public.example",)),), "93.184.216.34", NONE),
-    ("allowlist: a network", Mode.ALLOWLIST, (by("x", cidr="8.8.0.0/16"),), "8.8.8.8", {"8.8.8.8"}),
-    ("allowlist: another network", Mode.ALLOWLIST, (by("x", cidr="8.9.0.0/16"),), "8.8.8.8", NONE),
+    ("allowlist: its address", NetworkMode.ALLOWLIST, (by("x", hosts=("public.example",)),), "93.184.216.34", NONE),
+    ("allowlist: a network", NetworkMode.ALLOWLIST, (by("x", cidr="8.8.0.0/16"),), "8.8.8.8", {"8.8.8.8"}),
+    ("allowlist: another network", NetworkMode.ALLOWLIST, (by("x", cidr="8.9.0.0/16"),), "8.8.8.8", NONE),
     (
         "allowlist: a name that is private",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (by("x", hosts=("private.example",)),),
         "private.example",
         NONE,
     ),
-    ("none", Mode.NONE, (by("x", cidr="8.8.0.0/16"),), "8.8.8.8", NONE),
+    ("none", NetworkMode.NONE, (by("x", cidr="8.8.0.0/16"),), "8.8.8.8", NONE),
 ]
 
 
 @pytest.mark.parametrize(("mode", "rules", "host", "heard"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 async def test_the_policy_holds_on_the_wire(
-    world: World, behind: Behind, audit: Audit, mode: Mode, rules: tuple[Rule, ...], host: str, heard: set[str]
+    world: World, behind: Behind, audit: Audit, mode: NetworkMode, rules: tuple[Rule, ...], host: str, heard: set[str]
 ) -> None:
     url = f"'http://{host}:{PORT}/echo'"
     ways = ("", "-p", "-x socks5h://127.0.0.1:1080")

@@ -1,6 +1,6 @@
 """Package managers and the browser in a sandbox of the true image, each against a small index of the test's own.
 
-They are told where the index is, as they would be of any private one, and nothing about the door: neither a proxy nor
+They are told where the index is, as they would be of any private one, and nothing about the proxy: neither a proxy nor
 a certificate.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.oci.driver import OciDriver
-from cubicle.images.store import SUBUID_START, Base, ImageStore
+from cubicle.images.store import SUBUID_START, BuiltImage, ImageStore
 from cubicle.machine.errors import Unusable
 from cubicle.machine.machine import Machine
 from cubicle.settings import load
@@ -36,7 +36,7 @@ def driver(tmp_path: Path) -> OciDriver:
     return OciDriver(tmp_path / "data", store, _with_everything(store).digest, SUBUID_START, runtime="runc")
 
 
-def _with_everything(store: ImageStore) -> Base:
+def _with_everything(store: ImageStore) -> BuiltImage:
     for variant in ("standard", "full"):
         try:
             return store.resolve(variant)
@@ -67,8 +67,8 @@ async def said(machine: Machine, command: str) -> str:
 
 
 def heard(audit: Audit, host: str) -> set[str]:
-    """By which doors a host was reached."""
-    return {line["door"] for line in audit.of("allowed") if line["host"] == host}
+    """By which protocols a host was reached."""
+    return {line["proxy"] for line in audit.of("allowed") if line["host"] == host}
 
 
 def write_wheel(folder: Path) -> Path:
@@ -96,7 +96,7 @@ def _digest(text: str) -> str:
 async def test_pip_installs_from_an_index(
     behind: Behind, driver: OciDriver, site: Path, world: World, tmp_path: Path, audit: Audit
 ) -> None:
-    """Over HTTPS, to a host whose certificate nobody outside of the door has to trust."""
+    """Over HTTPS, to a host whose certificate nobody outside of the proxy has to trust."""
     wheel = write_wheel(site)
     page = site / "simple/tiny-thing/index.html"
     page.parent.mkdir(parents=True)

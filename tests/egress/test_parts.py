@@ -1,4 +1,4 @@
-"""Parts of the egress door by themselves: the SOCKS handshake, the allowance, the authority, the variables."""
+"""Parts of the egress proxy by themselves: the SOCKS handshake, the allowance, the authority, the variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cubicle.egress import socks5
 from cubicle.egress.environment import proxy_environment, trust_environment
-from cubicle.egress.meter import Allowance, Meter, Spent
+from cubicle.egress.meter import Meter, Quota, QuotaSpent
 from cubicle.egress.policy import Target
 from cubicle.egress.tls_authority import Authority
 
@@ -105,9 +105,9 @@ def test_no_bytes_break_the_handshake(said: bytes) -> None:
 
 def test_the_allowance_ends_and_begins_again_with_the_day() -> None:
     now = [0.0]
-    allowance = Allowance(lambda: now[0])
+    allowance = Quota(lambda: now[0])
     allowance.add(60, 100)
-    with pytest.raises(Spent):
+    with pytest.raises(QuotaSpent):
         allowance.add(60, 100)
     assert allowance.spent(100)
     assert not allowance.spent(0)
@@ -120,7 +120,7 @@ def test_the_allowance_ends_and_begins_again_with_the_day() -> None:
 
 def test_a_meter_counts_both_ways() -> None:
     touched: list[int] = []
-    meter = Meter(Allowance(), 0, lambda: touched.append(1))
+    meter = Meter(Quota(), 0, lambda: touched.append(1))
     meter.sent(3)
     meter.received(4)
     assert (meter.up, meter.down, len(touched)) == (3, 4, 2)

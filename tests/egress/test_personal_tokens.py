@@ -10,10 +10,10 @@ import pytest
 
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.policy import Policy
 from cubicle.prompt.settings_service import SettingsService
-from cubicle.prompt.user_tokens import PersonalTokens
+from cubicle.prompt.user_tokens import UserTokens
 from tests.egress.conftest import CHAT, OPEN, Behind, shell
 from tests.egress.test_secrets import World, world, write_rules
 
@@ -29,9 +29,9 @@ def answer(request: httpx.Request) -> httpx.Response:
 
 
 @pytest.fixture
-def tokens() -> PersonalTokens:
+def tokens() -> UserTokens:
     client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-    return PersonalTokens(SettingsService(client, "http://settings.test"))
+    return UserTokens(SettingsService(client, "http://settings.test"))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def tokens() -> PersonalTokens:
     ids=["hers", "another-user", "nobody", "shared", "another-chat"],
 )
 async def test_a_token_goes_with_its_users_requests_only(
-    behind: Behind, world: World, tmp_path: Path, tokens: PersonalTokens, caller: Caller, sent: str | None
+    behind: Behind, world: World, tmp_path: Path, tokens: UserTokens, caller: Caller, sent: str | None
 ) -> None:
     tokens.note(caller)
     rules = write_rules(tmp_path, inject={})
@@ -57,8 +57,8 @@ async def test_a_token_goes_with_its_users_requests_only(
     assert "hunter2" not in environment
 
 
-async def test_a_token_opens_no_host_that_the_rules_close(behind: Behind, world: World, tokens: PersonalTokens) -> None:
+async def test_a_token_opens_no_host_that_the_rules_close(behind: Behind, world: World, tokens: UserTokens) -> None:
     tokens.note(Caller(CHAT, email=ADA))
-    async with behind(Policy(Mode.OPEN), trust=world.trust, additions=tokens.rules) as machine:
+    async with behind(Policy(NetworkMode.OPEN), trust=world.trust, additions=tokens.rules) as machine:
         said = await shell(machine, f"curl -skS https://api.test:{world.server.port}/echo")
     assert "only a rule that names it could open it" in said

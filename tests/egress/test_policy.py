@@ -1,4 +1,4 @@
-"""The policy of the egress door, row by row."""
+"""The policy of the egress proxy, row by row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.blocked_networks import closed_range, faces, plain
 from cubicle.egress.policy import (
     Action,
@@ -34,7 +34,7 @@ def rule(name: str = "r", *, cidr: str = "", ports: tuple[range, ...] = (), **mo
 
 
 def ask(url: str, method: str = "GET") -> Request:
-    """`host:port` is a tunnel, `http://host:port/path` a request that the door can read."""
+    """`host:port` is a tunnel, `http://host:port/path` a request that the proxy can read."""
     scheme, found, rest = url.partition("://")
     if not found:
         host, _, port = url.rpartition(":")
@@ -46,31 +46,31 @@ def ask(url: str, method: str = "GET") -> Request:
 
 DENY = Action.DENY
 EXAMPLE = rule("example", hosts=("example.com", "*.example.com"))
-TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
+TABLE: list[tuple[str, NetworkMode, tuple[Rule, ...], Request, str, str | None]] = [
     # what it shows, mode, rules, request, address, the rule that allows (None: denied)
-    ("open lets the public world through", Mode.OPEN, (), ask("a.org:443"), PUBLIC, "mode open"),
-    ("open keeps closed addresses closed", Mode.OPEN, (), ask("a.org:443"), "10.0.0.1", None),
-    ("none lets nothing through", Mode.NONE, (), ask("a.org:443"), PUBLIC, None),
-    ("none does not ask the rules", Mode.NONE, (EXAMPLE,), ask("example.com:443"), PUBLIC, None),
-    ("allowlist denies what no rule names", Mode.ALLOWLIST, (EXAMPLE,), ask("a.org:443"), PUBLIC, None),
-    ("a name", Mode.ALLOWLIST, (EXAMPLE,), ask("example.com:443"), PUBLIC, "example"),
-    ("a name in capitals", Mode.ALLOWLIST, (EXAMPLE,), ask("EXAMPLE.com:443"), PUBLIC, "example"),
-    ("a name with its last dot", Mode.ALLOWLIST, (EXAMPLE,), ask("example.com.:443"), PUBLIC, "example"),
-    ("a wildcard", Mode.ALLOWLIST, (EXAMPLE,), ask("a.b.example.com:443"), PUBLIC, "example"),
-    ("a wildcard is no suffix", Mode.ALLOWLIST, (EXAMPLE,), ask("badexample.com:443"), PUBLIC, None),
+    ("open lets the public world through", NetworkMode.OPEN, (), ask("a.org:443"), PUBLIC, "mode open"),
+    ("open keeps closed addresses closed", NetworkMode.OPEN, (), ask("a.org:443"), "10.0.0.1", None),
+    ("none lets nothing through", NetworkMode.NONE, (), ask("a.org:443"), PUBLIC, None),
+    ("none does not ask the rules", NetworkMode.NONE, (EXAMPLE,), ask("example.com:443"), PUBLIC, None),
+    ("allowlist denies what no rule names", NetworkMode.ALLOWLIST, (EXAMPLE,), ask("a.org:443"), PUBLIC, None),
+    ("a name", NetworkMode.ALLOWLIST, (EXAMPLE,), ask("example.com:443"), PUBLIC, "example"),
+    ("a name in capitals", NetworkMode.ALLOWLIST, (EXAMPLE,), ask("EXAMPLE.com:443"), PUBLIC, "example"),
+    ("a name with its last dot", NetworkMode.ALLOWLIST, (EXAMPLE,), ask("example.com.:443"), PUBLIC, "example"),
+    ("a wildcard", NetworkMode.ALLOWLIST, (EXAMPLE,), ask("a.b.example.com:443"), PUBLIC, "example"),
+    ("a wildcard is no suffix", NetworkMode.ALLOWLIST, (EXAMPLE,), ask("badexample.com:443"), PUBLIC, None),
     (
         "a wildcard is not the name itself",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (rule(hosts=("*.a.org",)),),
         ask("a.org:443"),
         PUBLIC,
         None,
     ),
-    ("a name is not its address", Mode.ALLOWLIST, (EXAMPLE,), ask(f"{PUBLIC}:443"), PUBLIC, None),
-    ("a name that is private", Mode.ALLOWLIST, (EXAMPLE,), ask("example.com:443"), "192.168.1.1", None),
+    ("a name is not its address", NetworkMode.ALLOWLIST, (EXAMPLE,), ask(f"{PUBLIC}:443"), PUBLIC, None),
+    ("a name that is private", NetworkMode.ALLOWLIST, (EXAMPLE,), ask("example.com:443"), "192.168.1.1", None),
     (
         "a name and its network",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (rule(hosts=("git.corp.example",), cidr="10.0.0.0/8"),),
         ask("git.corp.example:22"),
         "10.1.2.3",
@@ -78,7 +78,7 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "a name outside its network",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (rule(hosts=("git.corp.example",), cidr="10.0.0.0/8"),),
         ask("git.corp.example:22"),
         PUBLIC,
@@ -86,7 +86,7 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "one rule for the name, one for the network",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (EXAMPLE, rule("net", cidr="10.0.0.0/8")),
         ask("example.com:443"),
         "10.1.2.3",
@@ -94,26 +94,26 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "a network by address",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (rule(cidr="10.0.0.0/8"),),
         ask("10.9.9.9:5432"),
         "10.9.9.9",
         "r",
     ),
-    ("a network in open mode", Mode.OPEN, (rule(cidr="10.1.0.0/16"),), ask("db.corp:5432"), "10.1.0.5", "r"),
-    ("beside that network", Mode.OPEN, (rule(cidr="10.1.0.0/16"),), ask("db.corp:5432"), "10.2.0.5", None),
+    ("a network in open mode", NetworkMode.OPEN, (rule(cidr="10.1.0.0/16"),), ask("db.corp:5432"), "10.1.0.5", "r"),
+    ("beside that network", NetworkMode.OPEN, (rule(cidr="10.1.0.0/16"),), ask("db.corp:5432"), "10.2.0.5", None),
     (
         "everything is no permission to reach the host",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (rule(cidr="0.0.0.0/0 ::/0"),),
         ask("a.org:80"),
         "127.0.0.1",
         None,
     ),
-    ("loopback by rule", Mode.OPEN, (rule(cidr="127.0.0.0/8"),), ask("localhost:80"), "127.0.0.1", "r"),
+    ("loopback by rule", NetworkMode.OPEN, (rule(cidr="127.0.0.0/8"),), ask("localhost:80"), "127.0.0.1", "r"),
     (
         "link-local does not hold the metadata",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (rule(cidr="169.254.0.0/16"),),
         ask("169.254.169.254:80"),
         "169.254.169.254",
@@ -121,18 +121,18 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "the metadata by its own address",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (rule(cidr="169.254.169.254/32"),),
         ask("169.254.169.254:80"),
         "169.254.169.254",
         "r",
     ),
-    ("a port", Mode.ALLOWLIST, (rule(ports=(range(443, 444),)),), ask("a.org:443"), PUBLIC, "r"),
-    ("another port", Mode.ALLOWLIST, (rule(ports=(range(443, 444),)),), ask("a.org:80"), PUBLIC, None),
-    ("a range of ports", Mode.ALLOWLIST, (rule(ports=(range(8000, 8101),)),), ask("a.org:8100"), PUBLIC, "r"),
+    ("a port", NetworkMode.ALLOWLIST, (rule(ports=(range(443, 444),)),), ask("a.org:443"), PUBLIC, "r"),
+    ("another port", NetworkMode.ALLOWLIST, (rule(ports=(range(443, 444),)),), ask("a.org:80"), PUBLIC, None),
+    ("a range of ports", NetworkMode.ALLOWLIST, (rule(ports=(range(8000, 8101),)),), ask("a.org:8100"), PUBLIC, "r"),
     (
         "the first rule that fits decides: deny",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (rule("no", action=DENY, hosts=("x.example.com",)), EXAMPLE),
         ask("x.example.com:80"),
         PUBLIC,
@@ -140,26 +140,26 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "the first rule that fits decides: allow",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (EXAMPLE, rule("no", action=DENY, hosts=("x.example.com",))),
         ask("x.example.com:80"),
         PUBLIC,
         "example",
     ),
-    ("a denied network", Mode.OPEN, (rule(action=DENY, cidr="93.184.0.0/16"),), ask("a.org:80"), PUBLIC, None),
+    ("a denied network", NetworkMode.OPEN, (rule(action=DENY, cidr="93.184.0.0/16"),), ask("a.org:80"), PUBLIC, None),
     (
         "a denied network behind NAT64",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (rule(action=DENY, cidr="93.184.0.0/16"),),
         ask("a.org:80"),
         "64:ff9b::5db8:d822",
         None,
     ),
-    ("a denied port", Mode.OPEN, (rule(action=DENY, ports=(range(25, 26),)),), ask("a.org:25"), PUBLIC, None),
-    ("a broad denial is fine", Mode.OPEN, (rule(action=DENY, hosts=("*.org",)),), ask("a.org:80"), PUBLIC, None),
+    ("a denied port", NetworkMode.OPEN, (rule(action=DENY, ports=(range(25, 26),)),), ask("a.org:25"), PUBLIC, None),
+    ("a broad denial is fine", NetworkMode.OPEN, (rule(action=DENY, hosts=("*.org",)),), ask("a.org:80"), PUBLIC, None),
     (
         "a method",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (rule(methods=frozenset({"GET"})),),
         ask("http://a.org:80/x"),
         PUBLIC,
@@ -167,7 +167,7 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "another method",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (rule(methods=frozenset({"GET"})),),
         ask("http://a.org:80/x", "POST"),
         PUBLIC,
@@ -175,7 +175,7 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "a tunnel where methods matter",
-        Mode.ALLOWLIST,
+        NetworkMode.ALLOWLIST,
         (rule(methods=frozenset({"GET"})),),
         ask("a.org:80"),
         PUBLIC,
@@ -183,7 +183,7 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "a tunnel around a denied method",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (rule(action=DENY, methods=frozenset({"POST"})),),
         ask("a.org:80"),
         PUBLIC,
@@ -191,18 +191,18 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "a denied method in small letters",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (rule(action=DENY, methods=frozenset({"POST"})),),
         ask("http://a.org:80/", "post"),
         PUBLIC,
         None,
     ),
-    ("a path", Mode.ALLOWLIST, (rule(paths=("/api/*",)),), ask("http://a.org:80/api/v1?q=/.."), PUBLIC, "r"),
-    ("another path", Mode.ALLOWLIST, (rule(paths=("/api/*",)),), ask("http://a.org:80/apis"), PUBLIC, None),
-    ("an exact path", Mode.ALLOWLIST, (rule(paths=("/a",)),), ask("http://a.org:80/a"), PUBLIC, "r"),
-    ("more than the exact path", Mode.ALLOWLIST, (rule(paths=("/a",)),), ask("http://a.org:80/a/b"), PUBLIC, None),
+    ("a path", NetworkMode.ALLOWLIST, (rule(paths=("/api/*",)),), ask("http://a.org:80/api/v1?q=/.."), PUBLIC, "r"),
+    ("another path", NetworkMode.ALLOWLIST, (rule(paths=("/api/*",)),), ask("http://a.org:80/apis"), PUBLIC, None),
+    ("an exact path", NetworkMode.ALLOWLIST, (rule(paths=("/a",)),), ask("http://a.org:80/a"), PUBLIC, "r"),
+    ("more than the exact path", NetworkMode.ALLOWLIST, (rule(paths=("/a",)),), ask("http://a.org:80/a/b"), PUBLIC, None),
     *(
-        (f"crooked: {path}", Mode.ALLOWLIST, (rule(paths=("/api/*",)),), ask(f"http://a.org:80{path}"), PUBLIC, None)
+        (f"crooked: {path}", NetworkMode.ALLOWLIST, (rule(paths=("/api/*",)),), ask(f"http://a.org:80{path}"), PUBLIC, None)
         for path in (
             "/api/../x",
             "/api/%2e%2e/x",
@@ -219,21 +219,23 @@ TABLE: list[tuple[str, Mode, tuple[Rule, ...], Request, str, str | None]] = [
     ),
     (
         "a crooked path where a path is denied",
-        Mode.OPEN,
+        NetworkMode.OPEN,
         (rule(action=DENY, paths=("/admin*",)),),
         ask("http://a.org:80/x/../admin"),
         PUBLIC,
         None,
     ),
-    ("a scheme", Mode.ALLOWLIST, (rule(scheme=Scheme.HTTPS),), ask("https://a.org:443/"), PUBLIC, "r"),
-    ("another scheme", Mode.ALLOWLIST, (rule(scheme=Scheme.HTTPS),), ask("http://a.org:443/"), PUBLIC, None),
+    ("a scheme", NetworkMode.ALLOWLIST, (rule(scheme=Scheme.HTTPS),), ask("https://a.org:443/"), PUBLIC, "r"),
+    ("another scheme", NetworkMode.ALLOWLIST, (rule(scheme=Scheme.HTTPS),), ask("http://a.org:443/"), PUBLIC, None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("mode", "rules", "request_", "address", "by"), [r[1:] for r in TABLE], ids=[r[0] for r in TABLE]
 )
-def test_the_policy(mode: Mode, rules: tuple[Rule, ...], request_: Request, address: str, by: str | None) -> None:
+def test_the_policy(
+    mode: NetworkMode, rules: tuple[Rule, ...], request_: Request, address: str, by: str | None
+) -> None:
     policy = Policy(mode, rules)
     verdict = judge(policy, request_, ip_address(address))
     assert (verdict.rule if verdict.allowed else None) == by
@@ -265,7 +267,7 @@ CLOSED = [
 def test_a_closed_address_is_denied_in_every_mode(text: str) -> None:
     address = ip_address(text)
     assert closed_range(address)
-    for mode in Mode:
+    for mode in NetworkMode:
         verdict = judge(Policy(mode, (rule(hosts=("a.org",)),)), ask("a.org:80"), address)
         assert not verdict.allowed
 
@@ -279,9 +281,11 @@ def test_a_public_address_is_open(text: str) -> None:
 
 def test_an_address_of_the_host_itself_is_closed_unless_it_is_named_alone() -> None:
     address = ip_address(PUBLIC)
-    assert not judge(Policy(Mode.OPEN), ask("a.org:80"), address, own=True).allowed
-    assert not judge(Policy(Mode.OPEN, (rule(cidr="93.184.216.0/24"),)), ask("a.org:80"), address, own=True).allowed
-    assert judge(Policy(Mode.OPEN, (rule(cidr=f"{PUBLIC}/32"),)), ask("a.org:80"), address, own=True).allowed
+    assert not judge(Policy(NetworkMode.OPEN), ask("a.org:80"), address, own=True).allowed
+    assert not judge(
+        Policy(NetworkMode.OPEN, (rule(cidr="93.184.216.0/24"),)), ask("a.org:80"), address, own=True
+    ).allowed
+    assert judge(Policy(NetworkMode.OPEN, (rule(cidr=f"{PUBLIC}/32"),)), ask("a.org:80"), address, own=True).allowed
 
 
 def test_a_mapped_address_is_the_one_behind_it() -> None:
@@ -291,22 +295,22 @@ def test_a_mapped_address_is_the_one_behind_it() -> None:
 
 FORESEEN = [
     # mode, rules, request, denied before any look-up
-    (Mode.NONE, (), "a.org:443", True),
-    (Mode.OPEN, (), "a.org:443", False),
-    (Mode.ALLOWLIST, (), "secret-data.evil.org:443", True),
-    (Mode.ALLOWLIST, (EXAMPLE,), "x.example.com:443", False),
-    (Mode.ALLOWLIST, (rule(cidr="10.0.0.0/8"),), "secret-data.evil.org:443", True),
-    (Mode.ALLOWLIST, (rule(cidr="10.0.0.0/8"),), "10.0.0.1:443", False),
-    (Mode.ALLOWLIST, (rule(ports=(range(443, 444),)),), "a.org:443", False),
-    (Mode.ALLOWLIST, (rule(action=DENY, cidr="8.0.0.0/8"),), "a.org:443", True),
-    (Mode.OPEN, (rule(action=DENY, cidr="8.0.0.0/8"),), "a.org:443", False),
-    (Mode.OPEN, (rule(action=DENY, hosts=("a.org",)),), "a.org:443", True),
+    (NetworkMode.NONE, (), "a.org:443", True),
+    (NetworkMode.OPEN, (), "a.org:443", False),
+    (NetworkMode.ALLOWLIST, (), "secret-data.evil.org:443", True),
+    (NetworkMode.ALLOWLIST, (EXAMPLE,), "x.example.com:443", False),
+    (NetworkMode.ALLOWLIST, (rule(cidr="10.0.0.0/8"),), "secret-data.evil.org:443", True),
+    (NetworkMode.ALLOWLIST, (rule(cidr="10.0.0.0/8"),), "10.0.0.1:443", False),
+    (NetworkMode.ALLOWLIST, (rule(ports=(range(443, 444),)),), "a.org:443", False),
+    (NetworkMode.ALLOWLIST, (rule(action=DENY, cidr="8.0.0.0/8"),), "a.org:443", True),
+    (NetworkMode.OPEN, (rule(action=DENY, cidr="8.0.0.0/8"),), "a.org:443", False),
+    (NetworkMode.OPEN, (rule(action=DENY, hosts=("a.org",)),), "a.org:443", True),
 ]
 
 
 @pytest.mark.parametrize(("mode", "rules", "url", "denied"), FORESEEN)
 def test_a_name_that_nothing_allows_is_not_looked_up(
-    mode: Mode, rules: tuple[Rule, ...], url: str, denied: bool
+    mode: NetworkMode, rules: tuple[Rule, ...], url: str, denied: bool
 ) -> None:
     assert (foresee(Policy(mode, rules), ask(url)) is not None) == denied
 
@@ -368,7 +372,7 @@ def test_a_secret_needs_a_host_a_scheme_and_a_clean_header(more: dict[str, objec
 
 def test_a_secret_goes_only_where_its_rule_fits() -> None:
     inject = rule("token", hosts=("api.example.com",), scheme=Scheme.HTTPS, inject=TOKEN)
-    policy = Policy(Mode.OPEN, (inject,))
+    policy = Policy(NetworkMode.OPEN, (inject,))
     address = ip_address(PUBLIC)
     assert judge(policy, ask("https://api.example.com:443/"), address).inject == TOKEN
     assert judge(policy, ask("http://api.example.com:443/"), address).inject == ()
@@ -376,13 +380,13 @@ def test_a_secret_goes_only_where_its_rule_fits() -> None:
     assert "Bearer" not in repr(policy)
 
 
-def test_the_door_looks_into_tls_only_where_a_rule_sets_a_header() -> None:
+def test_the_proxy_looks_into_tls_only_where_a_rule_sets_a_header() -> None:
     inject = rule("token", hosts=("api.example.com",), scheme=Scheme.HTTPS, inject=TOKEN)
     target = Target.parse("api.example.com", 443)
-    assert terminates(Policy(Mode.OPEN, (inject,)), target)
-    assert not terminates(Policy(Mode.NONE, (inject,)), target)
-    assert not terminates(Policy(Mode.OPEN, (rule("no", action=DENY), inject)), target)
-    assert not terminates(Policy(Mode.OPEN, (inject,)), Target.parse("example.com", 443))
+    assert terminates(Policy(NetworkMode.OPEN, (inject,)), target)
+    assert not terminates(Policy(NetworkMode.NONE, (inject,)), target)
+    assert not terminates(Policy(NetworkMode.OPEN, (rule("no", action=DENY), inject)), target)
+    assert not terminates(Policy(NetworkMode.OPEN, (inject,)), Target.parse("example.com", 443))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.egress import quota
-from cubicle.egress.quota import Allowances, Moment
+from cubicle.egress.quota import Moment, Quotas
 
 CHAT = Chat("used", "acme")
 DAY = 86400.0
@@ -28,8 +28,8 @@ def later(seconds: float, *, boot: str = "boot-1", jump: float = 0.0) -> Moment:
 
 
 @asynccontextmanager
-async def opened(folder: Path, now: Moment = START) -> AsyncIterator[Allowances]:
-    kept = Allowances(folder, now=lambda: now)
+async def opened(folder: Path, now: Moment = START) -> AsyncIterator[Quotas]:
+    kept = Quotas(folder, now=lambda: now)
     await kept.open()
     try:
         yield kept
@@ -64,7 +64,7 @@ async def test_a_restart_forgives_nothing_before_the_day_is_over(tmp_path: Path,
 
 async def test_a_killed_service_has_written_what_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota, "SAVE_SECONDS", 0.01)
-    killed = Allowances(tmp_path, now=lambda: START)
+    killed = Quotas(tmp_path, now=lambda: START)
     await killed.open()
     (await killed.of(CHAT)).add(70, 100)
     path = tmp_path / CHAT.digest

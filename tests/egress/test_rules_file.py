@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cubicle.core.chat import Chat
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.policy import Policy, Request, Target, judge
-from cubicle.egress.rules_file import BadRules, Rulebook
+from cubicle.egress.rules_file import BadRules, RulesFile
 
 pytestmark = pytest.mark.anyio
 
@@ -46,10 +46,10 @@ hosts = ["docs.example.com"]
 """
 
 
-async def book(path: Path, text: str, mode: Mode = Mode.OPEN) -> Rulebook:
+async def book(path: Path, text: str, mode: NetworkMode = NetworkMode.OPEN) -> RulesFile:
     path.write_text(text)
     path.chmod(0o600)
-    rulebook = Rulebook(path, Policy(mode))
+    rulebook = RulesFile(path, Policy(mode))
     await rulebook.open()
     return rulebook
 
@@ -59,14 +59,14 @@ def allows(policy: Policy, host: str, port: int = 443) -> bool:
 
 
 async def test_without_a_file_the_settings_hold() -> None:
-    rulebook = Rulebook(None, Policy(Mode.ALLOWLIST))
+    rulebook = RulesFile(None, Policy(NetworkMode.ALLOWLIST))
     await rulebook.open()
-    assert await rulebook.policy(CHAT) == Policy(Mode.ALLOWLIST)
+    assert await rulebook.policy(CHAT) == Policy(NetworkMode.ALLOWLIST)
 
 
 async def test_the_file_holds_for_all(tmp_path: Path) -> None:
     policy = await (await book(tmp_path / "r.toml", BOOK)).policy(Chat("two"))
-    assert (policy.mode, policy.contact, policy.most_connections) == (Mode.ALLOWLIST, "it@example.com", 7)
+    assert (policy.mode, policy.contact, policy.most_connections) == (NetworkMode.ALLOWLIST, "it@example.com", 7)
     assert allows(policy, "docs.example.com")
     assert allows(policy, "docs.example.com", 8010)
     assert not allows(policy, "docs.example.com", 8011)
@@ -74,7 +74,7 @@ async def test_the_file_holds_for_all(tmp_path: Path) -> None:
 
 async def test_a_chat_has_its_own_mode(tmp_path: Path) -> None:
     rulebook = await book(tmp_path / "r.toml", BOOK)
-    assert (await rulebook.policy(CHAT)).mode is Mode.NONE
+    assert (await rulebook.policy(CHAT)).mode is NetworkMode.NONE
 
 
 async def test_a_tenant_has_its_own_rules_and_limits_before_those_for_all(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ async def test_a_tenant_has_its_own_rules_and_limits_before_those_for_all(tmp_pa
 async def test_a_chat_of_a_tenant_comes_before_its_tenant(tmp_path: Path) -> None:
     rulebook = await book(tmp_path / "r.toml", BOOK)
     policy = await rulebook.policy(Chat("one", "acme"))
-    assert (policy.mode, policy.contact) == (Mode.OPEN, "boss@acme.example")
+    assert (policy.mode, policy.contact) == (NetworkMode.OPEN, "boss@acme.example")
     assert [rule.name for rule in policy.rules] == ["not this", "acme only", "docs"]
     assert not allows(policy, "docs.example.com")
-    assert (await rulebook.policy(Chat("one", "other"))).mode is Mode.ALLOWLIST, (
+    assert (await rulebook.policy(Chat("one", "other"))).mode is NetworkMode.ALLOWLIST, (
         "chats of the file are the main tenant's"
     )
 
@@ -107,9 +107,9 @@ async def test_the_same_in_json(tmp_path: Path) -> None:
 async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     rulebook = await book(path, 'mode = "none"')
-    assert (await rulebook.policy(CHAT)).mode is Mode.NONE
+    assert (await rulebook.policy(CHAT)).mode is NetworkMode.NONE
     path.write_text('mode = "open"\n')
-    assert (await rulebook.policy(CHAT)).mode is Mode.OPEN
+    assert (await rulebook.policy(CHAT)).mode is NetworkMode.OPEN
 
 
 async def test_a_replaced_file_of_the_same_size_and_time_is_read_again(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_a_replaced_file_of_the_same_size_and_time_is_read_again(tmp_path:
     stat = path.stat()
     os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     other.rename(path)
-    assert (await rulebook.policy(CHAT)).mode is Mode.OPEN
+    assert (await rulebook.policy(CHAT)).mode is NetworkMode.OPEN
 
 
 async def test_a_change_that_cannot_be_used_leaves_the_rules_from_before(
@@ -130,12 +130,12 @@ async def test_a_change_that_cannot_be_used_leaves_the_rules_from_before(
     path.write_text("mode = ")
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            assert (await rulebook.policy(CHAT)).mode is Mode.ALLOWLIST
+            assert (await rulebook.policy(CHAT)).mode is NetworkMode.ALLOWLIST
     assert len(caplog.records) == 1
     path.unlink()
-    assert (await rulebook.policy(CHAT)).mode is Mode.ALLOWLIST
+    assert (await rulebook.policy(CHAT)).mode is NetworkMode.ALLOWLIST
     path.write_text('mode = "none"')
-    assert (await rulebook.policy(CHAT)).mode is Mode.NONE
+    assert (await rulebook.policy(CHAT)).mode is NetworkMode.NONE
 
 
 async def test_a_secret_lies_in_a_file_of_its_own_and_is_read_again(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_secrets_that_others_can_read_are_warned_of(tmp_path: Path, caplog
     path = tmp_path / "r.toml"
     path.write_text('[[rules]]\nname = "a"\nhosts = ["a.org"]\ninject.X = "hunter2"')
     path.chmod(0o644)
-    await Rulebook(path, Policy(Mode.OPEN)).open()
+    await RulesFile(path, Policy(NetworkMode.OPEN)).open()
     assert "chmod 600" in caplog.text
     assert "hunter2" not in caplog.text
 
@@ -204,4 +204,4 @@ async def test_a_file_that_cannot_be_used_stops_the_start_with_a_sentence(
 
 async def test_a_missing_file_stops_the_start() -> None:
     with pytest.raises(BadRules, match="No such file"):
-        await Rulebook(Path("/nonexistent/rules.toml"), Policy(Mode.OPEN)).open()
+        await RulesFile(Path("/nonexistent/rules.toml"), Policy(NetworkMode.OPEN)).open()

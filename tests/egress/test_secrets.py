@@ -1,4 +1,4 @@
-"""Secrets that the door adds, and the sandbox never sees."""
+"""Secrets that the proxy adds, and the sandbox never sees."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_token_is_added_inside_tls(behind: Behind, world: World, tmp_pat
     assert "hunter2" not in environment
     assert "PRIVATE" not in environment
     assert "hunter2" not in str(audit.text)
-    assert [(line["door"], line["method"], line["headers_set"]) for line in audit.of("allowed")] == [
+    assert [(line["proxy"], line["method"], line["headers_set"]) for line in audit.of("allowed")] == [
         *(("https", "GET", 1), ("https", "POST", 1))
     ]
 
@@ -79,14 +79,14 @@ async def test_a_token_is_added_through_socks_as_well(behind: Behind, world: Wor
         "npm view nothing --registry {url}/ --fetch-retries 0",
     ],
 )
-async def test_programs_trust_the_door(
+async def test_programs_trust_the_proxy(
     behind: Behind, world: World, tmp_path: Path, audit: Audit, program: str
 ) -> None:
     url = f"https://api.test:{world.server.port}"
     async with behind(rules=write_rules(tmp_path), trust=world.trust) as machine:
         output = await shell(machine, program.format(url=url))
     assert audit.of("allowed"), output
-    assert audit.of("allowed")[0]["door"] == "https"
+    assert audit.of("allowed")[0]["proxy"] == "https"
 
 
 async def test_every_other_host_is_passed_through_untouched(behind: Behind, world: World, tmp_path: Path) -> None:

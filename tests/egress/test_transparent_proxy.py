@@ -1,4 +1,4 @@
-"""The captive network: programs that have never heard of a proxy obey the same policy."""
+"""The transparent proxy: programs that have never heard of a proxy obey the same policy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import dns.message
 import dns.rcode
 import pytest
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.drivers.oci import transparent_proxy
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.egress import handler
-from cubicle.egress.fake_dns import RANGE, BadQuery, Names
+from cubicle.egress.fake_dns import RANGE, BadQuery, FakeDns
 from cubicle.egress.policy import Policy
 from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.settings import load
@@ -60,7 +60,7 @@ async def test_a_program_without_a_proxy_gets_through_by_name(
     assert json.loads(answer)["headers"]["host"] == f"web.test:{server.port}"
     assert len({address for line in found.splitlines() if (address := IPv4Address(line)) in RANGE}) == 2
     assert again.strip() == "3000000"
-    assert [(line["door"], line["host"]) for line in audit.of("allowed")] == [("captive", "web.test")] * 2
+    assert [(line["proxy"], line["host"]) for line in audit.of("allowed")] == [("captive", "web.test")] * 2
 
 
 @anyio
@@ -69,7 +69,7 @@ async def test_a_program_without_a_proxy_is_denied_as_any_other(
     behind: Behind, driver: OciDriver, server: Server, audit: Audit
 ) -> None:
     async with behind(
-        Policy(Mode.OPEN), driver=driver, captive=lambda: driver.capabilities.transparent_proxy
+        Policy(NetworkMode.OPEN), driver=driver, captive=lambda: driver.capabilities.transparent_proxy
     ) as machine:
         told = await shell(machine, f"{BARE} curl -sS --max-time 60 http://web.test/")
         cut = await shell(machine, f"{BARE} curl -sS --max-time 60 http://web.test:{server.port}/; echo $?")
@@ -83,7 +83,7 @@ async def test_a_program_without_a_proxy_is_denied_as_any_other(
     assert unknown.splitlines()[-1] == "52"
     assert own.startswith("200"), "the sandbox's own servers stay its own"
     assert server.callers == 0
-    assert {line["door"] for line in audit.lines} == {"captive"}
+    assert {line["proxy"] for line in audit.lines} == {"captive"}
 
 
 @anyio
@@ -164,12 +164,12 @@ except ConnectionRefusedError:
 """
 
 
-def ask(names: Names, name: str, kind: str = "A") -> dns.message.Message:
+def ask(names: FakeDns, name: str, kind: str = "A") -> dns.message.Message:
     return dns.message.from_wire(names.answer(dns.message.make_query(name, kind).to_wire()))
 
 
 def test_a_name_keeps_its_address_and_the_address_its_name() -> None:
-    names = Names()
+    names = FakeDns()
     first, second = ask(names, "A.example."), ask(names, "b.example.")
     address = IPv4Address(first.answer[0][0].to_text())
     assert address in RANGE
@@ -179,13 +179,13 @@ def test_a_name_keeps_its_address_and_the_address_its_name() -> None:
 
 
 def test_other_kinds_of_records_are_empty_and_odd_names_do_not_exist() -> None:
-    assert not ask(Names(), "a.example.", "AAAA").answer
-    assert ask(Names(), "a.example.", "AAAA").rcode() == dns.rcode.NOERROR
-    assert ask(Names(), "1.2.3.4.").rcode() == dns.rcode.NXDOMAIN
+    assert not ask(FakeDns(), "a.example.", "AAAA").answer
+    assert ask(FakeDns(), "a.example.", "AAAA").rcode() == dns.rcode.NOERROR
+    assert ask(FakeDns(), "1.2.3.4.").rcode() == dns.rcode.NXDOMAIN
 
 
 def test_the_name_of_longest_ago_is_forgotten() -> None:
-    names = Names()
+    names = FakeDns()
     first = names.address("first.example")
     for number in range(16_384):
         names.address(f"{number}.example")
@@ -196,7 +196,7 @@ def test_the_name_of_longest_ago_is_forgotten() -> None:
 @pytest.mark.parametrize("query", [b"", b"\0", bytes(12), b"\xff" * 40, bytes(11) + b"\x01" + b"\xc0\x0c"])
 def test_nonsense_is_no_query(query: bytes) -> None:
     try:
-        answer = Names().answer(query)
+        answer = FakeDns().answer(query)
     except BadQuery:
         return
     assert dns.message.from_wire(answer).rcode() == dns.rcode.FORMERR

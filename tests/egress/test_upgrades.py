@@ -1,4 +1,4 @@
-"""Requests within requests: WebSockets pass through the door, and nothing in which a request could hide."""
+"""Requests within requests: WebSockets pass through the proxy, and nothing in which a request could hide."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_websocket_passes(
                 writer.write(Frame(Opcode.TEXT, b"more").serialize(mask=True))
                 assert await reader.readexactly(6) == b"\x81\x04MORE"
             if kind == "tls":
-                proxy, uri = f"http://127.0.0.1:{way.door}", f"wss://api.test:{port}/socket"
+                proxy, uri = f"http://127.0.0.1:{way.proxy}", f"wss://api.test:{port}/socket"
                 async with connect(uri, proxy=proxy, ssl=way.trust, open_timeout=60) as socket:
                     await socket.send("hello")
                     assert await socket.recv() == "HELLO"

@@ -1,4 +1,4 @@
-"""The ways by which a caller speaks HTTP to the door: to it as a proxy, inside TLS that it ends, and redirected to it."""
+"""The ways by which a caller speaks HTTP to the proxy: to it as a proxy, inside TLS that it ends, and redirected to it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from cubicle.core.network import Mode
-from cubicle.egress.handler import Gate
-from cubicle.egress.http_proxy import HttpSide
-from cubicle.egress.meter import Allowance
+from cubicle.core.network import NetworkMode
+from cubicle.egress.handler import ConnectionHandler
+from cubicle.egress.http_proxy import HttpProxy
+from cubicle.egress.meter import Quota
 from cubicle.egress.policy import Policy, Scheme, Target
-from cubicle.egress.rules_file import Rulebook
+from cubicle.egress.rules_file import RulesFile
 from cubicle.egress.streams import Inside
 from cubicle.egress.tls_authority import Authority
-from cubicle.egress.upstream import Dialler
-from cubicle.egress.upstream_connections import Limits, UpstreamConnections
+from cubicle.egress.upstream import UpstreamDialler
+from cubicle.egress.upstream_connections import EgressLimits, UpstreamConnections
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
 from tests.egress.conftest import CHAT, Behind, names
@@ -37,7 +37,7 @@ class Way:
     """One of them, and where it leads."""
 
     kind: str
-    door: int
+    proxy: int
     port: int
     trust: ssl.SSLContext
 
@@ -51,7 +51,7 @@ class Way:
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.door)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.proxy)
         try:
             if self.kind == "tls":
                 writer.write(f"CONNECT {self.host} HTTP/1.1\r\nHost: {self.host}\r\n\r\n".encode())
@@ -64,7 +64,7 @@ class Way:
                 await writer.wait_closed()
 
     async def say(self, request: bytes) -> bytes:
-        """All that comes back until the door hangs up."""
+        """All that comes back until the proxy hangs up."""
         async with asyncio.timeout(60), self.call() as (reader, writer):
             writer.write(request)
             return await reader.read()
@@ -109,28 +109,28 @@ async def opened(
     rules.chmod(0o600)
     async with AsyncExitStack() as stack:
         machine = await stack.enter_async_context(behind(rules=rules, trust=trust))
-        door = int(machine.environment["HTTP_PROXY"].rpartition(":")[2])
+        proxy = int(machine.environment["HTTP_PROXY"].rpartition(":")[2])
         if kind == "captive":
-            door = await stack.enter_async_context(redirected(machine, rules, Target.parse("api.test", port)))
+            proxy = await stack.enter_async_context(redirected(machine, rules, Target.parse("api.test", port)))
         authority = Authority(folder / "egress")
         await asyncio.to_thread(authority.open)
-        yield Way(kind, door, port, ssl.create_default_context(cadata=authority.pem.decode()))
+        yield Way(kind, proxy, port, ssl.create_default_context(cadata=authority.pem.decode()))
 
 
 @asynccontextmanager
 async def redirected(
     machine: Machine, rules: Path | None, target: Target, policy: Policy | None = None
 ) -> AsyncIterator[int]:
-    """A port of the sandbox whose callers are served as the captive network's are that want to go to this target."""
-    rulebook = Rulebook(rules, policy or Policy(Mode.ALLOWLIST))
+    """A port of the sandbox whose callers are served as the transparent proxy's are that want to go to this target."""
+    rulebook = RulesFile(rules, policy or Policy(NetworkMode.ALLOWLIST))
     await rulebook.open()
-    parts = (CHAT, rulebook, Dialler(names, 15), Allowance(), Limits(), None, lambda _: None)
-    gate, upstreams = Gate(*parts), UpstreamConnections(*parts)
+    parts = (CHAT, rulebook, UpstreamDialler(names, 15), Quota(), EgressLimits(), None, lambda _: None)
+    gate, upstreams = ConnectionHandler(*parts), UpstreamConnections(*parts)
 
     async def serve(stream: Stream) -> None:
         inside = Inside(stream)
         with suppress(OSError, EOFError):
-            await HttpSide(upstreams, gate.tunnel, inside, target, Scheme.HTTP, "captive").serve()
+            await HttpProxy(upstreams, gate.tunnel, inside, target, Scheme.HTTP, "captive").serve()
             await inside.linger()
 
     async with machine.listen(0, serve) as port:

@@ -26,7 +26,7 @@ from cubicle.agents.gateway_sse import Endpoint
 from cubicle.agents.run_dir import EventLines
 from cubicle.browser import cdp_http
 from cubicle.browser import messages as viewing
-from cubicle.browser.cdp import DevTools
+from cubicle.browser.cdp import CdpConnection
 from cubicle.chat.authentication import read_cookies
 from cubicle.chat.links import Links
 from cubicle.core import (
@@ -47,7 +47,7 @@ from cubicle.core import text as shown
 from cubicle.core.chat import Chat
 from cubicle.core.keys import KeyRing
 from cubicle.egress import policy
-from cubicle.egress.fake_dns import Names
+from cubicle.egress.fake_dns import FakeDns
 from cubicle.files import archive, browse
 from cubicle.files.uploads import Upload
 from cubicle.guest import wire
@@ -55,7 +55,7 @@ from cubicle.guest.operations import Entry
 from cubicle.http_api.files import _folder
 from cubicle.http_api.multipart import _Form
 from cubicle.http_api.urls import without_key
-from cubicle.machine.connection import Line
+from cubicle.machine.connection import GuestLink
 from cubicle.machine.files import parse_entry
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.mcp_api import jsonrpc, sessions
@@ -138,7 +138,7 @@ def event_lines(data: bytes) -> None:
 
 
 def usage(data: bytes) -> None:
-    meter = pricing.Meter()
+    meter = pricing.UsageMeter()
     for start in range(0, len(data), 64):
         meter.feed(data[start : start + 64])
     meter.finish()
@@ -162,7 +162,7 @@ def frames(data: bytes) -> None:
     """Whatever comes on a line, in pieces."""
 
     async def feed() -> None:
-        line = Line()
+        line = GuestLink()
         for start in range(0, len(data), 1024):
             part = data[start : start + 1024]
             view = line.get_buffer(-1)
@@ -223,7 +223,7 @@ def client_frames(data: bytes) -> None:
 
 
 def devtools_message(data: bytes) -> None:
-    DevTools(None, lambda event: None)._take(data)  # type: ignore[arg-type]
+    CdpConnection(None, lambda event: None)._take(data)  # type: ignore[arg-type]
 
 
 def listing(data: bytes) -> None:
@@ -297,8 +297,8 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "listing line": parse_entry,
     "egress target": lambda data: policy.Target.of("http://" + text(data)),
     "egress host": lambda data: policy.host_name(text(data)),
-    "DNS": lambda data: Names().answer(data),
-    "DNS question": lambda data: Names().answer(b"\0\1\1\0\0\1\0\0\0\0\0\0" + data),
+    "DNS": lambda data: FakeDns().answer(data),
+    "DNS question": lambda data: FakeDns().answer(b"\0\1\1\0\0\1\0\0\0\0\0\0" + data),
     "agent events": event_lines,
     "usage": usage,
     "numbering": numbered,
@@ -341,14 +341,14 @@ def test_time_grows_no_faster_than_the_bytes(name: str) -> None:
     assert not slow, f"{name}: {slow}"
 
 
-LONGEST = 0.25
+MAX_LENGTH = 0.25
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_nothing_takes_the_loop_for_long(name: str) -> None:
     """At the size that a header, a message or a frame may have at most."""
     parse = PARSERS[name]
-    slow = {token: took for token in TOKENS if (took := seconds(parse, repeated(token, 64 * 1024))) > LONGEST}
+    slow = {token: took for token in TOKENS if (took := seconds(parse, repeated(token, 64 * 1024))) > MAX_LENGTH}
     assert not slow, f"{name}: {slow}"
 
 
@@ -383,4 +383,4 @@ def test_a_name_of_a_thousand_pointers_is_not_followed() -> None:
     """Compression pointers that lead to each other make a parser of DNS go over the same bytes again and again."""
     records = b"".join(b"\xc0\x0c\0\1\0\1\0\0\0\0\0\0" for _ in range(5000))
     query = b"\0\1\1\0\0\1\x13\x88\0\0\0\0" + b"\1a" * 60 + b"\0\0\1\0\1" + records
-    assert seconds(lambda data: Names().answer(data), query) < 0.01
+    assert seconds(lambda data: FakeDns().answer(data), query) < 0.01

@@ -7,12 +7,12 @@ import socket
 import pytest
 
 from cubicle.guest import operations, wire
-from cubicle.guest.connection import Channel, Link
+from cubicle.guest.connection import GuestChannel, GuestConnection
 from cubicle.guest.loop import Loop
 from tests.support.frames import message
 
 
-class Take(Channel):
+class Take(GuestChannel):
     REQUEST = operations.Ping
 
 
@@ -21,7 +21,7 @@ def test_small_messages_wake_nobody_and_a_quarter_of_the_window_is_told_at_once(
     host, guest = socket.socketpair()
     with host, guest:
         host.setblocking(False)
-        link = Link(loop, guest, {"take": Take}, lambda link: None)
+        link = GuestConnection(loop, guest, {"take": Take}, lambda link: None)
         host.sendall(message(1, wire.OPEN, op="take"))
         for _ in range(10):
             host.sendall(wire.frame(1, wire.DATA, b"small"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cubicle.guest import operations, wire
-from cubicle.guest.connection import Channel, Link
+from cubicle.guest.connection import GuestChannel, GuestConnection
 from cubicle.guest.loop import READ, Loop
 from tests.support.frames import message
 
@@ -41,13 +41,13 @@ def test_what_fails_is_told_and_the_rest_goes_on(capsys: pytest.CaptureFixture[s
 
 
 def test_a_channel_that_fails_ends_its_link_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    class Failing(Channel):
+    class Failing(GuestChannel):
         REQUEST = operations.Ping
 
         def begin(self, request: operations.Ping) -> None:
             broken()
 
-    class Sound(Channel):
+    class Sound(GuestChannel):
         REQUEST = operations.Ping
 
         def begin(self, request: operations.Ping) -> None:
@@ -55,8 +55,8 @@ def test_a_channel_that_fails_ends_its_link_and_no_other(capsys: pytest.CaptureF
 
     loop = Loop()
     pairs = [socket.socketpair() for _ in range(2)]
-    ended: list[Link] = []
-    links = [Link(loop, theirs, {"fail": Failing, "do": Sound}, ended.append) for _, theirs in pairs]
+    ended: list[GuestConnection] = []
+    links = [GuestConnection(loop, theirs, {"fail": Failing, "do": Sound}, ended.append) for _, theirs in pairs]
     try:
         pairs[0][0].sendall(message(1, wire.OPEN, op="fail"))
         pairs[1][0].sendall(message(1, wire.OPEN, op="do"))

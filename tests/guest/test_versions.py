@@ -19,7 +19,7 @@ from cubicle.guest import bundle, operations, wire
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import Machine
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from tests.isolation.test_hostile_guest import FakeGuest, faced, frame
 from tests.support.emptying import empty
@@ -176,16 +176,16 @@ def old_guest() -> bytes:
 async def test_a_chat_whose_guest_is_older_is_adopted_with_what_runs_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old_guest: bytes
 ) -> None:
-    chat, ledger = Chat("upgraded"), Ledger(tmp_path / "chats")
+    chat, chat_index = Chat("upgraded"), ChatIndex(tmp_path / "chats")
     monkeypatch.setattr(memory, "_built", old_guest)
     try:
-        async with Fleet(MemoryDriver(tmp_path), ledger, pool_size=0) as before, before.lease(chat) as machine:
+        async with Fleet(MemoryDriver(tmp_path), chat_index, pool_size=0) as before, before.lease(chat) as machine:
             assert (await welcome_of(machine)) == (1, 1)
             async with machine.run("echo began; exec sleep 1000", id="left") as process:
                 assert (await anext(process.output))[1] == b"began\n"
                 process.detach()
         monkeypatch.setattr(memory, "_built", b"")
-        async with Fleet(MemoryDriver(tmp_path), ledger, pool_size=0) as after, after.lease(chat) as machine:
+        async with Fleet(MemoryDriver(tmp_path), chat_index, pool_size=0) as after, after.lease(chat) as machine:
             assert (await welcome_of(machine)) == (1, 1)
             async with machine.attach("left") as process:
                 assert (await anext(process.output))[1] == b"began\n"

@@ -10,10 +10,10 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from cubicle.chat.authentication import Authentication
-from cubicle.chat.key_attempts import KeyTries
+from cubicle.chat.key_attempts import KeyAttempts
 from cubicle.core.keys import KeyRing
-from cubicle.http_api.auth import Access
-from cubicle.http_api.disk_health import DiskRoutes
+from cubicle.http_api.auth import AccessCheck
+from cubicle.http_api.disk_health import DiskHealthRoutes
 from cubicle.http_api.errors import HANDLERS, problem_of
 from cubicle.http_api.route_table import RouteTable
 from cubicle.machine.errors import NoSpace
@@ -25,8 +25,8 @@ RING = KeyRing.parse("operator-key", '{"customer-key": "acme"}')
 
 def client(folder: Path, floor: int) -> httpx.AsyncClient:
     table = RouteTable()
-    routes = table.bind(disk=DiskRoutes(FreeSpace(folder, floor)))
-    access = Middleware(Access, Authentication(KeyTries(RING, 0)), table, refusing)
+    routes = table.bind(disk=DiskHealthRoutes(FreeSpace(folder, floor)))
+    access = Middleware(AccessCheck, Authentication(KeyAttempts(RING, 0)), table, refusing)
     app = Starlette(routes=routes, middleware=[access], exception_handlers=HANDLERS)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
 

@@ -26,7 +26,7 @@ from cubicle.core.problem import ASLEEP, NO_SANDBOX
 from cubicle.drivers.factory import make_driver
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.routes import MCP_METHODS, Use
-from cubicle.mcp_api.handlers import Protocol
+from cubicle.mcp_api.handlers import McpHandlers
 from tests.support.emptying import empty
 from tests.support.service import ACCEPT, MODERN, modern_meta, serve
 
@@ -170,7 +170,7 @@ async def test_every_route_of_the_service_has_a_class(site: Site) -> None:
 
 async def test_every_method_of_mcp_has_a_class() -> None:
     nothing: Any = None
-    server = Protocol(nothing, nothing, nothing, nothing, nothing, nothing, nothing).server("0")
+    server = McpHandlers(nothing, nothing, nothing, nothing, nothing, nothing, nothing).server("0")
     assert set(server._request_handlers) | {"initialize", "ping", "server/discover"} == set(MCP_METHODS)
 
 

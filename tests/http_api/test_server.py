@@ -139,7 +139,7 @@ async def test_a_connection_leaves_no_circle_behind(opened):
         async with connection(opened) as (reader, writer):
             writer.write(REQUEST)
             await answered(reader)
-            held = [weakref.ref(item) for item in gc.get_objects() if type(item) is uvicorn_http.Connection]
+            held = [weakref.ref(item) for item in gc.get_objects() if type(item) is uvicorn_http.HttpConnection]
             assert held
         for _ in range(100):
             if not any(ref() is not None for ref in held):

@@ -26,7 +26,7 @@ from cubicle.http_api import uvicorn_http, uvicorn_ws
 
 ROOT = Path(__file__).parents[2]
 USED = {
-    uvicorn_http.Connection: {
+    uvicorn_http.HttpConnection: {
         "self": httptools_impl.HttpToolsProtocol,
         "self.cycle": httptools_impl.RequestResponseCycle,
         "self.flow": FlowControl,
@@ -136,4 +136,4 @@ def test_an_attribute_that_is_gone_is_named() -> None:
         pass
 
     with pytest.raises(AssertionError, match=r"has no \[.*'body'.*\] in Bare, which cubicle\.http_api\.uvicorn_http"):
-        test_what_we_use_is_there(uvicorn_http.Connection, "self.cycle", Bare)
+        test_what_we_use_is_there(uvicorn_http.HttpConnection, "self.cycle", Bare)

@@ -14,14 +14,14 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from cubicle.fairness.fair_queue import FairQueue, Share
+from cubicle.fairness.fair_queue import FairQueue, FairShareOf
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.uvicorn_ws import ClientSocket
 
 pytestmark = pytest.mark.anyio
 
 PART = bytes(64 * 1024)
-MOST = 64 * 1024**2
+MAX_COUNT = 64 * 1024**2
 
 
 @asynccontextmanager
@@ -59,7 +59,7 @@ async def test_a_client_that_nobody_listens_to_is_made_to_wait() -> None:
 
         async def flood() -> None:
             nonlocal sent
-            while sent * len(PART) < MOST:
+            while sent * len(PART) < MAX_COUNT:
                 await client.send(sent.to_bytes(4, "big") + PART)
                 sent += 1
 
@@ -68,7 +68,7 @@ async def test_a_client_that_nobody_listens_to_is_made_to_wait() -> None:
         while before != sent or not sent:  # until all that lies between them is full
             before = sent
             await asyncio.sleep(0.5)
-        assert 0 < sent * len(PART) < MOST / 2
+        assert 0 < sent * len(PART) < MAX_COUNT / 2
         take.set()
         async with asyncio.timeout(60):
             await flooding
@@ -128,7 +128,7 @@ async def test_messages_that_came_before_they_were_taken_come_first() -> None:
 
 async def test_a_flood_that_waits_for_its_turn_is_made_to_wait() -> None:
     """What comes while others have the loop stays with the sender: kept here, it would be copied with each packet."""
-    relay, queue, share = Relay(), FairQueue(), Share("flood")
+    relay, queue, share = Relay(), FairQueue(), FairShareOf("flood")
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         socket = ClientSocket.under(scope)
@@ -187,7 +187,7 @@ async def test_a_client_that_is_held_is_made_to_wait() -> None:
 
         async def flood() -> None:
             nonlocal sent
-            while sent * len(PART) < MOST:
+            while sent * len(PART) < MAX_COUNT:
                 await client.send(sent.to_bytes(4, "big") + PART)
                 sent += 1
 
@@ -196,7 +196,7 @@ async def test_a_client_that_is_held_is_made_to_wait() -> None:
         while before != sent or not sent:  # until all that lies between them is full
             before = sent
             await asyncio.sleep(0.5)
-        assert 0 < sent * len(PART) < MOST / 2
+        assert 0 < sent * len(PART) < MAX_COUNT / 2
         assert len(relay.taken) * len(PART) < 1024**2
         relay.holds = False
         assert relay.socket is not None
@@ -218,7 +218,7 @@ async def test_messages_are_passed_on_until_the_client_has_enough() -> None:
         passed = 0
         while socket.pass_on(passed.to_bytes(4, "big") + PART, False):
             passed += 1
-            assert passed * len(PART) < MOST
+            assert passed * len(PART) < MAX_COUNT
         waiting = asyncio.create_task(socket.room())
         async with asyncio.timeout(60):
             for number in range(passed + 1):
@@ -240,7 +240,7 @@ async def test_a_client_that_reads_nothing_more_is_found() -> None:
         await client.send("begin")
         await relay.has(1)
         assert relay.socket is not None
-        for _ in range(MOST // len(PART)):  # more than the kernel keeps for anybody
+        for _ in range(MAX_COUNT // len(PART)):  # more than the kernel keeps for anybody
             relay.socket.pass_on(PART, False)
         async with asyncio.timeout(60):
             while not relay.left:

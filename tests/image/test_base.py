@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cubicle import settings
-from cubicle.images.store import SUBUID_COUNT, SUBUID_START, Base, ImageStore, NotBuilt, Variant
+from cubicle.images.store import SUBUID_COUNT, SUBUID_START, BuiltImage, ImageStore, NotBuilt, Variant
 from tests.conftest import absent
 
 pytestmark = pytest.mark.oci
@@ -30,7 +30,7 @@ only_full = pytest.mark.parametrize("base", [Variant.FULL], indirect=True, scope
 
 
 @pytest.fixture(scope="module", params=Variant)
-def base(request: pytest.FixtureRequest) -> Base:
+def base(request: pytest.FixtureRequest) -> BuiltImage:
     try:
         return ImageStore(settings.load().image_dir).resolve(request.param)
     except NotBuilt as error:
@@ -39,7 +39,7 @@ def base(request: pytest.FixtureRequest) -> Base:
 
 
 @pytest.fixture(scope="module")
-def inside(base: Base) -> Iterator[Inside]:
+def inside(base: BuiltImage) -> Iterator[Inside]:
     """Runs a command in a container over the image, as in a sandbox: user namespace, no capabilities, only `lo`."""
     folder = Path(tempfile.mkdtemp(prefix="cubicle-base-", dir="/run"))
     folder.chmod(0o711)
@@ -56,7 +56,7 @@ def inside(base: Base) -> Iterator[Inside]:
         shutil.rmtree(folder)
 
 
-def run(folder: Path, base: Base, command: str, env: dict[str, str]) -> str:
+def run(folder: Path, base: BuiltImage, command: str, env: dict[str, str]) -> str:
     (folder / "config.json").unlink(missing_ok=True)
     subprocess.run(["runc", "spec"], cwd=folder, check=True, timeout=30)
     config = json.loads((folder / "config.json").read_text())
@@ -89,7 +89,7 @@ def run(folder: Path, base: Base, command: str, env: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def test_every_owner_is_in_the_range_and_nothing_is_setuid(base: Base) -> None:
+def test_every_owner_is_in_the_range_and_nothing_is_setuid(base: BuiltImage) -> None:
     wrong = []
     for parent, folders, files in os.walk(base.rootfs):
         for name in folders + files:
@@ -101,7 +101,7 @@ def test_every_owner_is_in_the_range_and_nothing_is_setuid(base: Base) -> None:
     assert wrong == []
 
 
-def test_the_image_holds_nothing_of_the_host_that_built_it(base: Base) -> None:
+def test_the_image_holds_nothing_of_the_host_that_built_it(base: BuiltImage) -> None:
     etc = base.rootfs / "etc"
     assert (etc / "hostname").read_text() == "cubicle\n"
     assert (etc / "resolv.conf").read_text() == ""
@@ -111,7 +111,7 @@ def test_the_image_holds_nothing_of_the_host_that_built_it(base: Base) -> None:
     assert not list((base.rootfs / "var/cache/apt").rglob("*.deb"))
 
 
-def test_the_manifest_knows_the_packages(base: Base) -> None:
+def test_the_manifest_knows_the_packages(base: BuiltImage) -> None:
     assert {"bash", "python3", "ttyd", "git"} <= base.manifest.packages.keys()
     assert base.manifest.packages["ttyd"].startswith("1.")
     assert base.manifest.size > 100_000_000

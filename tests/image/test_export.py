@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from cubicle.cli.image import image
 from cubicle.images import builder, export
-from cubicle.images.store import Base, ImageStore, Manifest, Variant
+from cubicle.images.store import BuiltImage, ImageStore, Manifest, Variant
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
@@ -32,11 +32,11 @@ def fill(folder: Path) -> Manifest:
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Base:
+def base(tmp_path: Path) -> BuiltImage:
     return ImageStore(tmp_path / "images").make(Variant.SLIM, fill)
 
 
-def test_the_tar_has_every_file_once_with_its_owner_counted_from_zero(base: Base) -> None:
+def test_the_tar_has_every_file_once_with_its_owner_counted_from_zero(base: BuiltImage) -> None:
     output = io.BytesIO()
     count = export.write_tar(base, output)
     output.seek(0)
@@ -62,7 +62,7 @@ def test_the_tar_has_every_file_once_with_its_owner_counted_from_zero(base: Base
         assert {entry.uid for name, entry in entries.items() if name != "home/assistant"} == {0}
 
 
-def test_two_exports_are_the_same_bytes(base: Base) -> None:
+def test_two_exports_are_the_same_bytes(base: BuiltImage) -> None:
     first, second = io.BytesIO(), io.BytesIO()
     export.write_tar(base, first)
     export.write_tar(base, second)
@@ -76,7 +76,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     return CliRunner()
 
 
-def test_the_list_shows_what_is_built(base: Base, run: CliRunner) -> None:
+def test_the_list_shows_what_is_built(base: BuiltImage, run: CliRunner) -> None:
     result = run.invoke(image, ["list"], env={"COLUMNS": "120"})
     assert result.exit_code == 0
     assert base.digest[:12] in result.stdout
@@ -85,19 +85,19 @@ def test_the_list_shows_what_is_built(base: Base, run: CliRunner) -> None:
     assert "current" in result.stdout
 
 
-def test_a_built_image_is_not_built_again(base: Base, run: CliRunner) -> None:
+def test_a_built_image_is_not_built_again(base: BuiltImage, run: CliRunner) -> None:
     result = run.invoke(image, ["build", "slim"])
     assert result.exit_code == 0
     assert f"is built: {base.digest[:12]}" in result.stderr
 
 
-def test_without_a_name_the_setting_decides_what_is_built(base: Base, run: CliRunner) -> None:
+def test_without_a_name_the_setting_decides_what_is_built(base: BuiltImage, run: CliRunner) -> None:
     result = run.invoke(image, ["build"], env={"SANDBOX_IMAGE": base.digest[:10]})
     assert result.exit_code == 0
     assert f"is built: {base.digest[:12]}" in result.stderr
 
 
-def test_an_export_to_a_file_prints_the_command_for_docker(base: Base, run: CliRunner, tmp_path: Path) -> None:
+def test_an_export_to_a_file_prints_the_command_for_docker(base: BuiltImage, run: CliRunner, tmp_path: Path) -> None:
     result = run.invoke(image, ["export", "slim", "-o", "slim.tar"])
     assert result.exit_code == 0
     assert "docker import --change 'ENV LANG=C.UTF-8'" in result.stderr
@@ -106,7 +106,7 @@ def test_an_export_to_a_file_prints_the_command_for_docker(base: Base, run: CliR
     assert list(tmp_path.glob(".*.part")) == []
 
 
-def test_an_export_to_standard_output_is_the_tar_and_nothing_else(base: Base, run: CliRunner) -> None:
+def test_an_export_to_standard_output_is_the_tar_and_nothing_else(base: BuiltImage, run: CliRunner) -> None:
     result = run.invoke(image, ["export", base.digest[:8]])
     with tarfile.open(fileobj=io.BytesIO(result.stdout_bytes)) as tar:
         assert "usr/bin/tool" in tar.getnames()

@@ -14,7 +14,7 @@ from cubicle.chat.terminal import Terminals, TerminalUnavailable
 from cubicle.cli.image import image
 from cubicle.drivers.common.checks import Verdict
 from cubicle.drivers.oci import checks
-from cubicle.drivers.oci.checks import Subject
+from cubicle.drivers.oci.checks import HostSubject
 from cubicle.drivers.oci.driver import RUN_DIR, OciDriver
 from cubicle.images import builder
 from cubicle.images.store import SUBUID_START, ImageStore, Recipe, Variant
@@ -42,7 +42,7 @@ def test_the_build_the_list_and_doctor_say_it(store: ImageStore, tmp_path: Path)
     assert SAYS_SO in built.stderr
     assert "cubicle image rm" in built.stderr
     assert "current, no terminal" in CliRunner().invoke(image, ["list"], env=environment).output
-    check = checks.image(Subject(tmp_path, store, "slim", "", SUBUID_START, RUN_DIR, 1024**2))
+    check = checks.image(HostSubject(tmp_path, store, "slim", "", SUBUID_START, RUN_DIR, 1024**2))
     assert (check.verdict, "without the terminal server" in check.found) == (Verdict.WEAK, True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
-from cubicle.drivers.oci.records import Home, Meta, Records
+from cubicle.drivers.oci.records import Meta, OciHome, OciRecords
 from cubicle.images.store import (
     ImageError,
     ImageInUse,
@@ -24,7 +24,7 @@ from cubicle.images.store import (
     UnknownImage,
     Variant,
 )
-from cubicle.images.users import Count, User, users
+from cubicle.images.users import Count, ImageUser, users
 from cubicle.sandbox.service_lock import only_service_of
 
 
@@ -246,9 +246,9 @@ def test_services_that_share_the_folder_keep_each_others_images(store: ImageStor
     assert {base.digest for base in store.built()} == {mine, young}
 
 
-def sandbox(data_dir: Path, name: str, image: str) -> Home:
+def sandbox(data_dir: Path, name: str, image: str) -> OciHome:
     """A sandbox as the driver writes it down."""
-    records = Records(data_dir)
+    records = OciRecords(data_dir)
     records.make_folders()
     home = records.home(name)
     home.path.mkdir()
@@ -268,8 +268,8 @@ def test_an_image_that_a_sandbox_stands_on_is_not_removed_before_it(store: Image
     with pytest.raises(ImageInUse, match=f"DATA_DIR={other}"):
         store.remove(store.resolve("bbbb"), mine, sandboxes_by_image)
     assert len(store.built()) == 2
-    Records(mine).remove(own)
-    Records(other).remove(foreign)
+    OciRecords(mine).remove(own)
+    OciRecords(other).remove(foreign)
     for name in ("aaaa", "bbbb"):
         store.remove(store.resolve(name), mine, sandboxes_by_image)
     assert store.built() == []
@@ -311,7 +311,7 @@ def test_a_service_that_starts_while_its_image_is_removed_is_told(
 
     starting = threading.Thread(target=start, daemon=True)
 
-    def look(folder: Path, count: Count, *data_dirs: Path) -> list[User]:
+    def look(folder: Path, count: Count, *data_dirs: Path) -> list[ImageUser]:
         found = users(folder, count, *data_dirs)
         starting.start()
         starting.join(1)  # without a lock it is done by now
@@ -348,10 +348,10 @@ def test_what_is_used_by_those_that_cannot_be_looked_into_stays(
     put(store, "a" * 64)
     os.utime(store.bases / ("a" * 64), (1, 1))
 
-    def refuse(records: Records) -> list[Home]:
+    def refuse(records: OciRecords) -> list[OciHome]:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Records, "homes", refuse)
+    monkeypatch.setattr(OciRecords, "homes", refuse)
     (tmp_path / "one").mkdir()
     assert store.settle(tmp_path / "one", set(), sandboxes_by_image) == []
     with pytest.raises(ImageInUse, match="cannot be read"):
@@ -377,6 +377,6 @@ def test_the_note_of_a_data_dir_whose_disk_fails_stays(
 
     with monkeypatch.context() as failing:
         failing.setattr(Path, "is_dir", fails)
-        failing.setattr(Records, "homes", lambda records: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        failing.setattr(OciRecords, "homes", lambda records: (_ for _ in ()).throw(OSError(5, "Input/output error")))
         assert store.settle(tmp_path / "two", set(), sandboxes_by_image) == []
     assert {user.data_dir for user in users(store.folder, sandboxes_by_image)} == {tmp_path / "one", tmp_path / "two"}

@@ -13,7 +13,7 @@ import pytest
 from cubicle.isolation import runner
 from cubicle.isolation.runner import Report
 from cubicle.machine.machine import Machine
-from cubicle.sandbox.driver import Driver, Limits
+from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.makers import MAKERS, Maker
 from tests.support.emptying import leave
@@ -34,7 +34,7 @@ async def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="module")
 async def report(driver: Driver) -> Report:
     """What a proof finds."""
-    return await runner.prove(driver, Limits(), kernel=platform.release(), exhaust=False)
+    return await runner.prove(driver, SandboxLimits(), kernel=platform.release(), exhaust=False)
 
 
 @pytest.fixture

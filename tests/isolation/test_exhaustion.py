@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cubicle.drivers.docker.driver import DockerDriver
-from cubicle.isolation.exhaustion import RESOURCES, Outcome, Resource, exhausted
+from cubicle.isolation.exhaustion import RESOURCES, ExhaustionOutcome, Resource, exhausted
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.warm_pool import connect, new_name
@@ -74,7 +74,7 @@ async def test_nobody_goes_short(driver: Driver, pair: tuple[Machine, Machine], 
 
 
 def test_who_went_short_is_told() -> None:
-    assert Outcome("x", "EMFILE 3", "OK", "OK").problem == ""
-    assert Outcome("x", "EMFILE 3", "EMFILE", "OK").problem == "a neighbour: EMFILE"
-    assert Outcome("x", "EMFILE 3", "OK", "EAGAIN").problem == "the host: EAGAIN"
-    assert Outcome("x", "EMFILE 3", "UNTRIED gone").problem == "a neighbour: UNTRIED gone"
+    assert ExhaustionOutcome("x", "EMFILE 3", "OK", "OK").problem == ""
+    assert ExhaustionOutcome("x", "EMFILE 3", "EMFILE", "OK").problem == "a neighbour: EMFILE"
+    assert ExhaustionOutcome("x", "EMFILE 3", "OK", "EAGAIN").problem == "the host: EAGAIN"
+    assert ExhaustionOutcome("x", "EMFILE 3", "UNTRIED gone").problem == "a neighbour: UNTRIED gone"

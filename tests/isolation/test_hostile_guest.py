@@ -17,7 +17,7 @@ import pytest
 
 from cubicle.guest import wire
 from cubicle.guest.operations import Entry
-from cubicle.machine.connection import Line
+from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
@@ -66,7 +66,7 @@ async def face(payload: bytes) -> None:
     for end in (ours, theirs):
         end.setblocking(False)
     loop = asyncio.get_running_loop()
-    machine = Machine("hostile", await Line.over(ours))
+    machine = Machine("hostile", await GuestLink.over(ours))
 
     async def answer() -> None:
         try:
@@ -99,11 +99,11 @@ async def test_a_lie_costs_the_guest_its_line_and_nothing_else(name: str) -> Non
 
 async def test_a_guest_that_asks_and_never_listens_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each opening that nobody wants is answered with a refusal; a guest that reads none of them loses the line."""
-    monkeypatch.setattr("cubicle.machine.connection._MOST_UNREAD", 256 * 1024)
+    monkeypatch.setattr("cubicle.machine.connection._MAX_UNREAD", 256 * 1024)
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
         end.setblocking(False)
-    line = await Line.over(ours)
+    line = await GuestLink.over(ours)
     loop = asyncio.get_running_loop()
     flood = b"".join(frame(n * 2, wire.OPEN, b"{}") for n in range(1, 20_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -172,7 +172,7 @@ class FakeGuest:
 @contextlib.asynccontextmanager
 async def faced(script: Callable[[FakeGuest, int, dict[str, Any]], Awaitable[None]]) -> AsyncIterator[Machine]:
     guest = FakeGuest(script)
-    machine = Machine("hostile", await Line.over(guest.ours))
+    machine = Machine("hostile", await GuestLink.over(guest.ours))
     listening = asyncio.ensure_future(guest.listen())
     try:
         async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""Every way out that the proof tries is shut, on every driver that has walls, and a wall that is not there is seen."""
+"""Every way out that the proof tries is shut, on every driver that has walls, and a layer that is not there is seen."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.isolation import runner
-from cubicle.isolation.probe import Attempt
+from cubicle.isolation.probe import EscapeProbe
 from cubicle.isolation.probes import ATTEMPTS
-from cubicle.isolation.runner import Report, Strength, Verdict
-from cubicle.sandbox.driver import Limits
+from cubicle.isolation.runner import ProbeVerdict, Report, Strength
+from cubicle.sandbox.driver import SandboxLimits
 
 BESIDE = {
     "a file of the host",
@@ -24,16 +24,16 @@ BESIDE = {
 """What a proof tries besides the table."""
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: f"{attempt.wall}: {attempt.name}")
-async def test_a_way_out_is_shut(report: Report, attempt: Attempt) -> None:
-    (found,) = [f for f in report.findings if (f.wall, f.attempt) == (attempt.wall, attempt.name)]
-    assert found.verdict is Verdict.HOLDS, found.said
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: f"{attempt.layer}: {attempt.name}")
+async def test_a_way_out_is_shut(report: Report, attempt: EscapeProbe) -> None:
+    (found,) = [f for f in report.findings if (f.layer, f.attempt) == (attempt.layer, attempt.name)]
+    assert found.verdict is ProbeVerdict.HOLDS, found.said
 
 
 @pytest.mark.parametrize("name", sorted(BESIDE))
 async def test_what_lies_next_to_a_sandbox_is_out_of_reach(report: Report, name: str) -> None:
     (found,) = [f for f in report.findings if f.attempt == name]
-    assert found.verdict is Verdict.HOLDS, found.said
+    assert found.verdict is ProbeVerdict.HOLDS, found.said
 
 
 async def test_the_report_says_how_strong_the_walls_are(report: Report, request: pytest.FixtureRequest) -> None:
@@ -45,13 +45,13 @@ async def test_the_report_says_how_strong_the_walls_are(report: Report, request:
 
 
 async def test_a_sandbox_without_walls_is_found_out(tmp_path: Path) -> None:
-    """The attempts can tell: the driver for tests has hardly a wall, and the report names those that are missing."""
+    """The attempts can tell: the driver for tests has hardly a layer, and the report names those that are missing."""
     driver = MemoryDriver(tmp_path)
     await driver.open()
     try:
-        report = await runner.prove(driver, Limits(), kernel=platform.release(), exhaust=False)
+        report = await runner.prove(driver, SandboxLimits(), kernel=platform.release(), exhaust=False)
     finally:
         await driver.close()
-    missing = {finding.wall for finding in report.missing}
+    missing = {finding.layer for finding in report.missing}
     assert {"system call filter", "host files", "network", "namespaces"} <= missing
     assert report.told()["holds"] is False

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from cubicle.guest import operations, wire
-from cubicle.machine.connection import Channel, Line
+from cubicle.machine.connection import Channel, GuestLink
 from cubicle.machine.errors import Gone, MachineError
 from cubicle.machine.items import Data
 from tests.support.frames import message
 
 
 @pytest.fixture
-async def pair() -> AsyncIterator[tuple[Line, socket.socket]]:
+async def pair() -> AsyncIterator[tuple[GuestLink, socket.socket]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    line = await Line.over(ours)
+    line = await GuestLink.over(ours)
     yield line, theirs
     line.close()
     theirs.close()
@@ -40,12 +40,12 @@ async def everything(channel: Channel[Any, Any]) -> None:
         await channel.get()
 
 
-async def gone(line: Line) -> None:
+async def gone(line: GuestLink) -> None:
     async with asyncio.timeout(60):
         await line.lost
 
 
-async def test_an_answer_that_came_while_nobody_had_time_for_it_counts(pair: tuple[Line, socket.socket]) -> None:
+async def test_an_answer_that_came_while_nobody_had_time_for_it_counts(pair: tuple[GuestLink, socket.socket]) -> None:
     line, guest = pair
     asking = asyncio.create_task(line.ask(operations.Ping(), limit=0.2))
     await asyncio.sleep(0)  # one turn of the loop: it is asked, and nothing else can happen until the next
@@ -55,7 +55,7 @@ async def test_an_answer_that_came_while_nobody_had_time_for_it_counts(pair: tup
     assert await asking == operations.Nothing()
 
 
-async def test_a_guest_that_does_not_answer_in_time_is_gone(pair: tuple[Line, socket.socket]) -> None:
+async def test_a_guest_that_does_not_answer_in_time_is_gone(pair: tuple[GuestLink, socket.socket]) -> None:
     with pytest.raises(Gone, match=r"did not answer within 0\.1 s"):
         await pair[0].ask(operations.Ping(), limit=0.1)
 
@@ -80,7 +80,7 @@ async def test_a_guest_that_does_not_answer_in_time_is_gone(pair: tuple[Line, so
         *("over the window", "flood of events", "flood of nothing"),
     ],
 )
-async def test_a_guest_that_breaks_a_rule_loses_the_line(pair: tuple[Line, socket.socket], frames: bytes) -> None:
+async def test_a_guest_that_breaks_a_rule_loses_the_line(pair: tuple[GuestLink, socket.socket], frames: bytes) -> None:
     line, guest = pair
     channel = line.open(operations.Ping())
     await send(guest, frames)
@@ -89,7 +89,7 @@ async def test_a_guest_that_breaks_a_rule_loses_the_line(pair: tuple[Line, socke
         await everything(channel)
 
 
-async def test_frames_for_channels_that_nobody_opened_are_passed_over(pair: tuple[Line, socket.socket]) -> None:
+async def test_frames_for_channels_that_nobody_opened_are_passed_over(pair: tuple[GuestLink, socket.socket]) -> None:
     line, guest = pair
     await send(guest, wire.frame(77, wire.DATA, b"x") + message(78, wire.OPEN, op="accepted", listener=5))
     await send(guest, message(80, wire.OPEN, op="accepted", listener="nonsense"))
@@ -98,7 +98,7 @@ async def test_frames_for_channels_that_nobody_opened_are_passed_over(pair: tupl
     assert await channel.answer() == operations.Nothing()
 
 
-async def test_frames_in_pieces_are_put_together(pair: tuple[Line, socket.socket]) -> None:
+async def test_frames_in_pieces_are_put_together(pair: tuple[GuestLink, socket.socket]) -> None:
     line, guest = pair
     channel = line.open(operations.Ping())
     for byte in wire.frame(channel.number, wire.DATA, b"hello") + message(channel.number, wire.END):
@@ -109,7 +109,7 @@ async def test_frames_in_pieces_are_put_together(pair: tuple[Line, socket.socket
     assert await channel.answer() == operations.Nothing()
 
 
-async def test_credit_is_given_back_as_data_is_read(pair: tuple[Line, socket.socket]) -> None:
+async def test_credit_is_given_back_as_data_is_read(pair: tuple[GuestLink, socket.socket]) -> None:
     line, guest = pair
     channel = line.open(operations.Read(path="/x"))
     await asyncio.get_running_loop().sock_recv(guest, 65536)
@@ -124,7 +124,7 @@ async def test_credit_is_given_back_as_data_is_read(pair: tuple[Line, socket.soc
     assert received == wanted
 
 
-async def test_sending_waits_for_the_guests_credit(pair: tuple[Line, socket.socket]) -> None:
+async def test_sending_waits_for_the_guests_credit(pair: tuple[GuestLink, socket.socket]) -> None:
     line, guest = pair
     channel = line.open(operations.Write(path="/x"))
     sending = asyncio.create_task(channel.send(bytes(wire.WINDOW * 2)))
@@ -141,7 +141,7 @@ async def test_sending_waits_for_the_guests_credit(pair: tuple[Line, socket.sock
         await sending
 
 
-async def test_a_lost_line_ends_every_wait(pair: tuple[Line, socket.socket]) -> None:
+async def test_a_lost_line_ends_every_wait(pair: tuple[GuestLink, socket.socket]) -> None:
     line, guest = pair
     waits = [asyncio.create_task(line.open(operations.Run(argv=["x"])).answer()) for _ in range(10)]
     sending = asyncio.create_task(line.open(operations.Write(path="/x")).send(bytes(wire.WINDOW * 3)))
@@ -161,7 +161,7 @@ async def test_random_bytes_never_hang_or_crash_the_host() -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
-        line = await Line.over(ours)
+        line = await GuestLink.over(ours)
         channel = line.open(operations.Run(argv=["x"]))
         data = b"".join(
             struct.pack(">IIBBH", len(body), seed.choice([1, 1, 1, 2, 3]), seed.randrange(10), seed.randrange(3), 0)
@@ -177,7 +177,7 @@ async def test_random_bytes_never_hang_or_crash_the_host() -> None:
 
 
 async def test_crumbs_that_nobody_reads_yet_are_kept_as_few_and_come_in_their_order(
-    pair: tuple[Line, socket.socket],
+    pair: tuple[GuestLink, socket.socket],
 ) -> None:
     line, guest = pair
     channel = line.open(operations.Run(argv=["x"]))
@@ -194,7 +194,7 @@ async def test_crumbs_that_nobody_reads_yet_are_kept_as_few_and_come_in_their_or
 
 
 async def test_a_line_that_is_lost_while_the_guest_is_asked_ends_the_asking_at_once(
-    pair: tuple[Line, socket.socket],
+    pair: tuple[GuestLink, socket.socket],
 ) -> None:
     line, guest = pair
     checking = asyncio.create_task(line.check())

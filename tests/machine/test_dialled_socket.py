@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from cubicle.guest import wire
-from cubicle.machine.connection import Line
-from cubicle.machine.dialled_socket import SocketStream, connect_in
+from cubicle.machine.connection import GuestLink
+from cubicle.machine.dialled_socket import DialledSocket, connect_in
 from cubicle.machine.errors import Gone, MachineError
 from tests.sandbox.offering import LIMIT, open_descriptors, until
 from tests.support.frames import message
@@ -87,10 +87,10 @@ async def test_a_dial_that_is_given_up_leaves_nothing(server: socket.socket, not
 class Pair:
     """A stream and the program at its other end; the line to the guest answers whatever it is asked."""
 
-    def __init__(self, server: socket.socket, line: Line, guest: socket.socket) -> None:
+    def __init__(self, server: socket.socket, line: GuestLink, guest: socket.socket) -> None:
         sock, self.program = connected(server)
         sock.setblocking(False)
-        self.stream = SocketStream(sock, line)
+        self.stream = DialledSocket(sock, line)
         self.guest = guest
         asyncio.get_running_loop().add_reader(guest, self._answer)
 
@@ -113,7 +113,7 @@ async def pair(server: socket.socket, nothing_left: None) -> AsyncIterator[Pair]
     ours, guest = socket.socketpair()
     for end in (ours, guest):
         end.setblocking(False)
-    line = await Line.over(ours)
+    line = await GuestLink.over(ours)
     pair = Pair(server, line, guest)
     yield pair
     pair.stream.close()

@@ -17,7 +17,7 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.machine import liveness
 from cubicle.machine.errors import Gone
 from cubicle.machine.machine import Machine
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Fleet
 
@@ -49,7 +49,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 def fleet_over(folder: Path, kind: type[MemoryDriver] = MemoryDriver, **options: Any) -> Fleet:
-    return Fleet(kind(folder), Ledger(folder / "chats"), **{"pool_size": 0, **options})
+    return Fleet(kind(folder), ChatIndex(folder / "chats"), **{"pool_size": 0, **options})
 
 
 def guest_of(folder: Path, name: str) -> int:
@@ -116,7 +116,7 @@ async def test_a_guest_that_is_only_slow_keeps_its_processes(folder: Path, monke
 
 
 async def test_a_guest_that_is_silent_for_too_long_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicle.sandbox.warm_pool.PATIENCE", 2.0)
+    monkeypatch.setattr("cubicle.sandbox.warm_pool.TIMEOUT", 2.0)
     async with fleet_over(folder, Slow) as fleet:
         async with fleet.lease(A) as machine:
             await furnish(machine)

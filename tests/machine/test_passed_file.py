@@ -17,11 +17,11 @@ import pytest
 
 from cubicle.guest import operations, wire
 from cubicle.machine import passed_file
-from cubicle.machine.connection import Line
+from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import Gone, MachineError
-from cubicle.machine.fd_passing import NotHanded
+from cubicle.machine.fd_passing import NotPassed
 from cubicle.machine.machine import Machine
-from cubicle.machine.passed_file import FileThreads, HandedFile
+from cubicle.machine.passed_file import FileThreads, PassedFile
 from cubicle.machine.zero_copy import BrokeOff
 from tests.conftest import IN_A_HURRY
 from tests.sandbox.offering import LIMIT, machine_with, offering, open_descriptors, until
@@ -43,7 +43,7 @@ async def nothing_left() -> AsyncIterator[None]:
 class Sandbox:
     """A line, and the guest's end of it."""
 
-    def __init__(self, line: Line, guest: socket.socket, path: Path) -> None:
+    def __init__(self, line: GuestLink, guest: socket.socket, path: Path) -> None:
         self.line = line
         self.threads = FileThreads()
         self.guest = guest
@@ -51,14 +51,14 @@ class Sandbox:
 
     async def offered(
         self, *messages: tuple[bytes, list[int]], offset: int = 0, length: int | None = None
-    ) -> HandedFile:
+    ) -> PassedFile:
         """What `receive` makes of a guest that answers so."""
         async with offering(messages) as link:
             return await passed_file.receive(
                 link, self.line, self.threads, operations.Read(path="/asked", offset=offset, length=length)
             )
 
-    async def handed(self, offset: int = 0, length: int | None = None) -> tuple[HandedFile, int]:
+    async def handed(self, offset: int = 0, length: int | None = None) -> tuple[PassedFile, int]:
         """(the file, the copy that a hostile guest keeps)"""
         copy = os.open(self.path, os.O_RDONLY)
         return await self.offered((END, [copy]), offset=offset, length=length), copy
@@ -71,13 +71,13 @@ async def sandbox(nothing_left: None, tmp_path: Path) -> AsyncIterator[Sandbox]:
     ours, guest = socket.socketpair()
     for end in (ours, guest):
         end.setblocking(False)
-    line = await Line.over(ours)
+    line = await GuestLink.over(ours)
     yield Sandbox(line, guest, path)
     line.close()
     guest.close()
 
 
-async def read(file: HandedFile) -> bytes:
+async def read(file: PassedFile) -> bytes:
     async with asyncio.timeout(LIMIT):
         return b"".join([chunk async for chunk in file])
 
@@ -155,7 +155,7 @@ WRONG: dict[str, Callable[[Path], int]] = {
 async def test_what_is_no_file_to_read_is_refused(name: str, tmp_path: Path, sandbox: Sandbox) -> None:
     wrong = WRONG[name](tmp_path)
     before = open_descriptors()
-    with pytest.raises(NotHanded):
+    with pytest.raises(NotPassed):
         await sandbox.offered((END, [wrong]))
     await until(lambda: open_descriptors() <= before)
     os.close(wrong)
@@ -191,7 +191,7 @@ async def test_an_answer_that_breaks_the_rules_leaves_nothing(
     messages: Callable[[int], list[tuple[bytes, list[int]]]], sandbox: Sandbox
 ) -> None:
     copy = os.open(sandbox.path, os.O_RDONLY)
-    with pytest.raises(NotHanded):
+    with pytest.raises(NotPassed):
         await sandbox.offered(*messages(copy))
     os.close(copy)
 
@@ -214,7 +214,7 @@ async def test_random_answers_leave_nothing(sandbox: Sandbox) -> None:
             for _ in range(dice.randrange(3)):
                 data[dice.randrange(len(data))] = dice.randrange(256)
             messages.append((bytes(data), [copy] * dice.choice([0, 1, 1, 2, 100])))
-        with contextlib.suppress(NotHanded, MachineError):
+        with contextlib.suppress(NotPassed, MachineError):
             (await sandbox.offered(*messages)).close()
     os.close(copy)
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.machine.upload_folder import HostFolder
+from cubicle.machine.upload_folder import UploadFolder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> HostFolder:
+def folder(tmp_path: Path) -> UploadFolder:
     (tmp_path / "uploads").mkdir()
     (tmp_path / "outside").mkdir()
-    return HostFolder(tmp_path / "uploads", os.geteuid())
+    return UploadFolder(tmp_path / "uploads", os.geteuid())
 
 
-def test_a_file_has_its_name_when_it_is_whole_and_not_before(folder: HostFolder, tmp_path: Path) -> None:
+def test_a_file_has_its_name_when_it_is_whole_and_not_before(folder: UploadFolder, tmp_path: Path) -> None:
     draft = folder.draft("a/b/file")
     draft.write([b"one ", b"two "] * 1000)
     assert os.listdir(tmp_path / "uploads/a/b") == []
@@ -31,7 +31,7 @@ def test_a_file_has_its_name_when_it_is_whole_and_not_before(folder: HostFolder,
 
 
 def test_what_comes_through_a_pipe_is_written_behind_the_rest_and_can_be_summed_up(
-    folder: HostFolder, tmp_path: Path
+    folder: UploadFolder, tmp_path: Path
 ) -> None:
     draft = folder.draft("file")
     draft.write([b"a" * 5000])
@@ -49,7 +49,7 @@ def test_what_comes_through_a_pipe_is_written_behind_the_rest_and_can_be_summed_
     assert part.digest() == hashlib.sha256(b"ab").digest()
 
 
-def test_only_folders_that_are_empty_and_that_nobody_is_about_to_fill_go(folder: HostFolder, tmp_path: Path) -> None:
+def test_only_folders_that_are_empty_and_that_nobody_is_about_to_fill_go(folder: UploadFolder, tmp_path: Path) -> None:
     uploads = tmp_path / "uploads"
     (uploads / "a/b/c").mkdir(parents=True)
     draft = folder.draft("a/x")
@@ -69,7 +69,7 @@ def test_only_folders_that_are_empty_and_that_nobody_is_about_to_fill_go(folder:
     assert (uploads / "link").is_symlink()
 
 
-def test_what_is_given_up_leaves_nothing_and_what_was_there_stays(folder: HostFolder, tmp_path: Path) -> None:
+def test_what_is_given_up_leaves_nothing_and_what_was_there_stays(folder: UploadFolder, tmp_path: Path) -> None:
     (tmp_path / "uploads/file").write_text("old")
     draft = folder.draft("file")
     draft.write([b"new"])
@@ -80,7 +80,7 @@ def test_what_is_given_up_leaves_nothing_and_what_was_there_stays(folder: HostFo
 
 
 @pytest.mark.parametrize("path", ["link/file", "file/x", "link/sub/file", "fifo/x"])
-def test_a_link_or_a_file_on_the_way_ends_it(folder: HostFolder, tmp_path: Path, path: str) -> None:
+def test_a_link_or_a_file_on_the_way_ends_it(folder: UploadFolder, tmp_path: Path, path: str) -> None:
     (tmp_path / "uploads/link").symlink_to(tmp_path / "outside")
     (tmp_path / "uploads/file").write_text("x")
     os.mkfifo(tmp_path / "uploads/fifo")
@@ -89,7 +89,7 @@ def test_a_link_or_a_file_on_the_way_ends_it(folder: HostFolder, tmp_path: Path,
     assert os.listdir(tmp_path / "outside") == []
 
 
-def test_a_link_with_the_name_is_replaced_not_followed(folder: HostFolder, tmp_path: Path) -> None:
+def test_a_link_with_the_name_is_replaced_not_followed(folder: UploadFolder, tmp_path: Path) -> None:
     (tmp_path / "outside/target").write_text("kept")
     (tmp_path / "uploads/name").symlink_to(tmp_path / "outside/target")
     draft = folder.draft("name")
@@ -101,13 +101,13 @@ def test_a_link_with_the_name_is_replaced_not_followed(folder: HostFolder, tmp_p
     assert (tmp_path / "uploads/name").read_text() == "new"
 
 
-def test_a_folder_with_the_name_is_not_replaced(folder: HostFolder, tmp_path: Path) -> None:
+def test_a_folder_with_the_name_is_not_replaced(folder: UploadFolder, tmp_path: Path) -> None:
     (tmp_path / "uploads/name").mkdir()
     with pytest.raises(IsADirectoryError):
         folder.draft("name")
 
 
-def test_nothing_stays_open_when_the_sandbox_goes_down(folder: HostFolder) -> None:
+def test_nothing_stays_open_when_the_sandbox_goes_down(folder: UploadFolder) -> None:
     before = len(os.listdir("/proc/self/fd"))
     draft = folder.draft("x/y")
     folder.end()
@@ -124,13 +124,13 @@ def test_nothing_stays_open_when_the_sandbox_goes_down(folder: HostFolder) -> No
             attempt()
 
 
-def test_one_that_cannot_be_begun_leaves_no_folders(folder: HostFolder, tmp_path: Path) -> None:
+def test_one_that_cannot_be_begun_leaves_no_folders(folder: UploadFolder, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="too long"):
         folder.draft("a/b/" + "x" * 300)
     assert os.listdir(tmp_path / "uploads") == []
 
 
-def test_one_may_end_while_folders_are_cleared_away(folder: HostFolder, tmp_path: Path) -> None:
+def test_one_may_end_while_folders_are_cleared_away(folder: UploadFolder, tmp_path: Path) -> None:
     drafts = [folder.draft(f"other/{number}") for number in range(3)]
     ending = threading.Thread(target=drafts[1].close)
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import pytest
 
-from cubicle.machine.upload_folder import HostFolder
-from cubicle.machine.zero_copy import BrokeOff, Mover, Pour, _own
+from cubicle.machine.upload_folder import UploadFolder
+from cubicle.machine.zero_copy import BrokeOff, Mover, ZeroCopy, _own
 
 MB = 1024**2
 BODY = os.urandom(MB) * 20 + b"the end"
@@ -40,7 +40,7 @@ def ends_of_tcp():
 
 @pytest.fixture
 def folder(tmp_path):
-    return HostFolder(tmp_path, os.geteuid())
+    return UploadFolder(tmp_path, os.geteuid())
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def opened():
 async def test_exactly_the_rest_is_taken(ends, draft, tmp_path):
     ours, theirs = ends
     theirs.sendall(b"the rest, and more")
-    pour = Pour(ours.fileno(), len(b"the rest"))
+    pour = ZeroCopy(ours.fileno(), len(b"the rest"))
     found, digest = await pour.into(lambda: draft, b"first, ")
     pour.close()
     assert found.st_size == len(b"first, the rest")
@@ -77,7 +77,7 @@ async def test_much_comes_whole_however_it_is_cut(ends, draft, tmp_path, step):
             await asyncio.sleep(0.004 if step < len(BODY) else 0)  # longer than a burst waits
 
     before = opened()
-    pour = Pour(ours.fileno(), len(BODY))
+    pour = ZeroCopy(ours.fileno(), len(BODY))
     sending = asyncio.create_task(send())
     _, digest = await pour.into(lambda: draft, b"first, ")
     await sending
@@ -89,7 +89,7 @@ async def test_much_comes_whole_however_it_is_cut(ends, draft, tmp_path, step):
 
 
 async def test_a_client_that_says_nothing_any_more_is_given_up(ends, draft):
-    pour = Pour(ends[0].fileno(), 10, idle=0.05)
+    pour = ZeroCopy(ends[0].fileno(), 10, idle=0.05)
     with pytest.raises(BrokeOff):
         await pour.into(lambda: draft, b"")
     pour.close()
@@ -98,7 +98,7 @@ async def test_a_client_that_says_nothing_any_more_is_given_up(ends, draft):
 @pytest.mark.real
 async def test_a_client_that_sends_as_little_as_one_byte_in_time_is_borne(ends_of_tcp, draft):
     ours, theirs = ends_of_tcp
-    pour = Pour(ours.fileno(), 6, idle=4.0)
+    pour = ZeroCopy(ours.fileno(), 6, idle=4.0)
     pouring = asyncio.create_task(pour.into(lambda: draft, b""))
     theirs.sendall(b"a")
     async with asyncio.timeout(60):
@@ -113,7 +113,7 @@ async def test_a_client_that_sends_as_little_as_one_byte_in_time_is_borne(ends_o
 
 
 async def test_a_sandbox_that_goes_down_ends_it_while_the_client_pauses(ends, folder, draft):
-    pour = Pour(ends[0].fileno(), 10)
+    pour = ZeroCopy(ends[0].fileno(), 10)
     pouring = asyncio.create_task(pour.into(lambda: draft, b"first"))
     await asyncio.to_thread(folder.end)
     async with asyncio.timeout(60):
@@ -131,7 +131,7 @@ async def test_a_client_that_ends_too_early_is_given_up(ends, draft, sent):
         theirs.shutdown(socket.SHUT_WR)
 
     before = opened()
-    pour = Pour(ours.fileno(), len(sent) + 10)
+    pour = ZeroCopy(ours.fileno(), len(sent) + 10)
     sending = asyncio.create_task(asyncio.to_thread(send))
     with pytest.raises(BrokeOff):
         await pour.into(lambda: draft, b"")
@@ -150,7 +150,7 @@ async def test_a_sandbox_that_goes_down_ends_it_although_the_client_keeps_silent
         summed(*arguments)
 
     monkeypatch.setattr(draft, "add_to", add_to)
-    pour = Pour(ours.fileno(), 100 * MB)
+    pour = ZeroCopy(ours.fileno(), 100 * MB)
     sending = asyncio.create_task(asyncio.to_thread(theirs.sendall, BODY[: 2 * MB]))
     async with asyncio.timeout(60):
         with pytest.raises(OSError, match="no longer up"):
@@ -169,7 +169,7 @@ async def test_what_cannot_be_written_is_said_and_how_much_was_taken_is_known(en
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(draft, "drain", full)
-    pour = Pour(ours.fileno(), 10)
+    pour = ZeroCopy(ours.fileno(), 10)
     with pytest.raises(OSError, match="No space"):
         await pour.into(lambda: draft, b"")
     pour.close()
@@ -201,7 +201,7 @@ async def test_one_that_has_its_name_is_not_said_to_have_failed_although_its_tas
         return publish()
 
     monkeypatch.setattr(draft, "publish", slowly)
-    pour = Pour(ours.fileno(), 4)
+    pour = ZeroCopy(ours.fileno(), 4)
     pouring = asyncio.create_task(pour.into(lambda: draft, b""))
     theirs.sendall(b"body")
     assert await asyncio.to_thread(publishing.wait, 60)
@@ -228,7 +228,7 @@ def test_who_moves_may_go_anywhere_again_although_it_broke_off(ends, draft, monk
         while pour._news.empty():  # so it breaks off while something is summed up
             time.sleep(0.01)
 
-    pour = Pour(ends[0].fileno(), 10)
+    pour = ZeroCopy(ends[0].fileno(), 10)
     monkeypatch.setattr(pour, "_catch_up", catch_up)
     with pytest.raises(BrokeOff):
         pour._sum_while_it_comes(draft, breaks_off)

@@ -69,7 +69,7 @@ async def test_a_long_list_comes_in_parts(service: Service, monkeypatch: pytest.
     paths.remove("a")
     for path in paths:
         await put(service, path, b"x", chat="parts")
-    monkeypatch.setattr("cubicle.mcp_api.pagination.MOST", 2)
+    monkeypatch.setattr("cubicle.mcp_api.pagination.MAX_COUNT", 2)
     for ask in (service.ask, service.ask_modern):
         seen, cursor, parts = list[str](), None, 0
         while parts == 0 or cursor is not None:
@@ -95,7 +95,7 @@ async def test_each_chat_is_told_of_its_own_files_only(service: Service) -> None
 
 
 async def test_one_that_is_too_large_is_said_to_be_so(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicle.files.uploads.LARGEST_READ", 1024**2)
+    monkeypatch.setattr("cubicle.files.uploads.MAX_READ", 1024**2)
     await put(service, "large.bin", bytes(1024**2 + 1))
     error = (await read(service, "file://uploads/files/large.bin", chat="files"))["error"]
     assert error["code"] == -32602

@@ -140,7 +140,7 @@ async def test_a_sign_of_life_sent_as_the_tool_ends_is_the_last(monkeypatch: pyt
         await told.wait()
         beats.append(text)
 
-    async with progress.Following(beat, beat, flush=False).running():
+    async with progress.ProgressStream(beat, beat, flush=False).running():
         await begun.wait()
         told.set()
     await asyncio.sleep(0.05)

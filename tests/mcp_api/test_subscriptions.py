@@ -173,7 +173,7 @@ async def test_each_era_says_what_it_can_tell(door: Door) -> None:
 async def test_streams_are_counted_and_one_that_was_left_is_free_again(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "MOST_STREAMS_OF_A_CHAT", 1)
+    monkeypatch.setattr(subscriptions, "MAX_STREAMS_OF_A_CHAT", 1)
     async with door.stream("full", resourcesListChanged=True) as first:
         await soon(first)
         async with door.stream("full", resourcesListChanged=True) as second:
@@ -189,7 +189,7 @@ async def test_streams_are_counted_and_one_that_was_left_is_free_again(
 
 
 async def test_too_many_resources_at_once_are_refused(door: Door) -> None:
-    many = [f"file://uploads/many/{n}" for n in range(subscriptions.MOST_URIS + 1)]
+    many = [f"file://uploads/many/{n}" for n in range(subscriptions.MAX_URIS + 1)]
     async with door.stream("many", resourceSubscriptions=many) as heard:
         assert (await soon(heard))["error"]["code"] == -32602
 
@@ -204,7 +204,7 @@ async def test_the_end_of_the_service_ends_the_streams(door: Door) -> None:
 
 
 async def test_one_tenant_cannot_take_all_streams(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MOST_STREAMS_OF_A_TENANT", 1)
+    monkeypatch.setattr(subscriptions, "MAX_STREAMS_OF_A_TENANT", 1)
     async with AsyncExitStack() as held, asyncio.timeout(100):
 
         async def taken(chat: str, key: dict[str, str]) -> None:

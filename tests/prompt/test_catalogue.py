@@ -4,7 +4,7 @@ import hashlib
 import httpx
 import pytest
 
-from cubicle.prompt.catalogue import Library, digest, shipped_folder
+from cubicle.prompt.catalogue import SkillCatalogue, digest, shipped_folder
 from cubicle.prompt.settings_service import SettingsService
 from cubicle.prompt.skills import Source, read_folder
 
@@ -28,7 +28,7 @@ def folders(tmp_path):
 
 @pytest.mark.anyio
 async def test_the_skill_nearer_to_the_user_wins(folders):
-    library = Library(*folders)
+    library = SkillCatalogue(*folders)
     everyone = await library.of(None)
     assert [(s.name, s.description) for s in everyone.skills] == [
         ("one", "public one"),
@@ -47,7 +47,7 @@ async def test_the_skill_nearer_to_the_user_wins(folders):
 
 @pytest.mark.anyio
 async def test_a_user_of_another_tenant_with_the_same_address_gets_nothing_of_hers(folders):
-    shelf = await Library(*folders).of("ann@x.org", "acme")
+    shelf = await SkillCatalogue(*folders).of("ann@x.org", "acme")
     assert shelf.group("user") == ()
 
 
@@ -60,16 +60,16 @@ async def test_the_settings_service_adds_and_wins_and_its_absence_changes_nothin
         "http://s",
     )
     down = SettingsService(httpx.AsyncClient(transport=httpx.MockTransport(lambda r: httpx.Response(503))), "http://s")
-    shelf = await Library(*folders, up).of("ann@x.org")  # type: ignore[arg-type, call-arg]
+    shelf = await SkillCatalogue(*folders, up).of("ann@x.org")  # type: ignore[arg-type, call-arg]
     assert {s.name: s.source for s in shelf.skills}["four"] is Source.SETTINGS
-    shelf = await Library(*folders, down).of("ann@x.org")  # type: ignore[arg-type, call-arg]
+    shelf = await SkillCatalogue(*folders, down).of("ann@x.org")  # type: ignore[arg-type, call-arg]
     assert {s.name: s.source for s in shelf.skills}["four"] is Source.USER
 
 
 @pytest.mark.anyio
 async def test_a_changed_folder_is_seen_after_a_short_while(folders):
     now = [0.0]
-    library = Library(*folders, clock=lambda: now[0])
+    library = SkillCatalogue(*folders, clock=lambda: now[0])
     before = await library.of(None)
     put(folders[0], "five", "new")
     assert await library.of(None) is before
@@ -81,7 +81,7 @@ async def test_a_changed_folder_is_seen_after_a_short_while(folders):
 
 @pytest.mark.anyio
 async def test_ten_skills_ship_with_the_service():
-    shelf = await Library().of(None)
+    shelf = await SkillCatalogue().of(None)
     assert len(shelf.skills) == 10
     assert len([p for p in shipped_folder().iterdir() if p.is_dir()]) == 10
 
@@ -95,7 +95,7 @@ async def test_however_many_ask_at_a_time_the_folders_are_read_once(folders, mon
         return read_folder(folder, source)
 
     monkeypatch.setattr("cubicle.prompt.catalogue.read_folder", counted)
-    library = Library(*folders)
+    library = SkillCatalogue(*folders)
     shelves = await asyncio.gather(*(library.of(None) for _ in range(100)))
     assert all(shelf is shelves[0] for shelf in shelves)
     assert read == [folders[0], folders[1]]

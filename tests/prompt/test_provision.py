@@ -7,9 +7,9 @@ from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
 from cubicle.core.keys import KeyRing
 from cubicle.machine.errors import MachineError
-from cubicle.prompt.catalogue import Library
-from cubicle.prompt.provision import Outfitter
-from cubicle.prompt.system_prompt import Prompt
+from cubicle.prompt.catalogue import SkillCatalogue
+from cubicle.prompt.provision import Provisioner
+from cubicle.prompt.system_prompt import SystemPrompt
 
 CHAT = Chat("room")
 
@@ -37,9 +37,9 @@ class Setup:
         put(self.public, "two")
         put(self.own, "mine")
         (self.public / "one" / "tool").chmod(0o755)
-        library = Library(self.public, None, self.users, clock=lambda: self.now)
-        prompt = Prompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"})), clock=lambda: self.now)
-        self.outfitter = Outfitter(library, prompt, clock=lambda: self.now)
+        library = SkillCatalogue(self.public, None, self.users, clock=lambda: self.now)
+        prompt = SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"})), clock=lambda: self.now)
+        self.outfitter = Provisioner(library, prompt, clock=lambda: self.now)
 
 
 @pytest.fixture
@@ -92,8 +92,10 @@ async def test_a_restarted_service_writes_only_what_changed(fleet, setup):
         await setup.outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))
         _, before = await shell(machine, "stat -c '%n %i' /mnt/skills/*/*/*")
         put(setup.public, "one", tool="2")
-        library = Library(setup.public, None, setup.users)
-        outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"}))))
+        library = SkillCatalogue(setup.public, None, setup.users)
+        outfitter = Provisioner(
+            library, SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"})))
+        )
         await outfitter.prepare(machine, Caller(CHAT, "ann@x.org"))  # type: ignore[arg-type]
         _, after = await shell(machine, "stat -c '%n %i' /mnt/skills/*/*/*")
         assert await shell(machine, "cat /mnt/skills/public/one/tool") == (0, "2")

@@ -8,8 +8,8 @@ from cubicle.core.keys import KeyRing
 from cubicle.prompt.catalogue import arrange
 from cubicle.prompt.skill_list import skill_list
 from cubicle.prompt.skills import Skill, Source
-from cubicle.prompt.system_prompt import Prompt
-from cubicle.sandbox.driver import Limits
+from cubicle.prompt.system_prompt import SystemPrompt
+from cubicle.sandbox.driver import SandboxLimits
 
 LONG = "Writes the quarterly report of the house from its numbers, in our style. Use for every quarterly report. " * 9
 
@@ -35,7 +35,7 @@ class OneShelf:
 
 async def prompt_of(skills):
     links = Links(b"s" * 32, "https://box.example/p", KeyRing({"a key": "main"}))
-    prompt = Prompt(OneShelf(skills), links, limits=Limits().words())  # type: ignore[arg-type]
+    prompt = SystemPrompt(OneShelf(skills), links, limits=SandboxLimits().words())  # type: ignore[arg-type]
     return await prompt.text(Chat("1:a-" * 32), "someone.with.a.long.name@company.example.org", "N. " * 100)
 
 

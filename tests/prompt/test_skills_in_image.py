@@ -9,10 +9,10 @@ from cubicle.core.keys import KeyRing
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.machine.errors import Unusable
-from cubicle.prompt.catalogue import Library
-from cubicle.prompt.provision import Outfitter
-from cubicle.prompt.system_prompt import Prompt
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.prompt.catalogue import SkillCatalogue
+from cubicle.prompt.provision import Provisioner
+from cubicle.prompt.system_prompt import SystemPrompt
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import load
 from tests.conftest import absent
@@ -43,9 +43,9 @@ async def machine(image, tmp_path_factory):
     variant = base.manifest.variant
     folder = tmp_path_factory.mktemp(variant)
     driver = OciDriver(folder / "data", store, base.digest, SUBUID_START)
-    library = Library()
-    outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
-    async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet:
+    library = SkillCatalogue()
+    outfitter = Provisioner(library, SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
+    async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0) as fleet:
         try:
             async with fleet.lease(CHAT) as machine:
                 await outfitter.prepare(machine, Caller(CHAT))

@@ -13,11 +13,11 @@ from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.core.keys import KeyRing
 from cubicle.drivers.memory import MemoryDriver
-from cubicle.prompt.catalogue import Library, shipped_folder
-from cubicle.prompt.provision import Outfitter
+from cubicle.prompt.catalogue import SkillCatalogue, shipped_folder
+from cubicle.prompt.provision import Provisioner
 from cubicle.prompt.skills import Source, read_skill
-from cubicle.prompt.system_prompt import Prompt
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.prompt.system_prompt import SystemPrompt
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from tests.conftest import absent
 
@@ -48,9 +48,9 @@ def folder(tmp_path_factory):
 async def machine(folder):
     """One sandbox for all."""
     driver = MemoryDriver(folder / "sandboxes")
-    library = Library()
-    outfitter = Outfitter(library, Prompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
-    async with Fleet(driver, Ledger(folder / "ledger"), pool_size=0) as fleet:
+    library = SkillCatalogue()
+    outfitter = Provisioner(library, SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
+    async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0) as fleet:
         async with fleet.lease(CHAT) as machine:
             await outfitter.prepare(machine, Caller(CHAT))
             yield machine

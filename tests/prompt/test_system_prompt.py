@@ -5,9 +5,9 @@ import pytest
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
 from cubicle.core.keys import KeyRing
-from cubicle.prompt.catalogue import Library
-from cubicle.prompt.system_prompt import Prompt
-from cubicle.sandbox.driver import Limits
+from cubicle.prompt.catalogue import SkillCatalogue
+from cubicle.prompt.system_prompt import SystemPrompt
+from cubicle.sandbox.driver import SandboxLimits
 
 CHAT = Chat("room-1")
 
@@ -21,7 +21,7 @@ class Setup:
             KeyRing({"a key": "main"} if signed else {}),
             clock=lambda: 1_800_000_000,
         )
-        self.prompt = Prompt(Library(), self.links, clock=lambda: self.now, **options)
+        self.prompt = SystemPrompt(SkillCatalogue(), self.links, clock=lambda: self.now, **options)
 
 
 def tokens(text):
@@ -30,7 +30,7 @@ def tokens(text):
 
 
 async def test_it_stays_below_2500_tokens_with_ten_skills_and_the_longest_chat_id():
-    text = await Setup(limits=Limits().words()).prompt.text(
+    text = await Setup(limits=SandboxLimits().words()).prompt.text(
         Chat("ab:1" * 32), "someone.with.a.long.name@company.example.org", "N" * 300
     )
     assert text.count("/SKILL.md`: ") == 10
@@ -56,7 +56,7 @@ async def test_it_says_what_a_model_needs():
 
 
 async def test_it_says_how_much_may_be_used_and_whether_there_is_an_agent():
-    text = await Setup(limits=Limits().words(), sub_agent=False).prompt.text(CHAT)
+    text = await Setup(limits=SandboxLimits().words(), sub_agent=False).prompt.text(CHAT)
     assert "- It may use 2 CPUs, 2 GB of memory, 512 processes and 10 GB of disk, whatever" in text
     assert "- `sub_agent` (not set up here): hand" in text
 
@@ -101,8 +101,8 @@ async def test_within_a_minute_a_pair_gets_the_same_text(monkeypatch):
 
 async def test_a_changed_skill_is_in_it_after_a_minute_and_a_half_and_in_a_new_one_after_half_a_minute(tmp_path):
     now = [0.0]
-    library = Library(tmp_path, clock=lambda: now[0])
-    prompt = Prompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"})), clock=lambda: now[0])
+    library = SkillCatalogue(tmp_path, clock=lambda: now[0])
+    prompt = SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({"a key": "main"})), clock=lambda: now[0])
     await library.of(None)
     now[0] = 29.0
     await prompt.text(CHAT)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from cubicle.guest import wire
-from cubicle.machine.connection import Line
+from cubicle.machine.connection import GuestLink
 from cubicle.machine.machine import Machine
 from tests.support.frames import message
 
@@ -65,7 +65,7 @@ async def machine_with(reach: Callable[[], socket.socket]) -> tuple[Machine, soc
         sock.setblocking(False)
         return sock
 
-    machine = Machine("m", await Line.over(ours), None, connect)
+    machine = Machine("m", await GuestLink.over(ours), None, connect)
     loop = asyncio.get_running_loop()
     asking = asyncio.ensure_future(machine.hello())
     await loop.sock_recv(guest, 65536)

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from cubicle.core.chat import Chat
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.expiry import Ages, Fate, fate, is_deleted
 from cubicle.sandbox.fleet import Fleet, NoSandbox
-from cubicle.sandbox.trash import Note
+from cubicle.sandbox.trash import TrashNote
 from tests.drivers.makers import Maker, memory, oci
 from tests.support.emptying import empty
 
@@ -96,7 +96,7 @@ def maker(request: pytest.FixtureRequest, tmp_path: Path) -> Maker:
 async def make(maker: Maker, tmp_path: Path, machine: Machine) -> AsyncIterator[MakeFleet]:
     def make(**options: Any) -> Fleet:
         clocks: dict[str, Any] = {"clock": machine.clock(), "clock_file": tmp_path / "clock.json"}
-        return Fleet(maker(), Ledger(tmp_path / "chats"), **{"pool_size": 0, **clocks, **options})
+        return Fleet(maker(), ChatIndex(tmp_path / "chats"), **{"pool_size": 0, **clocks, **options})
 
     yield make
     await empty(maker())
@@ -257,12 +257,12 @@ async def test_a_chat_restored_beside_the_service_is_seen(make: MakeFleet, machi
         await fleet.remove(CHATS[1])
         await sweep(fleet)
         assert len(fleet.overview()) == 1
-        ledger = Ledger(tmp_path / "chats")
+        chat_index = ChatIndex(tmp_path / "chats")
         for each in await fleet.trash():
             assert each.note is not None
             assert each.note.chat is not None
             await driver_of(fleet).restore(each.name, each.note.chat.digest)
-            await asyncio.to_thread(ledger.enter, each.note.chat)
+            await asyncio.to_thread(chat_index.enter, each.note.chat)
         async with fleet.lease(CHATS[1], create=False) as found:  # at once
             assert (await found.output("cat ~/kept"))[1] == b"chat-1\n"
         await sweep(fleet)  # the other one, at the next look
@@ -277,7 +277,7 @@ async def test_a_chat_removed_seen_and_restored_beside_the_service_is_whole(
         await fill(fleet)
         overview = fleet.state(CHATS[0])
         assert overview is not None
-        driver, note = driver_of(fleet), Note(CHATS[0], "by hand", time.time())
+        driver, note = driver_of(fleet), TrashNote(CHATS[0], "by hand", time.time())
         await driver.discard(overview.name, note)
         with pytest.raises(NoSandbox):
             async with fleet.lease(CHATS[0], create=False):
@@ -302,7 +302,7 @@ async def test_a_chat_removed_beside_the_service_gets_a_new_sandbox(make: MakeFl
         await fill(fleet)
         overview = fleet.state(CHATS[0])
         assert overview is not None
-        await driver_of(fleet).discard(overview.name, Note(CHATS[0], "by hand", time.time()))
+        await driver_of(fleet).discard(overview.name, TrashNote(CHATS[0], "by hand", time.time()))
         with pytest.raises(NoSandbox):
             async with fleet.lease(CHATS[0], create=False):
                 pass
@@ -313,7 +313,7 @@ async def test_a_chat_removed_beside_the_service_gets_a_new_sandbox(make: MakeFl
         assert [each.name for each in await fleet.trash()] == [overview.name]
         second = fleet.state(CHATS[1])
         assert second is not None
-        await driver_of(fleet).discard(second.name, Note(CHATS[1], "by hand", time.time()))
+        await driver_of(fleet).discard(second.name, TrashNote(CHATS[1], "by hand", time.time()))
         await sweep(fleet)
         assert not fleet.has(CHATS[1])
         assert fleet.has(CHATS[0])

@@ -16,7 +16,7 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.machine.errors import Gone, NotRunning, StartFailed
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
 
@@ -52,7 +52,7 @@ MakeFleet = Callable[..., Fleet]
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[MakeFleet]:
     def make(**options: Any) -> Fleet:
-        return Fleet(Counting(tmp_path), Ledger(tmp_path / "chats"), **{"pool_size": 0, **options})
+        return Fleet(Counting(tmp_path), ChatIndex(tmp_path / "chats"), **{"pool_size": 0, **options})
 
     yield make
     driver = MemoryDriver(tmp_path)
@@ -358,11 +358,11 @@ async def test_one_sandbox_that_cannot_be_stopped_does_not_end_the_sweeping(make
 
 async def test_a_fault_of_what_attends_a_machine_stays_with_it(make: MakeFleet) -> None:
     @asynccontextmanager
-    async def attendant(chat: Chat, machine: Machine) -> AsyncIterator[None]:
+    async def sandbox_service(chat: Chat, machine: Machine) -> AsyncIterator[None]:
         raise KeyError("nobody foresaw this")
         yield
 
-    async with make(attendants=[attendant]) as fleet, fleet.lease(A) as machine:
+    async with make(sandbox_services=[sandbox_service]) as fleet, fleet.lease(A) as machine:
         assert await say(machine, "echo on") == "on\n"
 
 
@@ -411,12 +411,12 @@ async def test_what_attends_a_machine_lives_as_long_as_it(make: MakeFleet) -> No
     events: list[str] = []
 
     @asynccontextmanager
-    async def attendant(chat: Chat, machine: Machine) -> AsyncIterator[None]:
+    async def sandbox_service(chat: Chat, machine: Machine) -> AsyncIterator[None]:
         events.append(f"in {chat.id}")
         yield
         events.append(f"out {chat.id}")
 
-    async with make(attendants=[attendant]) as fleet:
+    async with make(sandbox_services=[sandbox_service]) as fleet:
         async with fleet.lease(A):
             assert events == ["in a"]
         async with fleet.lease(A):

@@ -1,4 +1,4 @@
-"""What the egress door promises, clause by clause, row by row as in requirements.py."""
+"""What the egress proxy promises, clause by clause, row by row as in requirements.py."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cubicle.chat.authentication import Authentication
-from cubicle.chat.key_attempts import KeyTries
+from cubicle.chat.key_attempts import KeyAttempts
 from cubicle.core.caller import Caller
 from cubicle.core.keys import KeyRing
 from cubicle.core.problem import UNAUTHORIZED
@@ -28,16 +28,16 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.http_api import errors
-from cubicle.http_api.auth import Access
+from cubicle.http_api.auth import AccessCheck
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.request_log import RequestLog
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.service import ServiceRoutes
-from cubicle.mcp_api.endpoint import McpDoor
+from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
-from cubicle.prompt.workspace import Workplace
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.prompt.workspace import Workspace
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
@@ -55,7 +55,7 @@ class Service:
     fleet: Fleet
     settings: Settings
     client: httpx.AsyncClient
-    door: McpDoor
+    door: McpEndpoint
     uploads: Uploads
     calls: int = 0
 
@@ -204,7 +204,7 @@ class Options:
 async def fleet_of(folder: Path, pool_size: int = 0, kind: type[MemoryDriver] = MemoryDriver) -> AsyncIterator[Fleet]:
     """A fleet whose sandboxes are gone at the end."""
     driver = kind(folder)
-    async with Fleet(driver, Ledger(folder / "ledger"), pool_size=pool_size) as fleet:
+    async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=pool_size) as fleet:
         try:
             yield fleet
         finally:
@@ -218,15 +218,15 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     options = options or Options()
     settings = Settings(_env_file=None, **options.settings)  # type: ignore[call-arg]
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
-    registry = Registry.build(Workplace(fleet), settings, options.sub_agent)
+    registry = Registry.build(Workspace(fleet), settings, options.sub_agent)
     uploads = Uploads(fleet)
     queue = FairQueue()
-    authentication = Authentication(KeyTries(ring, settings.wrong_keys_per_minute), None, settings.known_hosts)
+    authentication = Authentication(KeyAttempts(ring, settings.wrong_keys_per_minute), None, settings.known_hosts)
     table = RouteTable(settings.mcp_paths)
-    door = McpDoor(registry, uploads, options.instructions or instructions, settings, authentication, queue)
+    door = McpEndpoint(registry, uploads, options.instructions or instructions, settings, authentication, queue)
     app = Starlette(
         routes=table.bind(mcp=door, service=ServiceRoutes(registry, settings, locked=bool(ring))),
-        middleware=[Middleware(Access, authentication, table, refusing)],
+        middleware=[Middleware(AccessCheck, authentication, table, refusing)],
         exception_handlers=errors.HANDLERS,  # type: ignore[arg-type]
     )
     async with (

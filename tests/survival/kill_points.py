@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cubicle.core.chat import Chat
-from cubicle.drivers.factory import make_driver, make_ledger
+from cubicle.drivers.factory import make_chat_index, make_driver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings, load
 
@@ -52,7 +52,7 @@ class Points:
 
 
 def fleet_of(settings: Settings, pool_size: int = 0) -> Fleet:
-    return Fleet(make_driver(settings), make_ledger(settings), pool_size=pool_size)
+    return Fleet(make_driver(settings), make_chat_index(settings), pool_size=pool_size)
 
 
 async def bash(fleet: Fleet, chat: Chat, command: str) -> str:
@@ -96,7 +96,7 @@ async def do(settings: Settings, deed: str, points: Points) -> None:
 async def look(settings: Settings, deed: str) -> dict[str, Any]:
     """What the next service finds: files of both chats, and whether the subject can be used."""
     driver = make_driver(settings)
-    async with Fleet(driver, make_ledger(settings), pool_size=0) as fleet:
+    async with Fleet(driver, make_chat_index(settings), pool_size=0) as fleet:
         had, trashed = fleet.has(SUBJECT), len(await driver.discarded())
         owners = [seen.owner for seen in await driver.list() if seen.owner is not None]
         found = {

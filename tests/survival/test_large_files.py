@@ -23,7 +23,7 @@ from tests.support.process import ACCEPT, ServiceProcess
 MB = 1_000_000
 LONG = bool(os.environ.get("CUBICLE_LONG"))
 UPLOAD = 2_000 * MB if LONG else 100 * MB
-LARGEST = 4_400 * MB if LONG else 60 * MB
+MAX_SIZE = 4_400 * MB if LONG else 60 * MB
 """Of the archived files: beyond 4 GiB in the long run, where plain zip ends."""
 REST = 600 * MB if LONG else 20 * MB
 FILES = 1000 if LONG else 300
@@ -81,7 +81,7 @@ async def test_many_files_are_all_listed_and_quickly(service: ServiceProcess) ->
 async def test_the_archive_of_a_large_stopped_chat_is_valid(service: ServiceProcess, tmp_path: Path) -> None:
     await service.client.post("/api/uploads/chest/given.txt", content=b"given")
     fill = f"""cd /mnt/user-data/outputs && head -c 20000000 /dev/urandom > /tmp/part
-        for i in $(seq {LARGEST // (20 * MB)}); do cat /tmp/part; done > largest.bin
+        for i in $(seq {MAX_SIZE // (20 * MB)}); do cat /tmp/part; done > largest.bin
         yes some text that shrinks | head -c {REST} > ~/rest.txt
         touch -d '2024-05-06 07:08:10 UTC' largest.bin && sha256sum < largest.bin"""
     failed, said = await service.bash("chest", fill, timeout=900)
@@ -98,7 +98,7 @@ async def test_the_archive_of_a_large_stopped_chat_is_valid(service: ServiceProc
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         found = archive.getinfo("outputs/largest.bin")
-        assert (found.file_size, found.date_time) == (LARGEST, (2024, 5, 6, 7, 8, 10))
+        assert (found.file_size, found.date_time) == (MAX_SIZE, (2024, 5, 6, 7, 8, 10))
         assert archive.getinfo("workspace/rest.txt").file_size == REST
         assert archive.read("uploads/given.txt") == b"given"
         with archive.open(found) as content:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from cubicle.core.chat import Chat
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.egress.policy import Policy
-from cubicle.egress.proxy import EgressDoor
-from cubicle.sandbox.chat_index import Ledger
+from cubicle.egress.proxy import EgressProxy
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.tools import exit_codes
 from tests.support.service import Options, Service, service_of, text
@@ -149,8 +149,8 @@ async def test_nul_in_a_command_is_refused_in_words(service: Service) -> None:
 
 async def test_a_command_that_the_network_door_refused_is_told_why(tmp_path: Path) -> None:
     """However silent the program is: curl says no more of a refused HTTPS request than its status, and with -s nothing."""
-    door = EgressDoor(Policy(Mode.ALLOWLIST, contact="it@example.com"), folder=tmp_path / "egress")
-    fleet = Fleet(MemoryDriver(tmp_path), Ledger(tmp_path / "chats"), pool_size=0, attendants=[door.attend])
+    door = EgressProxy(Policy(NetworkMode.ALLOWLIST, contact="it@example.com"), folder=tmp_path / "egress")
+    fleet = Fleet(MemoryDriver(tmp_path), ChatIndex(tmp_path / "chats"), pool_size=0, sandbox_services=[door.attached])
     command = "for try in 1 2; do curl -s https://api.example/; done; true"
     async with door, fleet, service_of(fleet) as service:
         try:
@@ -160,7 +160,7 @@ async def test_a_command_that_the_network_door_refused_is_told_why(tmp_path: Pat
             await fleet.remove(Chat("test"))
     assert [block["text"] for block in refused["content"]] == [
         "(no output)",
-        "Note: The sandbox's network door denied api.example:443 (rule 'mode allowlist': no rule of this service "
+        "Note: The sandbox's egress proxy denied api.example:443 (rule 'mode allowlist': no rule of this service "
         "allows api.example:443). "
         "If the task needs it, tell the user to ask it@example.com for a rule that allows it.",
     ]
@@ -172,8 +172,8 @@ async def test_a_command_that_asked_for_a_name_without_an_address_is_told(tmp_pa
     async def nobody(_name: str) -> list[IPv4Address]:
         return []
 
-    door = EgressDoor(Policy(Mode.OPEN), folder=tmp_path / "egress", resolve=nobody)
-    fleet = Fleet(MemoryDriver(tmp_path), Ledger(tmp_path / "chats"), pool_size=0, attendants=[door.attend])
+    door = EgressProxy(Policy(NetworkMode.OPEN), folder=tmp_path / "egress", resolve=nobody)
+    fleet = Fleet(MemoryDriver(tmp_path), ChatIndex(tmp_path / "chats"), pool_size=0, sandbox_services=[door.attached])
     async with door, fleet, service_of(fleet) as service:
         try:
             asked = {"command": "curl -s https://nowhere.example/; true", "description": "test"}

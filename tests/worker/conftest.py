@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from cubicle.agents.budget import Limits as Budget
-from cubicle.agents.budget import Purses
-from cubicle.agents.live_tokens import AgentTokens
+from cubicle.agents.budget import BudgetLimits as Budget
+from cubicle.agents.budget import BudgetStore
+from cubicle.agents.live_tokens import LiveTokens
 from cubicle.core.chat import Chat
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.egress.policy import Policy, Rule
 from cubicle.egress.rules_file import Additions
@@ -28,13 +28,13 @@ from cubicle.worker.setup import Setup
 
 CHAT = Chat("chat-1")
 OTHER = Chat("chat-2", "other")
-OPEN = Policy(Mode.OPEN, (Rule("loopback of the test", networks=(ip_network("127.0.0.0/8"),)),))
+OPEN = Policy(NetworkMode.OPEN, (Rule("loopback of the test", networks=(ip_network("127.0.0.0/8"),)),))
 
 
 class Ground:
     """A worker, and machines that it serves."""
 
-    def __init__(self, driver: Driver, network: NetworkWorker, tokens: AgentTokens, stack: AsyncExitStack) -> None:
+    def __init__(self, driver: Driver, network: NetworkWorker, tokens: LiveTokens, stack: AsyncExitStack) -> None:
         self.driver = driver
         self.network = network
         self.tokens = tokens
@@ -46,7 +46,7 @@ class Ground:
         self._stack.push_async_callback(self.driver.delete, chat.digest)
         machine = await connect(self.driver, chat.digest)
         self._stack.callback(machine.close)
-        await self._stack.enter_async_context(self.network.attend(chat, machine))
+        await self._stack.enter_async_context(self.network.attached(chat, machine))
         return machine
 
 
@@ -62,10 +62,10 @@ async def ground_of(
     **setup: Any,
 ) -> AsyncIterator[Ground]:
     driver = driver or MemoryDriver(folder, own_network=True)
-    tokens = AgentTokens(folder / "agent-runs", b"0" * 32, max_seconds=3600)
+    tokens = LiveTokens(folder / "agent-runs", b"0" * 32, max_seconds=3600)
     network = NetworkWorker(
         Setup(policy, folder=folder / "egress", **setup),
-        budgets=Purses(folder / "agents", budget or Budget()),
+        budgets=BudgetStore(folder / "agents", budget or Budget()),
         tokens=tokens,
         additions=additions,
         captive=captive,

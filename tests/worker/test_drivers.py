@@ -1,4 +1,4 @@
-"""The network worker beside sandboxes of every driver; names, which only a captive network looks up, and floods of them."""
+"""The network worker beside sandboxes of every driver; names, which only the transparent proxy looks up, and floods of them."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.agents.agent_token import RUN_ENDED, Pass
-from cubicle.agents.budget import Limits as Budget
+from cubicle.agents.agent_token import RUN_ENDED, AgentToken
+from cubicle.agents.budget import BudgetLimits as Budget
 from cubicle.agents.gateway import ADDRESS, PORT
 from cubicle.agents.upstreams import apis
 from cubicle.core.chat import Chat
@@ -50,7 +50,7 @@ RUN = "agent-0"
 
 
 def token(ground: Ground, chat: Chat) -> str:
-    return ground.tokens.issue(chat, Pass(RUN, int(time.time()) + 3600))
+    return ground.tokens.issue(chat, AgentToken(RUN, int(time.time()) + 3600))
 
 
 async def ask(ground: Ground, machine: Machine, chat: Chat, options: str = "") -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.policy import Policy, Rule, Scheme
 from cubicle.egress.quota import FOLDER
 from cubicle.machine.machine import Machine
@@ -165,7 +165,7 @@ async def test_nothing_outlives_the_service(tmp_path: Path, how: signal.Signals)
 async def test_the_last_rules_that_could_be_used_hold_for_the_next_worker(tmp_path: Path, server: Server) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text('contact = "first"')
-    async with ground_of(tmp_path, policy=Policy(Mode.NONE), rules_file=rules) as ground:
+    async with ground_of(tmp_path, policy=Policy(NetworkMode.NONE), rules_file=rules) as ground:
         machine = await ground.machine()
         assert "ask first" in await fetch(machine, server)
         rules.write_text('contact = "second"')
@@ -203,7 +203,7 @@ async def test_a_refusal_is_noted_before_the_command_ends_and_in_the_audit(
     tmp_path: Path, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with ground_of(tmp_path, policy=Policy(Mode.ALLOWLIST)) as ground:
+    async with ground_of(tmp_path, policy=Policy(NetworkMode.ALLOWLIST)) as ground:
         machine = await ground.machine()
         for number in range(20):
             with machine.refusals.heard() as heard:
@@ -219,7 +219,7 @@ async def test_a_flood_of_lines_is_cut_and_summed_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with ground_of(tmp_path, policy=Policy(Mode.NONE)) as ground:
+    async with ground_of(tmp_path, policy=Policy(NetworkMode.NONE)) as ground:
         machine, other = await ground.machine(), await ground.machine(OTHER)
         many = "for i in $(seq 20); do curl -s $(for j in $(seq 50); do echo http://10.0.0.1/; done) & done; wait"
         await shell(machine, f"({many}) >/dev/null 2>&1")
@@ -260,7 +260,7 @@ async def test_a_guest_that_breaks_a_rule_before_the_worker_is_cut_off_by_the_se
         return ours
 
     machine._reach = reach
-    async with ground.network.attend(CHAT, machine), asyncio.timeout(60):
+    async with ground.network.attached(CHAT, machine), asyncio.timeout(60):
         await machine.gone()
     assert machine.offence
     theirs.close()

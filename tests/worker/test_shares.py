@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from cubicle.core.chat import Chat
-from cubicle.worker.shares import SLACK, Share, Shares, current, task_factory
+from cubicle.worker.shares import SLACK, CpuShare, CpuShares, current, task_factory
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def shares() -> Shares:
-    return Shares()
+def shares() -> CpuShares:
+    return CpuShares()
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def burn(seconds: float) -> None:
         pass
 
 
-async def work(share: Share, steps: list[int], number: int) -> None:
+async def work(share: CpuShare, steps: list[int], number: int) -> None:
     current.set(share)
 
     async def one() -> None:
@@ -46,7 +46,7 @@ async def work(share: Share, steps: list[int], number: int) -> None:
     await asyncio.create_task(one())
 
 
-async def run(seconds: float, *shares: Share) -> list[int]:
+async def run(seconds: float, *shares: CpuShare) -> list[int]:
     steps = [0] * len(shares)
     tasks = [asyncio.create_task(work(share, steps, number)) for number, share in enumerate(shares)]
     await asyncio.sleep(seconds)
@@ -56,7 +56,7 @@ async def run(seconds: float, *shares: Share) -> list[int]:
     return steps
 
 
-async def test_a_chat_alone_has_all_of_the_time(metered: None, shares: Shares) -> None:
+async def test_a_chat_alone_has_all_of_the_time(metered: None, shares: CpuShares) -> None:
     share = shares.of(Chat("1"))
     began, used = time.thread_time(), share.progress
     (steps,) = await run(0.5, share)
@@ -64,19 +64,19 @@ async def test_a_chat_alone_has_all_of_the_time(metered: None, shares: Shares) -
     assert share.progress - used > 0
 
 
-async def test_a_chat_with_many_tasks_has_no_more_than_one_with_one(metered: None, shares: Shares) -> None:
+async def test_a_chat_with_many_tasks_has_no_more_than_one_with_one(metered: None, shares: CpuShares) -> None:
     flood, quiet = shares.of(Chat("1")), shares.of(Chat("2"))
     steps = await run(2.0, *[flood] * 50, quiet)
     assert sum(steps[:50]) < 3 * steps[50]
 
 
-async def test_a_tenant_with_many_chats_has_no_more_than_one_with_one(metered: None, shares: Shares) -> None:
+async def test_a_tenant_with_many_chats_has_no_more_than_one_with_one(metered: None, shares: CpuShares) -> None:
     flood = [shares.of(Chat(f"{number}")) for number in range(20)]
     steps = await run(2.0, *flood, shares.of(Chat("1", "other")))
     assert sum(steps[:20]) < 3 * steps[20]
 
 
-async def test_a_cancelled_task_that_waits_for_its_turn_ends_at_once(metered: None, shares: Shares) -> None:
+async def test_a_cancelled_task_that_waits_for_its_turn_ends_at_once(metered: None, shares: CpuShares) -> None:
     flood, quiet = shares.of(Chat("1")), shares.of(Chat("2"))
     quiet.charge(SLACK)
     flood.charge(100 * SLACK)
@@ -100,7 +100,7 @@ async def test_a_cancelled_task_that_waits_for_its_turn_ends_at_once(metered: No
     current.set(None)
 
 
-async def test_results_errors_and_timeouts_are_those_of_the_task_itself(metered: None, shares: Shares) -> None:
+async def test_results_errors_and_timeouts_are_those_of_the_task_itself(metered: None, shares: CpuShares) -> None:
     current.set(shares.of(Chat("1")))
 
     async def answer() -> int:

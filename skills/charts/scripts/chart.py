@@ -9,7 +9,7 @@ from html import escape
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = "osD^vPX"
-MOST_END_LABELS = 5
+MAX_END_LABELS = 5
 
 
 def number(text):
@@ -113,7 +113,7 @@ def draw(labels, series, options):
         if low > 0 or high < 0:
             notes.append("The vertical axis does not begin at zero.")
     figure.text(0.99, -0.02, "   ".join(notes), ha="right", va="top", fontsize=8, color="#666666")
-    if options.kind == "line" and len(series) <= MOST_END_LABELS:
+    if options.kind == "line" and len(series) <= MAX_END_LABELS:
         label_ends(axes)
     elif len(series) > 1:
         axes.legend(frameon=False)
@@ -130,7 +130,7 @@ def draw_svg(labels, series, options):
     values = [v for line in series.values() for v in line if v == v] or [0.0]
     low, high = min(0.0, *values), max(values)
     high = high if high > low else low + 1
-    at_ends = options.kind == "line" and len(series) <= MOST_END_LABELS
+    at_ends = options.kind == "line" and len(series) <= MAX_END_LABELS
     room = min(240, 10 + 7 * max(map(len, series))) if at_ends else 0
     left, top, width, height = 80, 60, 640 - room, 300
 

@@ -1,4 +1,4 @@
-"""example.py OUT_FOLDER: make a skill, see what the check finds, mend it, package it."""
+"""example.py OUT_FOLDER: make a skill, see what the check finds, fix it, package it."""
 
 import os
 import shutil

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cubicle.core.chat import Chat
 
-_LONGEST = 4096
+_MAX_LENGTH = 4096
 _PREFIX = "cubicle-"
 _RUN, _TAKE_OVER = "run", "take-over"
 RUN_ENDED = "This token ended with the run of the agent that it was made for."
@@ -24,7 +24,7 @@ TAKE_OVER_ENDED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class AgentToken:
     """Which run it is, until when it may call out at most, and which MCP servers it was given."""
 
     run: str
@@ -35,7 +35,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class TokenSubject:
     """What goes on in one chat."""
 
     runs: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class Live:
     """The reading of the monotonic clock until which a person's terminal counts as open; infinite while it is."""
 
 
-def refusal(given: Pass, live: Live, now: float) -> str:
+def refusal(given: AgentToken, live: TokenSubject, now: float) -> str:
     """Why a token that was issued does not work at this reading of the monotonic clock; empty if it does."""
     if given.take_over:
         return "" if now < live.terminal_until else TAKE_OVER_ENDED
@@ -55,7 +55,7 @@ def signing_key(secret: bytes) -> bytes:
     return hmac.digest(secret, b"cubicle agent passes", "sha256")
 
 
-def issue(key: bytes, chat: Chat, given: Pass) -> str:
+def issue(key: bytes, chat: Chat, given: AgentToken) -> str:
     """The text that the agent carries."""
     kind = _TAKE_OVER if given.take_over else _RUN
     claims = json.dumps([kind, given.run, given.expires, *given.servers], separators=(",", ":")).encode()
@@ -63,10 +63,10 @@ def issue(key: bytes, chat: Chat, given: Pass) -> str:
     return f"{_PREFIX}{body}.{_mac(key, chat, body)}"
 
 
-def check(key: bytes, chat: Chat, text: str, now: float) -> Pass | None:
+def check(key: bytes, chat: Chat, text: str, now: float) -> AgentToken | None:
     """The pass, if it was issued for this chat and has not run out."""
     body, _, mac = text.removeprefix(_PREFIX).partition(".")
-    if len(text) > _LONGEST or not text.isascii() or not hmac.compare_digest(mac, _mac(key, chat, body)):
+    if len(text) > _MAX_LENGTH or not text.isascii() or not hmac.compare_digest(mac, _mac(key, chat, body)):
         return None
     try:
         kind, run, expires, *servers = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -74,7 +74,7 @@ def check(key: bytes, chat: Chat, text: str, now: float) -> Pass | None:
         return None
     if kind not in (_RUN, _TAKE_OVER) or not isinstance(expires, int) or now >= expires:
         return None  # of another version of the service, or too old
-    return Pass(run, expires, tuple(servers), take_over=kind == _TAKE_OVER)
+    return AgentToken(run, expires, tuple(servers), take_over=kind == _TAKE_OVER)
 
 
 def _mac(key: bytes, chat: Chat, body: str) -> str:

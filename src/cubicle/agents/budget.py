@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from cubicle import durable, record
-from cubicle.agents.pricing import Usage, price
+from cubicle.agents.pricing import TokenUsage, price
 from cubicle.core.chat import Chat
 from cubicle.record import BadRecord, Fields
 from cubicle.settings import Settings
@@ -23,7 +23,7 @@ _DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BudgetLimits:
     """Of one chat or tenant; 0 is no limit."""
 
     dollars: float = 0
@@ -48,7 +48,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SpentBudget:
     dollars: float = 0
     requests: int = 0
     tokens: int = 0
@@ -67,20 +67,20 @@ class Spending:
         self._folder = folder
         self._days = days
         self._clock = clock
-        self._spent: dict[str, Spent] = {}
-        self._on_disk: dict[str, Spent] = {}
+        self._spent: dict[str, SpentBudget] = {}
+        self._on_disk: dict[str, SpentBudget] = {}
         self._writing = asyncio.Lock()
 
     def open(self) -> None:
         record.make_folder(self._folder)
 
-    async def of(self, name: str) -> Spent:
+    async def of(self, name: str) -> SpentBudget:
         if name not in self._spent:
             found = await asyncio.to_thread(self._read, name)
             self._spent.setdefault(name, found)
         spent, now = self._spent[name], self._clock()
         if self._days and (not spent.since or now - spent.since >= self._days * _DAY):
-            self._spent[name] = Spent(since=now) if spent.since else replace(spent, since=now)
+            self._spent[name] = SpentBudget(since=now) if spent.since else replace(spent, since=now)
         return self._spent[name]
 
     def add(self, name: str, *, dollars: float = 0, requests: int = 0, tokens: int = 0) -> None:
@@ -107,27 +107,31 @@ class Spending:
             self._on_disk.pop(name, None)
             await asyncio.to_thread(remove_record, self._folder, name)
 
-    def _read(self, name: str) -> Spent:
+    def _read(self, name: str) -> SpentBudget:
         path = self._folder / name
         try:
             return _parse(record.read(path))
         except FileNotFoundError:
-            return Spent()
+            return SpentBudget()
         except (OSError, BadRecord) as error:
             log.error("the budget record %s cannot be read and is set aside: %s", name, error)
             with suppress(OSError):
                 durable.move(path, path.with_name(f"{name}.unreadable-{int(time.time())}"))
-            return Spent()
+            return SpentBudget()
 
 
-class Purses:
+class BudgetStore:
     """The budgets of chats and of their tenants: a call of a model must fit into both."""
 
     def __init__(
-        self, folder: Path, limits: Limits, tenants_folder: Path | None = None, tenant_limits: Limits | None = None
+        self,
+        folder: Path,
+        limits: BudgetLimits,
+        tenants_folder: Path | None = None,
+        tenant_limits: BudgetLimits | None = None,
     ) -> None:
         self._limits = limits
-        self._tenant_limits = tenant_limits or Limits()
+        self._tenant_limits = tenant_limits or BudgetLimits()
         self._chats = Spending(folder)
         self._tenants = Spending(tenants_folder or folder / "tenants", self._tenant_limits.days)
 
@@ -135,10 +139,10 @@ class Purses:
         self._chats.open()
         self._tenants.open()
 
-    async def spent(self, chat: Chat) -> Spent:
+    async def spent(self, chat: Chat) -> SpentBudget:
         return await self._chats.of(chat.digest)
 
-    async def spent_by(self, tenant: str) -> Spent:
+    async def spent_by(self, tenant: str) -> SpentBudget:
         return await self._tenants.of(tenant)
 
     async def begin(self, chat: Chat) -> None:
@@ -151,7 +155,7 @@ class Purses:
         self._chats.add(chat.digest, requests=1)
         self._tenants.add(chat.tenant, requests=1)
 
-    def count(self, chat: Chat, model: str, usage: Usage) -> None:
+    def count(self, chat: Chat, model: str, usage: TokenUsage) -> None:
         """Add what a request used, which `begin` has let through."""
         dollars = price(model, usage)
         self._chats.add(chat.digest, dollars=dollars, tokens=usage.tokens)
@@ -166,7 +170,7 @@ class Purses:
         await self._chats.forget(chat.digest)
 
 
-def _require_chat(spent: Spent, limits: Limits) -> None:
+def _require_chat(spent: SpentBudget, limits: BudgetLimits) -> None:
     if limits.dollars and spent.dollars >= limits.dollars:
         raise OutOfBudget(
             f"The budget of this chat is spent: {spent.dollars:.2f} of {limits.dollars:.2f} USD (SUB_AGENT_BUDGET_USD)."
@@ -177,7 +181,7 @@ def _require_chat(spent: Spent, limits: Limits) -> None:
         raise OutOfBudget(f"This chat has used all its {limits.tokens} tokens (SUB_AGENT_MAX_TOKENS).")
 
 
-def _require_tenant(tenant: str, spent: Spent, limits: Limits) -> None:
+def _require_tenant(tenant: str, spent: SpentBudget, limits: BudgetLimits) -> None:
     renewed = ""
     if limits.days:
         day = time.strftime("%Y-%m-%d", time.gmtime(min(spent.since + limits.days * _DAY, 32503680000.0)))
@@ -208,9 +212,9 @@ def remove_record(folder: Path, name: str) -> None:
             durable.remove(path)
 
 
-def _parse(fields: Fields) -> Spent:
+def _parse(fields: Fields) -> SpentBudget:
     since = fields.number("since") if "since" in fields.values else 0.0
-    spent = Spent(fields.number("dollars"), fields.whole("requests"), fields.whole("tokens"), since)
+    spent = SpentBudget(fields.number("dollars"), fields.whole("requests"), fields.whole("tokens"), since)
     if spent.dollars < 0 or since < 0:
         raise BadRecord("a number in it cannot be")
     return spent

@@ -18,14 +18,14 @@ import anyio
 import h11
 import httpx
 
-from cubicle.agents.agent_token import Pass
+from cubicle.agents.agent_token import AgentToken
 from cubicle.agents.budget import OutOfBudget
-from cubicle.agents.gateway_http import BadRequest, Wire
+from cubicle.agents.gateway_http import BadGatewayRequest, GatewayHttp
 from cubicle.agents.gateway_sse import BadEndpoint, Endpoint
 from cubicle.agents.live_tokens import TokenRefused
 from cubicle.agents.mcp_servers import McpServer, McpServers
-from cubicle.agents.pricing import Meter, Usage
-from cubicle.agents.upstreams import Api, is_plain_path
+from cubicle.agents.pricing import TokenUsage, UsageMeter
+from cubicle.agents.upstreams import UpstreamApi, is_plain_path
 from cubicle.core.caller import Headers, RawHeaders
 from cubicle.core.chat import Chat
 from cubicle.log import chat_fields
@@ -65,7 +65,7 @@ class Budgets(Protocol):
     async def begin(self, chat: Chat) -> None:
         """One more request. Raises OutOfBudget."""
 
-    def count(self, chat: Chat, model: str, usage: Usage) -> None:
+    def count(self, chat: Chat, model: str, usage: TokenUsage) -> None:
         """Add what a request used."""
 
     async def save(self, chat: Chat) -> None:
@@ -75,17 +75,17 @@ class Budgets(Protocol):
 class Tokens(Protocol):
     """Which tokens work; see `AgentTokens`."""
 
-    async def checked(self, chat: Chat, text: str) -> Pass:
+    async def checked(self, chat: Chat, text: str) -> AgentToken:
         """The token that this text is. Raises TokenRefused."""
 
-    def using(self, chat: Chat, given: Pass) -> AbstractContextManager[anyio.CancelScope]:
+    def using(self, chat: Chat, given: AgentToken) -> AbstractContextManager[anyio.CancelScope]:
         """What is done in the block ends when the token does."""
 
 
-class Relay:
+class Gateway:
     """Attends every machine in use (see `Fleet`). It runs in the network worker (`cubicle.worker`)."""
 
-    def __init__(self, apis: Mapping[str, Api], servers: McpServers, budgets: Budgets, tokens: Tokens) -> None:
+    def __init__(self, apis: Mapping[str, UpstreamApi], servers: McpServers, budgets: Budgets, tokens: Tokens) -> None:
         self._apis = apis
         self._servers = servers
         self._purses = budgets
@@ -103,7 +103,7 @@ class Relay:
         await self._web.aclose()
 
     @asynccontextmanager
-    async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
+    async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
         """Listen in this machine for as long as it is in use."""
         gate = anyio.Semaphore(_AT_ONCE)
 
@@ -126,19 +126,19 @@ class Relay:
             yield
 
     async def _serve(self, chat: Chat, stream: Stream) -> None:
-        wire = Wire(stream)
+        wire = GatewayHttp(stream)
         try:
             while (request := await wire.request()) is not None:
                 await self._answer(chat, wire, request)
                 if not wire.heard.is_set():
                     break
-        except BadRequest as error:
+        except BadGatewayRequest as error:
             if wire.fresh:
                 await wire.refuse(400, "invalid_request_error", str(error))
         if wire.over:
             await wire.finish()
 
-    async def _answer(self, chat: Chat, wire: Wire, request: h11.Request) -> None:
+    async def _answer(self, chat: Chat, wire: GatewayHttp, request: h11.Request) -> None:
         """Find out who asks for what, then forward it."""
         headers = Headers(request.headers)
         sent = _forwarded(request.headers, _SENT, _SENT_PREFIXES)
@@ -153,7 +153,9 @@ class Relay:
         if scope.cancelled_caught:
             wire.heard.clear()  # the token ended, and so must the connection
 
-    async def _forward(self, chat: Chat, wire: Wire, given: Pass, asked: tuple[str, str, str], sent: Sent) -> None:
+    async def _forward(
+        self, chat: Chat, wire: GatewayHttp, given: AgentToken, asked: tuple[str, str, str], sent: Sent
+    ) -> None:
         method, path, query = asked
         _, first, *rest = path.split("/", 2) if is_plain_path(path) else ("", "", "")
         inner = "/" + "".join(rest)
@@ -164,7 +166,9 @@ class Relay:
         else:
             await wire.refuse(404, "not_found_error", "Agents may not make this call.")
 
-    async def _forward_mcp(self, chat: Chat, wire: Wire, given: Pass, path: str, method: str, sent: Sent) -> None:
+    async def _forward_mcp(
+        self, chat: Chat, wire: GatewayHttp, given: AgentToken, path: str, method: str, sent: Sent
+    ) -> None:
         name, _, post = path.partition("/")
         server = self._servers.find(name, chat.tenant) if name in given.servers else None
         if server is None or not server.url or (post and not server.sse):
@@ -176,7 +180,9 @@ class Relay:
         else:
             await self._exchange(wire, method, server.url, [*sent, *server.headers], None)
 
-    async def _forward_sse(self, chat: Chat, wire: Wire, server: McpServer, post: str, method: str, sent: Sent) -> None:
+    async def _forward_sse(
+        self, chat: Chat, wire: GatewayHttp, server: McpServer, post: str, method: str, sent: Sent
+    ) -> None:
         """A stream of events, or a post to where an open one said; nowhere else."""
         headers = [*sent, *server.headers]
         if method == "POST" and (url := self._posts.get((chat, server.name, post))):
@@ -199,7 +205,7 @@ class Relay:
             await wire.refuse(405, "invalid_request_error", "This MCP server is of the type sse: GET its stream first.")
 
     async def _forward_call(
-        self, chat: Chat, wire: Wire, api: Api, path: str, query: str, method: str, sent: Sent
+        self, chat: Chat, wire: GatewayHttp, api: UpstreamApi, path: str, query: str, method: str, sent: Sent
     ) -> None:
         try:
             await self._purses.begin(chat)
@@ -208,7 +214,7 @@ class Relay:
             await wire.refuse(402, "billing_error", f"{error} Stop here and report what is done.")
             return
         kept = urlencode([(k, v) for k, v in parse_qsl(query) if k != "key"])
-        bill = Bill(api, chat, self._purses)
+        bill = UsageBill(api, chat, self._purses)
         try:
             url = f"{api.url}{path}{'?' + kept if kept else ''}"
             await self._exchange(wire, method, url, [*sent, *api.headers], bill)
@@ -219,16 +225,16 @@ class Relay:
 
     async def _exchange(
         self,
-        wire: Wire,
+        wire: GatewayHttp,
         method: str,
         url: str,
         headers: Sent,
-        bill: Bill | None,
+        bill: UsageBill | None,
         passed: Callable[[bytes], bytes] = bytes,
     ) -> None:
         """Send the request on and the answer back, both as they come; stop when either side is gone."""
         headers = [*headers, ("accept-encoding", "identity")]
-        failure: BadRequest | SandboxError | None = None
+        failure: BadGatewayRequest | SandboxError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, wire, tasks.cancel_scope)
             try:
@@ -243,14 +249,14 @@ class Relay:
                     wire.heard.clear()  # the answer breaks off here, and so must the connection
                 else:
                     await wire.refuse(502, "api_error", "The service cannot reach this API now.", again=True)
-            except (BadRequest, SandboxError) as error:
+            except (BadGatewayRequest, SandboxError) as error:
                 failure = error  # raised outside of the group, which would wrap it
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
 
     async def _pass_on(
-        self, wire: Wire, answer: httpx.Response, bill: Bill | None, passed: Callable[[bytes], bytes]
+        self, wire: GatewayHttp, answer: httpx.Response, bill: UsageBill | None, passed: Callable[[bytes], bytes]
     ) -> None:
         if bill is not None and answer.status_code in (401, 403):
             # The answer may quote the key.
@@ -273,12 +279,12 @@ class Relay:
         await wire.end()
 
 
-class Bill:
+class UsageBill:
     """One call of a model: what it uses, and whose purse pays."""
 
-    def __init__(self, api: Api, chat: Chat, purses: Budgets) -> None:
+    def __init__(self, api: UpstreamApi, chat: Chat, purses: Budgets) -> None:
         self.api = api
-        self.meter = Meter()
+        self.meter = UsageMeter()
         self._chat = chat
         self._purses = purses
         self._settled = False
@@ -289,7 +295,7 @@ class Bill:
             self._purses.count(self._chat, self.meter.model, self.meter.finish())
 
 
-async def _watch(wire: Wire, scope: anyio.CancelScope) -> None:
+async def _watch(wire: GatewayHttp, scope: anyio.CancelScope) -> None:
     with suppress(SandboxError):
         await wire.hung_up()
     scope.cancel()

@@ -11,8 +11,8 @@ import h11
 
 from cubicle.machine.stream import Stream
 
-_MOST_HEAD = 64 * 1024
-_MOST_BODY = 64 * 1024**2
+_MAX_HEAD = 64 * 1024
+_MAX_BODY = 64 * 1024**2
 _IDLE = 60.0
 _BODY_PAUSE = 60.0
 _FAREWELL = 2.0
@@ -24,16 +24,16 @@ _MAX_DRAINED = 1024 * 1024
 Headers = Iterable[tuple[str, str]]
 
 
-class BadRequest(Exception):
+class BadGatewayRequest(Exception):
     """What came is not a request that can be answered."""
 
 
-class Wire:
+class GatewayHttp:
     """The service's side of one connection."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST_HEAD)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
         self.heard = asyncio.Event()
         """The whole request has been read."""
 
@@ -56,10 +56,10 @@ class Wire:
                 self.heard.set()
                 return
             if not isinstance(event, h11.Data):
-                raise BadRequest("The request broke off.")
+                raise BadGatewayRequest("The request broke off.")
             size += len(event.data)
-            if size > _MOST_BODY:
-                raise BadRequest(f"A request may have {_MOST_BODY >> 20} MiB at most.")
+            if size > _MAX_BODY:
+                raise BadGatewayRequest(f"A request may have {_MAX_BODY >> 20} MiB at most.")
             yield bytes(event.data)
 
     async def hung_up(self) -> None:
@@ -117,7 +117,7 @@ class Wire:
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError as error:
-                raise BadRequest(str(error)) from None
+                raise BadGatewayRequest(str(error)) from None
             if isinstance(event, h11.Event):
                 return event
             if event is h11.PAUSED:
@@ -128,7 +128,7 @@ class Wire:
                 async with asyncio.timeout(limit):
                     self._http.receive_data(await self._stream.read())
             except TimeoutError:
-                raise BadRequest("The request took too long.") from None
+                raise BadGatewayRequest("The request took too long.") from None
 
     async def _send(self, event: h11.Event) -> None:
         if data := self._http.send(event):

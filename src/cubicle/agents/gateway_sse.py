@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
-_LONGEST = 64 * 1024
+_MAX_LENGTH = 64 * 1024
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
@@ -37,7 +37,7 @@ class Endpoint:
         passed = b"".join(parts)
         if self.url:
             passed, self._rest = passed + self._rest, b""
-        elif len(self._rest) > _LONGEST:
+        elif len(self._rest) > _MAX_LENGTH:
             raise BadEndpoint("it does not say where to post")
         return passed
 

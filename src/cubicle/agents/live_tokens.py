@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from cubicle import record
-from cubicle.agents.agent_token import Live, Pass, check, issue, refusal
+from cubicle.agents.agent_token import AgentToken, TokenSubject, check, issue, refusal
 from cubicle.core.chat import Chat
 from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
@@ -56,14 +56,14 @@ class _State:
     terminal_until: float = 0.0
     closed_at: float = _NEVER
     """The date at which the last terminal was closed."""
-    calls: dict[anyio.CancelScope, Pass] = field(default_factory=dict)
+    calls: dict[anyio.CancelScope, AgentToken] = field(default_factory=dict)
 
     @property
-    def live(self) -> Live:
-        return Live(frozenset(self.owners), math.inf if self.terminals else self.terminal_until)
+    def live(self) -> TokenSubject:
+        return TokenSubject(frozenset(self.owners), math.inf if self.terminals else self.terminal_until)
 
 
-class AgentTokens:
+class LiveTokens:
     """Issues tokens and checks them. One that ends takes the calls along that are under way with it."""
 
     def __init__(self, folder: Path, signing_key: bytes, *, max_seconds: float, grace: float = GRACE_SECONDS) -> None:
@@ -84,10 +84,10 @@ class AgentTokens:
     async def __aexit__(self, *exception: object) -> None:
         self.closing = True
 
-    def issue(self, chat: Chat, given: Pass) -> str:
+    def issue(self, chat: Chat, given: AgentToken) -> str:
         return issue(self._key, chat, given)
 
-    def check(self, chat: Chat, text: str) -> Pass:
+    def check(self, chat: Chat, text: str) -> AgentToken:
         """The token that this text is. Raises TokenRefused."""
         given = check(self._key, chat, text, time.time()) if text else None
         if given is None:
@@ -96,16 +96,16 @@ class AgentTokens:
             raise TokenRefused(why)
         return given
 
-    async def checked(self, chat: Chat, text: str) -> Pass:
+    async def checked(self, chat: Chat, text: str) -> AgentToken:
         """As `check`, for the gateway, which may be in another process."""
         return self.check(chat, text)
 
-    def holds(self, chat: Chat, given: Pass) -> bool:
+    def holds(self, chat: Chat, given: AgentToken) -> bool:
         """Whether a token that was checked still works."""
         return not refusal(given, self._live(chat), time.monotonic())
 
     @contextmanager
-    def using(self, chat: Chat, given: Pass) -> Iterator[anyio.CancelScope]:
+    def using(self, chat: Chat, given: AgentToken) -> Iterator[anyio.CancelScope]:
         """What is done in the block ends when the token does."""
         state = self._state(chat)
         with anyio.CancelScope() as scope:
@@ -157,8 +157,8 @@ class AgentTokens:
             self._keep_open(chat, state, self._grace)
 
     @asynccontextmanager
-    async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
-        """Follow the runs of a service before this one that still go on in this machine (see `Attendants`)."""
+    async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
+        """Follow the runs of a service before this one that still go on in this machine (see `SandboxServices`)."""
         await self._load(chat)
         async with anyio.create_task_group() as tasks:
             for run in list(self._state(chat).recorded):
@@ -179,9 +179,9 @@ class AgentTokens:
     def _state(self, chat: Chat) -> _State:
         return self._states.setdefault(chat.digest, _State())
 
-    def _live(self, chat: Chat) -> Live:
+    def _live(self, chat: Chat) -> TokenSubject:
         state = self._states.get(chat.digest)
-        return state.live if state is not None else Live()
+        return state.live if state is not None else TokenSubject()
 
     def _begin(self, chat: Chat, run: str, owner: object) -> None:
         self._state(chat).owners[run] = owner

@@ -15,7 +15,7 @@ from cubicle.core.keys import is_tenant
 from cubicle.settings import BadSettings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_LARGEST = 1024 * 1024
+_MAX_SIZE = 1024 * 1024
 _HTTP_KINDS = ("http", "streamable-http", "streamableHttp", "")
 
 
@@ -72,8 +72,8 @@ def read_servers(path: Path | None, own_addresses: Iterable[str] = ()) -> McpSer
         return McpServers()
     try:
         with path.open("rb") as file:
-            content = file.read(_LARGEST + 1)
-        listed = json.loads(content)["mcpServers"] if len(content) <= _LARGEST else None
+            content = file.read(_MAX_SIZE + 1)
+        listed = json.loads(content)["mcpServers"] if len(content) <= _MAX_SIZE else None
     except OSError as error:
         raise BadSettings(f"MCP_SERVERS_FILE cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, RecursionError):

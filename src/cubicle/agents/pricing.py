@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_LONGEST_LINE = 4 * 1024**2
-_LONGEST_BODY = 16 * 1024**2
+_MAX_LINE = 4 * 1024**2
+_MAX_BODY = 16 * 1024**2
 _BYTES_A_TOKEN = 4
 
 
@@ -59,7 +59,7 @@ _CACHE_READ = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """Tokens, by what they cost."""
 
     input: int = 0
@@ -77,9 +77,9 @@ class Usage:
     def tokens(self) -> int:
         return self.prompt + self.output
 
-    def most(self, other: Usage) -> Usage:
+    def most(self, other: TokenUsage) -> TokenUsage:
         """The APIs count up while they stream: the largest number is the last."""
-        return Usage(
+        return TokenUsage(
             max(self.input, other.input),
             max(self.output, other.output),
             max(self.cache_write, other.cache_write),
@@ -88,7 +88,7 @@ class Usage:
         )
 
 
-def price(model: str, usage: Usage) -> float:
+def price(model: str, usage: TokenUsage) -> float:
     """Dollars. A model that no row knows costs what the dearest does, so that a budget holds for it too."""
     known = next((price for name, price in _PRICES if name.search(model.lower())), _DEAREST)
     given, taken = known.of(usage.prompt)
@@ -97,7 +97,7 @@ def price(model: str, usage: Usage) -> float:
     return (paid * given + usage.output * taken) / 1e6
 
 
-class Meter:
+class UsageMeter:
     """Reads the usage out of an answer as it passes, streamed or whole, in any of the dialects; memory is bounded."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Meter:
         self._rest = bytearray()
         self._over = False
         self._bytes = 0
-        self.usage = Usage()
+        self.usage = TokenUsage()
         self.model = ""
 
     def feed(self, chunk: bytes) -> None:
@@ -116,20 +116,20 @@ class Meter:
         self._rest += chunk
         if self.streamed:
             *lines, rest = bytes(self._rest).split(b"\n") if b"\n" in chunk else (bytes(self._rest),)
-            self._rest = bytearray(rest[:_LONGEST_LINE])
+            self._rest = bytearray(rest[:_MAX_LINE])
             for line in lines:
                 if line.startswith(b"data:"):
                     self._event(line[5:])
-        elif len(self._rest) > _LONGEST_BODY:
+        elif len(self._rest) > _MAX_BODY:
             self._rest.clear()
             self._over = True
 
-    def finish(self) -> Usage:
+    def finish(self) -> TokenUsage:
         """The usage in the end. Of an answer that was not heard to its end, the output is reckoned by its size."""
         if not self.streamed and not self._over:
             self._event(bytes(self._rest))
         if not self.whole:
-            self.usage = self.usage.most(Usage(output=self._bytes // _BYTES_A_TOKEN))
+            self.usage = self.usage.most(TokenUsage(output=self._bytes // _BYTES_A_TOKEN))
         return self.usage
 
     def _event(self, text: bytes) -> None:
@@ -151,12 +151,12 @@ class Meter:
                     self.model = self.model or model[:200]
 
 
-def _usage(fields: dict[str, Any]) -> Usage:
+def _usage(fields: dict[str, Any]) -> TokenUsage:
     """One usage record: Anthropic's, OpenAI's (both of its APIs) or Google's."""
     if "promptTokenCount" in fields or "totalTokenCount" in fields:
         cached = _count(fields, "cachedContentTokenCount")
         output = _count(fields, "candidatesTokenCount") + _count(fields, "thoughtsTokenCount")
-        return Usage(max(0, _count(fields, "promptTokenCount") - cached), output, 0, cached)
+        return TokenUsage(max(0, _count(fields, "promptTokenCount") - cached), output, 0, cached)
     details = fields.get("input_tokens_details") or fields.get("prompt_tokens_details")
     cached = _count(details, "cached_tokens") if isinstance(details, dict) else 0
     given = _count(fields, "input_tokens") + _count(fields, "prompt_tokens")
@@ -164,7 +164,7 @@ def _usage(fields: dict[str, Any]) -> Usage:
     written, read = _count(fields, "cache_creation_input_tokens"), _count(fields, "cache_read_input_tokens")
     creation = fields.get("cache_creation")
     hour = min(written, _count(creation, "ephemeral_1h_input_tokens")) if isinstance(creation, dict) else 0
-    return Usage(max(0, given - cached), taken, written - hour, read + cached, hour)
+    return TokenUsage(max(0, given - cached), taken, written - hour, read + cached, hour)
 
 
 def _count(fields: dict[str, Any], name: str) -> int:

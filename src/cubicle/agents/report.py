@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cubicle.agents.adapters.base import Outcome
+from cubicle.agents.adapters.base import AgentOutcome
 from cubicle.guest.operations import Exit
-from cubicle.tools.base import Answer, Text
+from cubicle.tools.base import Answer, TextContent
 from cubicle.tools.output import Cap
 
 _NOT_FOUND = 127
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunReport:
     """A run that is over: what its agent said, how its process ended, and why if we ended it."""
 
     program: str
-    outcome: Outcome
+    outcome: AgentOutcome
     exit: Exit
     timeout: float
     max_turns: int
@@ -26,17 +26,17 @@ class Ending:
     """Ended by us because it took more turns than it may."""
 
 
-def compose(ending: Ending, missed: str = "", left_out: str = "") -> Answer:
+def compose(ending: RunReport, missed: str = "", left_out: str = "") -> Answer:
     """The answer: what the agent said, why it stopped if it did not finish, which servers it was to have and did not,
     and the figures of the run."""
     outcome, problem = ending.outcome, _problem(ending)
     words = Cap()
     words.feed(outcome.text or ("" if problem else "The agent finished without a word."))
     parts = [missed, words.text() if outcome.text or not problem else "", problem, left_out, _figures(ending)]
-    return Answer((Text("\n\n".join(part for part in parts if part)),), error=bool(problem), exit=ending.exit)
+    return Answer((TextContent("\n\n".join(part for part in parts if part)),), error=bool(problem), exit=ending.exit)
 
 
-def earlier(outcome: Outcome) -> str:
+def earlier(outcome: AgentOutcome) -> str:
     """What an earlier run said that nobody heard."""
     if not outcome.text:
         return ""
@@ -45,7 +45,7 @@ def earlier(outcome: Outcome) -> str:
     return f"The run before this one ended while nobody listened. It said:\n{words.text()}\n---"
 
 
-def _problem(ending: Ending) -> str:
+def _problem(ending: RunReport) -> str:
     outcome, exit = ending.outcome, ending.exit
     again = " Its work so far is kept: go on with `resume_session_id`." if outcome.session else ""
     if exit.timed_out:
@@ -67,7 +67,7 @@ def _problem(ending: Ending) -> str:
     return ""
 
 
-def _figures(ending: Ending) -> str:
+def _figures(ending: RunReport) -> str:
     outcome = ending.outcome
     parts = [f"{outcome.turns} turn{'' if outcome.turns == 1 else 's'}", f"{ending.exit.seconds:.0f} s"]
     if outcome.dollars is not None:

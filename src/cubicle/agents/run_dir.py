@@ -17,7 +17,7 @@ from cubicle.machine.machine import HOME, Machine
 RUNS = f"{HOME}/.cache/cubicle/agents"
 PROGRAMS = "/opt/agents/bin"
 _RUN = re.compile(r"agent-[0-9a-f]{12}")
-_LONGEST_EVENT = 8 * 1024**2
+_MAX_EVENT = 8 * 1024**2
 _LATEST = 4 * 1024**2
 _LAST_WORDS = 2000
 _MAX_PARTS = 4096
@@ -69,7 +69,7 @@ class NoTerminal(SandboxError):
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunDir:
     """One run, by its name."""
 
     run: str
@@ -160,11 +160,11 @@ class RunFolder:
         return text.decode("utf-8", "replace").strip()
 
 
-async def find(machine: Machine, session: str) -> RunFolder | None:
+async def find(machine: Machine, session: str) -> RunDir | None:
     """The latest run of this session."""
     _, output = await machine.output(["/bin/bash", "-c", _FIND, "find", RUNS, session], timeout=15, merge=False)
     name = output.decode("utf-8", "replace").partition("/")[0]
-    return RunFolder(name) if _RUN.fullmatch(name) else None
+    return RunDir(name) if _RUN.fullmatch(name) else None
 
 
 class EventLines:
@@ -182,7 +182,7 @@ class EventLines:
             lines[0] = b"" if self._skipping else b"".join([*self._parts, lines[0]])
             self._parts, self._size, self._skipping = [], 0, False
         self._size += len(rest)
-        if self._size > _LONGEST_EVENT:
+        if self._size > _MAX_EVENT:
             self._parts, self._skipping = [], True
         elif not self._skipping:
             self._parts.append(rest)
@@ -195,6 +195,6 @@ def _event(line: bytes) -> dict[str, Any] | None:
     if not line.startswith(b"{"):
         return None
     try:
-        return parse_object(line, max_size=2 * _LONGEST_EVENT, max_values=_MAX_EVENT_VALUES)
+        return parse_object(line, max_size=2 * _MAX_EVENT, max_values=_MAX_EVENT_VALUES)
     except BadJson:
         return None

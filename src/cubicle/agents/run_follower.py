@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import anyio
 
 from cubicle.agents.adapters.base import Adapter
-from cubicle.agents.report import Ending
-from cubicle.agents.run_dir import EventLines, RunFolder
+from cubicle.agents.report import RunReport
+from cubicle.agents.run_dir import EventLines, RunDir
 from cubicle.guest.operations import Exit
 from cubicle.machine.machine import Machine
 from cubicle.machine.process import Process
@@ -23,7 +23,7 @@ class Job:
     """A run and what it was started with."""
 
     machine: Machine
-    folder: RunFolder
+    folder: RunDir
     adapter: Adapter
     program: str
     timeout: float
@@ -33,7 +33,7 @@ class Job:
     """For the person who goes on with the session: with a token of its own."""
 
 
-class Hearing:
+class RunFollower:
     """Follows one process of an agent."""
 
     def __init__(self, job: Job, process: Process) -> None:
@@ -44,7 +44,7 @@ class Hearing:
         self._reader = job.adapter.reader()
         self._stopped = False
 
-    async def to_the_end(self) -> Ending:
+    async def to_the_end(self) -> RunReport:
         job, outcome = self.job, self._reader.outcome
         if job.max_turns:
             await job.folder.open_window(job.machine)
@@ -81,7 +81,7 @@ class Hearing:
             await job.folder.note_session(job.machine, session, argv, job.take_over_env)
             self._report(f"[agent session {session}]")
 
-    async def _ending(self, exit: Exit) -> Ending:
+    async def _ending(self, exit: Exit) -> RunReport:
         job, outcome = self.job, self._reader.outcome
         complaint = "" if outcome.error is False else await job.folder.last_words(job.machine)
-        return Ending(job.program, outcome, exit, job.timeout, job.max_turns, complaint, self._stopped)
+        return RunReport(job.program, outcome, exit, job.timeout, job.max_turns, complaint, self._stopped)

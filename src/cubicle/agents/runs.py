@@ -10,20 +10,20 @@ import uuid
 from dataclasses import replace
 from typing import Self
 
-from cubicle.agents.adapters.base import SESSION, Adapter, Order
+from cubicle.agents.adapters.base import SESSION, Adapter, AgentCommand
 from cubicle.agents.adapters.registry import chosen
-from cubicle.agents.agent_token import Pass
-from cubicle.agents.live_tokens import AgentTokens
+from cubicle.agents.agent_token import AgentToken
+from cubicle.agents.live_tokens import LiveTokens
 from cubicle.agents.mcp_servers import McpServer, McpServers
-from cubicle.agents.report import Ending, compose, earlier
-from cubicle.agents.run_dir import RunFolder, find
-from cubicle.agents.run_follower import Hearing, Job
+from cubicle.agents.report import RunReport, compose, earlier
+from cubicle.agents.run_dir import RunDir, find
+from cubicle.agents.run_follower import Job, RunFollower
 from cubicle.core.chat import Chat
 from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import HOME, Machine
-from cubicle.prompt.workspace import Workplace
+from cubicle.prompt.workspace import Workspace
 from cubicle.settings import Settings
 from cubicle.tools.base import Answer, Call, fail
 from cubicle.tools.sub_agent import MODELS, Task
@@ -44,7 +44,7 @@ class NotOurs(SandboxError):
 class SubAgents:
     """The agent behind the tool (see `SubAgent`). Once its block is left, runs are let go, not ended."""
 
-    def __init__(self, workplace: Workplace, settings: Settings, servers: McpServers, tokens: AgentTokens) -> None:
+    def __init__(self, workplace: Workspace, settings: Settings, servers: McpServers, tokens: LiveTokens) -> None:
         self._workplace = workplace
         self._servers = servers
         self.tokens = tokens
@@ -55,7 +55,7 @@ class SubAgents:
         self._default_model = settings.sub_agent_default_model
         named = {alias: str(getattr(settings, f"anthropic_default_{alias}_model")) for alias in MODELS}
         self._aliases = {alias: model for alias, model in named.items() if model}
-        self._hearings: dict[tuple[Chat, str], Hearing] = {}
+        self._hearings: dict[tuple[Chat, str], RunFollower] = {}
         self._stopping = False
 
     async def __aenter__(self) -> Self:
@@ -90,9 +90,9 @@ class SubAgents:
         self.tokens.expect_terminal(chat)
         await folder.open_for_a_person(machine)
 
-    def _order(self, chat: Chat, task: Task, servers: tuple[McpServer, ...]) -> tuple[RunFolder, Order]:
-        folder = RunFolder(f"agent-{secrets.token_hex(6)}")
-        return folder, Order(
+    def _order(self, chat: Chat, task: Task, servers: tuple[McpServer, ...]) -> tuple[RunDir, AgentCommand]:
+        folder = RunDir(f"agent-{secrets.token_hex(6)}")
+        return folder, AgentCommand(
             folder=folder.path,
             model=self._model(task.model),
             max_turns=task.max_turns or self._max_turns,
@@ -103,11 +103,13 @@ class SubAgents:
             aliases=self._aliases,
         )
 
-    def _token(self, chat: Chat, folder: RunFolder, servers: tuple[McpServer, ...], *, take_over: bool = False) -> str:
+    def _token(self, chat: Chat, folder: RunDir, servers: tuple[McpServer, ...], *, take_over: bool = False) -> str:
         until = int(time.time() + self._timeout + _AFTERWARDS)
-        return self.tokens.issue(chat, Pass(folder.run, until, tuple(server.name for server in servers), take_over))
+        return self.tokens.issue(
+            chat, AgentToken(folder.run, until, tuple(server.name for server in servers), take_over)
+        )
 
-    def _take_over_environment(self, chat: Chat, folder: RunFolder, order: Order) -> dict[str, str]:
+    def _take_over_environment(self, chat: Chat, folder: RunDir, order: AgentCommand) -> dict[str, str]:
         token = self._token(chat, folder, order.servers, take_over=True)
         return self._adapter.environment(replace(order, carried=token)) | _DIRECT
 
@@ -115,7 +117,7 @@ class SubAgents:
         name = alias or self._default_model
         return self._aliases.get(name, name)
 
-    async def _start(self, machine: Machine, call: Call, folder: RunFolder, order: Order, prompt: str) -> Ending:
+    async def _start(self, machine: Machine, call: Call, folder: RunDir, order: AgentCommand, prompt: str) -> RunReport:
         """A new run, to its end."""
         env = self._adapter.environment(order) | _DIRECT
         await folder.fill(machine, prompt, self._adapter.files(order))
@@ -129,7 +131,7 @@ class SubAgents:
             process.detach()
             log.info("agent started", extra=chat_fields(chat) | {"run": folder.run})
             job = Job(machine, folder, self._adapter, self._program, self._timeout, order.max_turns, theirs)
-            ending = await self._hear(call, Hearing(job, process))
+            ending = await self._hear(call, RunFollower(job, process))
         if call.heard():
             await folder.note_delivered(machine)
         return ending
@@ -154,17 +156,17 @@ class SubAgents:
         await folder.note_delivered(machine)
         return earlier(reader.outcome)
 
-    async def _adopt(self, machine: Machine, call: Call, folder: RunFolder) -> None:
+    async def _adopt(self, machine: Machine, call: Call, folder: RunDir) -> None:
         """Follow a run that a service before this one started, if it still goes on."""
         job = Job(machine, folder, self._adapter, self._program, self._timeout)
         try:
             async with machine.attach(folder.run) as process, self.tokens.running(call.caller.chat, folder.run):
-                await self._hear(call, Hearing(job, process))
+                await self._hear(call, RunFollower(job, process))
         except MachineError as error:
             if error.code != ErrorCode.NOT_FOUND:
                 raise
 
-    async def _hear(self, call: Call, hearing: Hearing) -> Ending:
+    async def _hear(self, call: Call, hearing: RunFollower) -> RunReport:
         """Hear a run to its end. A cancelled call ends the run; a service that stops does not."""
         key = (call.caller.chat, hearing.job.folder.run)
         self._hearings[key] = hearing

@@ -23,10 +23,10 @@ from cubicle.machine.machine import HOME, Machine
 AGENTS = ("claude", "codex", "opencode", "gemini")
 _SESSIONS_PROGRAM = program("agent_sessions")
 _PROCESSES_PROGRAM = program("agent_processes")
-_MOST_SESSIONS = 200
-_MOST_ENTRIES = 100
-_MOST_PROCESSES = 200
-_MOST_OUTPUT = 8 * 1024**2
+_MAX_SESSIONS = 200
+_MAX_ENTRIES = 100
+_MAX_PROCESSES = 200
+_MAX_OUTPUT = 8 * 1024**2
 _MAX_LINES = 1000
 _MAX_LINE = 1024**2
 _MAX_LINE_VALUES = 2000
@@ -142,9 +142,9 @@ class Transcript:
 
 async def sessions(machine: Machine) -> list[AgentSession]:
     """The saved sessions, newest first."""
-    lines = await _lines(machine, _SESSIONS_PROGRAM, "list", HOME, str(_MOST_SESSIONS))
+    lines = await _lines(machine, _SESSIONS_PROGRAM, "list", HOME, str(_MAX_SESSIONS))
     found = [session for session in map(_session, lines) if session is not None]
-    return sorted(found, key=lambda session: session.updated_at, reverse=True)[:_MOST_SESSIONS]
+    return sorted(found, key=lambda session: session.updated_at, reverse=True)[:_MAX_SESSIONS]
 
 
 async def saved(machine: Machine, session_id: str) -> AgentSession:
@@ -161,9 +161,9 @@ async def transcript(machine: Machine, session_id: str, after: int = 0) -> Trans
     found = await saved(machine, session_id)
     entries: list[TranscriptEntry] = []
     following: int | None = None
-    page = ("page", found.agent, found.path, session_id, str(after), str(_MOST_ENTRIES))
+    page = ("page", found.agent, found.path, session_id, str(after), str(_MAX_ENTRIES))
     for line in await _lines(machine, _SESSIONS_PROGRAM, *page):
-        if "parts" in line and len(entries) < _MOST_ENTRIES:
+        if "parts" in line and len(entries) < _MAX_ENTRIES:
             entries.append(_entry(line))
         elif isinstance(line.get("next"), int):
             following = min(max(0, line["next"]), 2**50)
@@ -174,7 +174,7 @@ async def processes(machine: Machine) -> list[AgentProcess]:
     """The coding agents that run now, oldest first."""
     lines = await _lines(machine, _PROCESSES_PROGRAM, "list")
     found = [process for process in map(_process, lines) if process is not None]
-    return sorted(found[:_MOST_PROCESSES], key=lambda process: process.started_at)
+    return sorted(found[:_MAX_PROCESSES], key=lambda process: process.started_at)
 
 
 async def kill(machine: Machine, pid: int) -> None:
@@ -187,7 +187,7 @@ async def kill(machine: Machine, pid: int) -> None:
 
 async def _lines(machine: Machine, source: str, *arguments: str) -> list[dict[str, Any]]:
     command = ["python3", "-I", "-S", "-c", source, *arguments]
-    _, output = await machine.output(command, timeout=_LIMIT, limit=_MOST_OUTPUT, merge=False)
+    _, output = await machine.output(command, timeout=_LIMIT, limit=_MAX_OUTPUT, merge=False)
     found: list[dict[str, Any]] = []
     for line in output.split(b"\n")[:_MAX_LINES]:
         with suppress(BadJson):

@@ -12,7 +12,7 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*:\s*([ -~]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class UpstreamApi:
     """A model's API: its address, the headers that open it, and the calls that an agent may make."""
 
     name: str
@@ -20,7 +20,7 @@ class Api:
     headers: tuple[tuple[str, str], ...] = field(repr=False)
     calls: tuple[tuple[str, re.Pattern[str]], ...]
     keys: str
-    """The settings that hold its key, for whoever must mend a wrong one."""
+    """The settings that hold its key, for whoever must fix a wrong one."""
 
     def allows(self, method: str, path: str) -> bool:
         plain = is_plain_path(path)
@@ -35,7 +35,7 @@ def is_plain_path(path: str) -> bool:
     return _PLAIN_PATH.fullmatch(path) is not None
 
 
-def apis(settings: Settings) -> dict[str, Api]:
+def apis(settings: Settings) -> dict[str, UpstreamApi]:
     """The APIs that this service has a key for, or another address than the usual."""
     found = {}
     for api, usual in (
@@ -54,7 +54,7 @@ def _calls(*calls: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((method, re.compile(path)) for method, path in pairs)
 
 
-def _anthropic(settings: Settings) -> Api:
+def _anthropic(settings: Settings) -> UpstreamApi:
     headers = list(_custom(settings.anthropic_custom_headers))
     if settings.anthropic_auth_token:
         headers.append(("Authorization", f"Bearer {settings.anthropic_auth_token}"))
@@ -62,19 +62,19 @@ def _anthropic(settings: Settings) -> Api:
         headers.append(("x-api-key", settings.anthropic_api_key))
     calls = _calls("POST /v1/messages", "POST /v1/messages/count_tokens", "GET /v1/models(/[A-Za-z0-9._:@-]+)?")
     keys = "ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"
-    return Api("anthropic", settings.anthropic_base_url, tuple(headers), calls, keys)
+    return UpstreamApi("anthropic", settings.anthropic_base_url, tuple(headers), calls, keys)
 
 
-def _openai(settings: Settings) -> Api:
+def _openai(settings: Settings) -> UpstreamApi:
     headers = (("Authorization", f"Bearer {settings.openai_api_key}"),) if settings.openai_api_key else ()
     calls = _calls("POST /responses(/compact)?", "POST /chat/completions", "GET /models")
-    return Api("openai", settings.openai_base_url, headers, calls, "OPENAI_API_KEY")
+    return UpstreamApi("openai", settings.openai_base_url, headers, calls, "OPENAI_API_KEY")
 
 
-def _gemini(settings: Settings) -> Api:
+def _gemini(settings: Settings) -> UpstreamApi:
     headers = (("x-goog-api-key", settings.gemini_api_key),) if settings.gemini_api_key else ()
     calls = _calls(r"POST /v1(beta|alpha)?/models/[A-Za-z0-9._-]+:(g|streamG)enerateContent", _COUNT)
-    return Api("gemini", settings.gemini_base_url, headers, calls, "GEMINI_API_KEY")
+    return UpstreamApi("gemini", settings.gemini_base_url, headers, calls, "GEMINI_API_KEY")
 
 
 _COUNT = r"POST /v1(beta|alpha)?/models/[A-Za-z0-9._-]+:countTokens"

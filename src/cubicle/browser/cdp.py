@@ -15,17 +15,17 @@ from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.machine.websocket import WebSocketClient
 
-_MOST_WAITING = 4096
+_MAX_WAITING = 4096
 _CALL_LIMIT = 10.0
 _MAX_VALUES = 100_000
 
 
-class DevToolsError(SandboxError):
+class CdpError(SandboxError):
     """The browser refused a call, or did not answer it in time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CdpEvent:
     """Something that happened, in one attached target or, without a session, in the browser."""
 
     session: str
@@ -33,15 +33,15 @@ class Event:
     params: dict[str, Any]
 
 
-class DevTools:
+class CdpConnection:
     """One connection. `closed` is set when it is over."""
 
-    def __init__(self, socket: WebSocketClient, on_event: Callable[[Event], None]) -> None:
+    def __init__(self, socket: WebSocketClient, on_event: Callable[[CdpEvent], None]) -> None:
         self._socket = socket
         self._on_event = on_event
         self._next = 1
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._outbox: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+        self._outbox: asyncio.Queue[str] = asyncio.Queue(_MAX_WAITING)
         self.closed = asyncio.Event()
 
     def ask(self, method: str, session: str = "", **params: Any) -> asyncio.Future[dict[str, Any]]:
@@ -50,7 +50,7 @@ class DevTools:
         number = self._post(method, session, params)
         self._waiting[number] = answer
         answer.add_done_callback(lambda done: self._settle(number, done))
-        if self.closed.is_set() or len(self._waiting) > _MOST_WAITING:
+        if self.closed.is_set() or len(self._waiting) > _MAX_WAITING:
             self.end()
         return answer
 
@@ -67,7 +67,7 @@ class DevTools:
             async with asyncio.timeout(limit):
                 return await self.ask(method, session, **params)
         except TimeoutError:
-            raise DevToolsError(f"The browser did not answer within {limit:g} s.") from None
+            raise CdpError(f"The browser did not answer within {limit:g} s.") from None
 
     def tell(self, method: str, session: str = "", **params: Any) -> None:
         """Ask for something whose answer nobody needs."""
@@ -101,7 +101,7 @@ class DevTools:
 
     def _take(self, text: str | bytes) -> None:
         try:
-            message = parse_object(text, max_size=chromium.MOST_MESSAGE, max_values=_MAX_VALUES)
+            message = parse_object(text, max_size=chromium.MAX_MESSAGE, max_values=_MAX_VALUES)
         except BadJson:
             return
         number, method = message.get("id"), message.get("method")
@@ -112,25 +112,25 @@ class DevTools:
                 if isinstance(result, dict):
                     waiting.set_result(result)
                 else:
-                    waiting.set_exception(DevToolsError(str(message.get("error"))[:500]))
+                    waiting.set_exception(CdpError(str(message.get("error"))[:500]))
         elif isinstance(method, str):
             params, session = message.get("params"), message.get("sessionId")
             fields = params if isinstance(params, dict) else {}
-            self._on_event(Event(session if isinstance(session, str) else "", method, fields))
+            self._on_event(CdpEvent(session if isinstance(session, str) else "", method, fields))
 
     def end(self) -> None:
         """It is over: whoever waits for an answer hears so."""
         self.closed.set()
         for answer in list(self._waiting.values()):
             if not answer.done():
-                answer.set_exception(DevToolsError("The browser is gone."))
+                answer.set_exception(CdpError("The browser is gone."))
 
 
 @asynccontextmanager
-async def attached(machine: Machine, on_event: Callable[[Event], None]) -> AsyncIterator[DevTools]:
+async def attached(machine: Machine, on_event: Callable[[CdpEvent], None]) -> AsyncIterator[CdpConnection]:
     """A connection to the whole browser, for as long as the block lasts. NoBrowser when there is none."""
     socket = await chromium.connect(machine, await chromium.endpoint(machine))
-    devtools = DevTools(socket, on_event)
+    devtools = CdpConnection(socket, on_event)
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(devtools._read()), group.create_task(devtools._write())]

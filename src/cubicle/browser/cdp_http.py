@@ -11,8 +11,8 @@ from cubicle.core.untrusted_json import BadJson, parse
 
 _PATH = re.compile(r"/devtools/(?:page|browser)/[A-Za-z0-9-]{1,64}")
 _DROPPED = frozenset({"devtoolsFrontendUrl", "devtoolsFrontendUrlCompat"})
-_MOST_PAGES = 200
-_MOST_TEXT = 2048
+_MAX_PAGES = 200
+_MAX_TEXT = 2048
 
 
 _MAX_SIZE = 4 * 1024**2
@@ -71,12 +71,12 @@ def pages(body: bytes) -> list[TabRecord]:
     found = [item for item in answer if isinstance(item, dict) and item.get("type") == "page"]
     return [
         {"id": _text(item.get("id", "")), "title": _text(item.get("title", "")), "url": _text(item.get("url", ""))}
-        for item in found[:_MOST_PAGES]
+        for item in found[:_MAX_PAGES]
     ]
 
 
 def _text(value: Any) -> str:
-    return str(value)[:_MOST_TEXT]
+    return str(value)[:_MAX_TEXT]
 
 
 def version_path(body: bytes) -> str | None:

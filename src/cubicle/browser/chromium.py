@@ -13,8 +13,8 @@ from cubicle.machine.machine import Machine
 from cubicle.machine.websocket import WebSocketClient
 
 PORT = 9222
-MOST_ANSWER = 8 * 1024**2
-MOST_MESSAGE = 64 * 1024**2
+MAX_ANSWER = 8 * 1024**2
+MAX_MESSAGE = 64 * 1024**2
 """Largest DevTools message: a full-page screenshot comes in one."""
 
 _START_LIMIT = 45.0
@@ -54,7 +54,7 @@ class Browsers:
 async def ask(machine: Machine, method: str, target: str) -> Fetched:
     """One request to DevTools. NoBrowser when it does not answer."""
     try:
-        return await fetch(machine, PORT, method, target, most=MOST_ANSWER)
+        return await fetch(machine, PORT, method, target, most=MAX_ANSWER)
     except MachineError as error:
         raise NoBrowser(f"No browser runs in this sandbox ({error.code}). POST …/start starts it.") from None
 
@@ -86,6 +86,6 @@ async def endpoint(machine: Machine) -> str:
 async def connect(machine: Machine, path: str) -> WebSocketClient:
     """A DevTools socket. NoBrowser when it is refused."""
     try:
-        return await WebSocketClient.open(machine, PORT, path, most=MOST_MESSAGE)
+        return await WebSocketClient.open(machine, PORT, path, most=MAX_MESSAGE)
     except MachineError as error:
         raise NoBrowser(f"The browser of this sandbox does not take the connection ({error.code}).") from None

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 from cubicle.browser import messages, page_scripts
-from cubicle.browser.cdp import DevToolsError
-from cubicle.browser.dialogs import Prompt, Prompts
+from cubicle.browser.cdp import CdpError
+from cubicle.browser.dialogs import PageDialog, PageDialogs
 from cubicle.browser.messages import (  # fmt: skip
     Ack,
     Composition,
@@ -25,12 +25,12 @@ from cubicle.browser.messages import (  # fmt: skip
     Said,
     Select,
     TabAction,
-    Text,
-    View,
+    TextMessage,
+    ViewMessage,
     Wheel,
 )
 from cubicle.browser.pointer import Pointer
-from cubicle.browser.screencast import Casting
+from cubicle.browser.screencast import Screencast
 from cubicle.browser.server_messages import ControlMessage, Holder, ServerMessage
 from cubicle.browser.tab import Tab
 from cubicle.browser.viewer import Viewer
@@ -43,8 +43,8 @@ class ControlledView(Protocol):
 
     viewers: dict[str, Viewer]
     tabs: dict[str, Tab]
-    casting: Casting
-    prompts: Prompts
+    casting: Screencast
+    prompts: PageDialogs
 
     @property
     def active(self) -> Tab | None: ...
@@ -53,7 +53,7 @@ class ControlledView(Protocol):
 
     def tell_all(self, message: ServerMessage) -> None: ...
 
-    def forget(self, closed: Iterable[Prompt]) -> None: ...
+    def forget(self, closed: Iterable[PageDialog]) -> None: ...
 
     def front(self, tab: Tab) -> None: ...
 
@@ -62,7 +62,7 @@ class ControlledView(Protocol):
     async def open_tab(self, url: str) -> None: ...
 
 
-class Driving:
+class InputControl:
     """One lease per chat: it ends when it is returned, when its holder leaves, or when nothing lengthens it."""
 
     def __init__(self, screen: ControlledView) -> None:
@@ -126,7 +126,7 @@ class Driving:
         match said:
             case Ack():
                 self._screen.casting.acknowledge(viewer, said.seq)
-            case View():
+            case ViewMessage():
                 viewer.look(said.visible, said.width)
                 self._screen.casting.adapt()
             case Control():
@@ -135,13 +135,13 @@ class Driving:
                 viewer.tell({"type": "refused", "message": said.type, "reason": "not-driving"})
             case TabAction():
                 self._lengthen()
-                with suppress(DevToolsError):
+                with suppress(CdpError):
                     await self._tab(viewer, said)
             case _ if (tab := self._screen.active) is None:
                 viewer.tell({"type": "refused", "message": said.type, "reason": "no-tab"})
             case _:
                 self._lengthen()
-                with suppress(DevToolsError):  # the page is gone, or hangs; the pictures say so
+                with suppress(CdpError):  # the page is gone, or hangs; the pictures say so
                     await self._act(viewer, tab, said)
 
     async def _act(self, viewer: Viewer, tab: Tab, said: Said) -> None:
@@ -156,7 +156,7 @@ class Driving:
                 tab.wheel(said)
             case Key():
                 tab.key(said)
-            case Text() | Paste():
+            case TextMessage() | Paste():
                 tab.insert(said.text)
             case Composition():
                 tab.compose(said)
@@ -229,7 +229,7 @@ class Driving:
         holder = self.holder
         if holder is None:  # gave it back, or left, while the page was asked
             return
-        prompt: Prompt = self._screen.prompts.chooser(tab.id, params, accept)
+        prompt: PageDialog = self._screen.prompts.chooser(tab.id, params, accept)
         holder.tell(prompt.message)
 
     def download(self, params: dict[str, Any]) -> None:
@@ -248,7 +248,7 @@ async def _accepted(tab: Tab, node: Any) -> str:
     """The `accept` attribute of a file input."""
     try:
         described = (await tab.call("DOM.describeNode", limit=1, backendNodeId=node)).get("node")
-    except DevToolsError:
+    except CdpError:
         return ""
     attributes = described.get("attributes") if isinstance(described, dict) else None
     if not isinstance(attributes, list):

@@ -13,11 +13,11 @@ Kind = TypeVar("Kind", DialogKind, PickerKind)
 
 _DIALOGS: tuple[DialogKind, ...] = get_args(DialogKind)
 _PICKERS: tuple[PickerKind, ...] = get_args(PickerKind)
-_MOST_OPEN = 32
+_MAX_OPEN = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PageDialog:
     """One of them, with the handle that its answer needs."""
 
     message: Popup = field(repr=False)
@@ -37,24 +37,24 @@ class Prompt:
         return self.message["tab"]
 
 
-class Prompts:
+class PageDialogs:
     """All that are open, in bounded number."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Prompt] = {}
+        self._open: dict[str, PageDialog] = {}
         self._count = 0
 
-    def __iter__(self) -> Iterator[Prompt]:
+    def __iter__(self) -> Iterator[PageDialog]:
         return iter(list(self._open.values()))
 
-    def get(self, id: str, kind: str) -> Prompt | None:
+    def get(self, id: str, kind: str) -> PageDialog | None:
         found = self._open.get(id)
         return found if found is not None and found.kind == kind else None
 
     def close(self, id: str) -> bool:
         return self._open.pop(id, None) is not None
 
-    def dialog(self, tab: str, params: dict[str, Any]) -> Prompt:
+    def dialog(self, tab: str, params: dict[str, Any]) -> PageDialog:
         return self._add(
             {
                 "type": "dialog",
@@ -66,7 +66,7 @@ class Prompts:
             }
         )
 
-    def popup(self, tab: str, found: dict[str, Any], object_id: str) -> Prompt:
+    def popup(self, tab: str, found: dict[str, Any], object_id: str) -> PageDialog:
         """A list or a picker, as the page described it."""
         message = self._select(tab, found) if found.get("popup") == "select" else self._picker(tab, found)
         return self._add(message, object_id)
@@ -96,7 +96,7 @@ class Prompts:
             "step": short(found.get("step"), 100),
         }
 
-    def chooser(self, tab: str, params: dict[str, Any], accept: str) -> Prompt:
+    def chooser(self, tab: str, params: dict[str, Any], accept: str) -> PageDialog:
         node = params.get("backendNodeId")
         message: Popup = {
             "type": "chooser",
@@ -111,10 +111,10 @@ class Prompts:
         self._count += 1
         return f"p{self._count}"
 
-    def _add(self, message: Popup, object_id: str = "", node: int = 0) -> Prompt:
-        prompt = Prompt(message, object_id, node)
+    def _add(self, message: Popup, object_id: str = "", node: int = 0) -> PageDialog:
+        prompt = PageDialog(message, object_id, node)
         self._open[prompt.id] = prompt
-        while len(self._open) > _MOST_OPEN:
+        while len(self._open) > _MAX_OPEN:
             self._open.pop(next(iter(self._open)))
         return prompt
 

@@ -11,7 +11,7 @@ _WEIGHT = 0.2
 _FRAMES_BEFORE_A_STEP = 12
 
 
-class Scaling:
+class FrameWidth:
     """Follows how long viewers take to acknowledge a frame, and steps the width down or up."""
 
     def __init__(self) -> None:

@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 from cubicle.browser import cdp, messages
-from cubicle.browser.cdp import DevTools, DevToolsError, Event
+from cubicle.browser.cdp import CdpConnection, CdpError, CdpEvent
 from cubicle.browser.chromium import NoBrowser
-from cubicle.browser.control import Driving
-from cubicle.browser.dialogs import Prompt, Prompts
+from cubicle.browser.control import InputControl
+from cubicle.browser.dialogs import PageDialog, PageDialogs
 from cubicle.browser.front_tab import FrontTab
-from cubicle.browser.screencast import Casting
+from cubicle.browser.screencast import Screencast
 from cubicle.browser.server_messages import ServerMessage, StateMessage, TabsMessage, Viewport
 from cubicle.browser.tab import Tab
 from cubicle.browser.viewer import Viewer
@@ -22,7 +22,7 @@ from cubicle.egress.policy import BadTarget, Target
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
 
-_MOST_TABS = 50
+_MAX_TABS = 50
 _TICK = 1.0
 _BEAT_EVERY = 5
 _ANSWER_LIMIT = 4.0
@@ -30,22 +30,22 @@ _RUNNING: StateMessage = {"type": "state", "browser": "running", "reason": ""}
 _CRASHED: StateMessage = {"type": "state", "browser": "crashed", "reason": "This page crashed."}
 
 
-class Screen:
+class LiveView:
     """Lives while somebody watches. `run` does the work; viewers come and go meanwhile."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._devtools: DevTools
+        self._devtools: CdpConnection
         self._group = asyncio.TaskGroup()
         self._sessions: dict[str, Tab] = {}
         self._count = 0
         self._state = _RUNNING
         self.tabs: dict[str, Tab] = {}
         self.viewers: dict[str, Viewer] = {}
-        self.casting = Casting(self.viewers)
+        self.casting = Screencast(self.viewers)
         self._front_tab = FrontTab(machine, self.tabs)
-        self.prompts = Prompts()
-        self.driving = Driving(self)
+        self.prompts = PageDialogs()
+        self.driving = InputControl(self)
         self.interest = 0
         self.left = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -70,7 +70,7 @@ class Screen:
                 for task in (*work, *ends):
                     task.cancel()
                 self._devtools.end()
-        except* (NoBrowser, DevToolsError) as errors:
+        except* (NoBrowser, CdpError) as errors:
             reason = str(errors.exceptions[0])
         except* SandboxError:
             reason = "The sandbox went away."
@@ -122,7 +122,7 @@ class Screen:
             for tab in self.tabs.values():
                 tab.begin_again()
                 tab.confirm()
-            with suppress(DevToolsError):
+            with suppress(CdpError):
                 await self._look()
                 if ticks % _BEAT_EVERY == 0:
                     self.tell_all({"type": "heartbeat"})
@@ -151,7 +151,7 @@ class Screen:
         """Do something in the background; what the browser refuses of it is nobody's failure."""
 
         async def doing() -> None:
-            with suppress(DevToolsError):
+            with suppress(CdpError):
                 await work
 
         task = doing()
@@ -209,7 +209,7 @@ class Screen:
         }
 
     def _refusal(self, url: str | None) -> str:
-        """Why the network door did not let the browser reach this address, in words for a person; empty if it did."""
+        """Why the egress proxy did not let the browser reach this address, in words for a person; empty if it did."""
         try:
             refusal = self._machine.refusals.latest(str(Target.of(url))) if url else None
         except BadTarget:
@@ -221,7 +221,7 @@ class Screen:
 
     def _found(self, info: dict[str, Any]) -> None:
         id = messages.short(info.get("targetId"), 100)
-        if info.get("type") != "page" or not id or id in self.tabs or len(self.tabs) >= _MOST_TABS:
+        if info.get("type") != "page" or not id or id in self.tabs or len(self.tabs) >= _MAX_TABS:
             return
         tab = self.tabs[id] = Tab(self._devtools, id)
         tab.rename(info)
@@ -270,7 +270,7 @@ class Screen:
 
     # ---- what the browser says
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: CdpEvent) -> None:
         params = event.params
         if not event.session:
             info = params.get("targetInfo")
@@ -341,7 +341,7 @@ class Screen:
             self._state = state
             self.tell_all(state)
 
-    def forget(self, closed: Iterable[Prompt]) -> None:
+    def forget(self, closed: Iterable[PageDialog]) -> None:
         """These prompts are no longer open."""
         for prompt in list(closed):
             if self.prompts.close(prompt.id):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from cubicle.browser.chromium import NoBrowser
-from cubicle.browser.live_view import Screen
+from cubicle.browser.live_view import LiveView
 from cubicle.browser.viewer import Viewer
 from cubicle.core.chat import Chat
 from cubicle.log import chat_fields
@@ -18,12 +18,12 @@ from cubicle.machine.machine import Machine
 log = logging.getLogger(__name__)
 
 
-class Screens:
+class LiveViews:
     """Entered once, by the service."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._screens: dict[str, Screen] = {}
+        self._screens: dict[str, LiveView] = {}
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -35,11 +35,11 @@ class Screens:
         await self._group.__aexit__(None, None, None)
 
     @asynccontextmanager
-    async def join(self, chat: Chat, machine: Machine) -> AsyncIterator[tuple[Screen, Viewer]]:
+    async def join(self, chat: Chat, machine: Machine) -> AsyncIterator[tuple[LiveView, Viewer]]:
         """Watch a chat's browser. NoBrowser when none runs."""
         screen = self._screens.get(chat.digest)
         if screen is None or screen.left.is_set():
-            screen = self._screens[chat.digest] = Screen(machine)
+            screen = self._screens[chat.digest] = LiveView(machine)
             self._group.create_task(_run(screen, chat), name=f"screen {chat.digest}")
         screen.interest += 1
         try:
@@ -65,7 +65,7 @@ class Screens:
         return holder.name if holder else None
 
 
-async def _run(screen: Screen, chat: Chat) -> None:
+async def _run(screen: LiveView, chat: Chat) -> None:
     """What a browser says is the sandbox's word: whatever it brings about ends this screen, not the others."""
     try:
         await screen.run()

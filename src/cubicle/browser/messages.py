@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-MOST_MESSAGE = 1024**2
+MAX_MESSAGE = 1024**2
 _CURSORS = """
 default pointer text vertical-text crosshair help wait progress move grab grabbing copy alias cell context-menu no-drop
 not-allowed zoom-in zoom-out all-scroll col-resize row-resize n-resize e-resize s-resize w-resize ne-resize nw-resize
@@ -25,7 +25,7 @@ Address = Annotated[str, Field(max_length=8192)]
 Index = Annotated[int, Field(ge=0, le=100_000)]
 
 
-class BadMessage(ValueError):
+class BadViewerMessage(ValueError):
     """Not a message of the list."""
 
 
@@ -38,7 +38,7 @@ class Ack(_Message):
     seq: Annotated[int, Field(ge=0, le=2**53)]
 
 
-class View(_Message):
+class ViewMessage(_Message):
     type: Literal["view"]
     width: Annotated[float, Field(ge=0, le=20_000, allow_inf_nan=False)]
     visible: bool
@@ -80,7 +80,7 @@ class Key(_Message):
     repeat: bool = False
 
 
-class Text(_Message):
+class TextMessage(_Message):
     type: Literal["text"]
     text: Annotated[str, Field(max_length=10_000)]
 
@@ -94,7 +94,7 @@ class Composition(_Message):
 
 class Paste(_Message):
     type: Literal["paste"]
-    text: Annotated[str, Field(max_length=MOST_MESSAGE)]
+    text: Annotated[str, Field(max_length=MAX_MESSAGE)]
 
 
 class Copy(_Message):
@@ -158,8 +158,10 @@ class Files(_Message):
         return names
 
 
-Always = Ack | View | Control
-Driving = Mouse | Wheel | Key | Text | Composition | Paste | Copy | Nav | TabAction | Dialog | Select | Picker | Files
+Always = Ack | ViewMessage | Control
+Driving = (
+    Mouse | Wheel | Key | TextMessage | Composition | Paste | Copy | Nav | TabAction | Dialog | Select | Picker | Files
+)
 Said = Always | Driving
 
 _SAID: TypeAdapter[Said] = TypeAdapter(Annotated[Said, Field(discriminator="type")])
@@ -170,7 +172,7 @@ def parse(text: str | bytes) -> Said:
     try:
         return _SAID.validate_json(text)
     except ValidationError:
-        raise BadMessage("not a message of the live view") from None
+        raise BadViewerMessage("not a message of the live view") from None
 
 
 def allowed(url: str) -> str:

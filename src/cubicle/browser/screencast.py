@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from cubicle.browser import messages
-from cubicle.browser.frame_width import Scaling
+from cubicle.browser.frame_width import FrameWidth
 from cubicle.browser.tab import Tab
 from cubicle.browser.viewer import Frame, Viewer
 
 
-class Casting:
+class Screencast:
     """Frames of the shown tab, for every viewer. A frame is acknowledged to the browser when it comes: what changes
     while a few are unacknowledged is never sent, and a still page would stay out of date."""
 
     def __init__(self, viewers: Mapping[str, Viewer]) -> None:
         self._viewers = viewers
-        self._scaling = Scaling()
+        self._scaling = FrameWidth()
         self._seq = 0
         self.latest: Frame | None = None
         self.tab: Tab | None = None

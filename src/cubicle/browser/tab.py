@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cubicle.browser import messages, page_scripts
-from cubicle.browser.cdp import DevTools, DevToolsError
+from cubicle.browser.cdp import CdpConnection, CdpError
 from cubicle.browser.keymap import virtual_key
 from cubicle.browser.server_messages import TabRecord
 
@@ -22,7 +22,7 @@ _MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 class Tab:
     """A page target. Until it is attached, it has a title and nothing else."""
 
-    def __init__(self, devtools: DevTools, id: str) -> None:
+    def __init__(self, devtools: CdpConnection, id: str) -> None:
         self._devtools = devtools
         self.id = id
         self.session = ""
@@ -224,7 +224,7 @@ class Tab:
         answer = await self.call(
             "Runtime.evaluate", limit=2, expression=expression, returnByValue=True, userGesture=cut
         )
-        return messages.short(_value(answer), messages.MOST_MESSAGE)
+        return messages.short(_value(answer), messages.MAX_MESSAGE)
 
     async def popup_at(self, x: float, y: float) -> tuple[dict[str, Any], str] | None:
         """The list or picker that a press here would open outside the frames, and a handle of its field."""
@@ -236,7 +236,7 @@ class Tab:
             handle = resolved.get("object")
             object_id = messages.short(handle.get("objectId"), 200) if isinstance(handle, dict) else ""
             popup = _value(await self.run(object_id, page_scripts.POPUP_OF, limit=_LOOK_LIMIT))
-        except DevToolsError:
+        except CdpError:
             return None
         if not isinstance(popup, dict):
             return None
@@ -247,7 +247,7 @@ class Tab:
         """The mouse's shape here, asked in a world of our own that the page's scripts do not reach."""
         try:
             return await self._cursor_at(x, y)
-        except DevToolsError:  # the page is another by now, and its worlds with it
+        except CdpError:  # the page is another by now, and its worlds with it
             world = await self.call("Page.createIsolatedWorld", limit=_LOOK_LIMIT, frameId=self.id, worldName="cubicle")
             self._world = int(messages.number(world.get("executionContextId"), high=2**53))
             return await self._cursor_at(x, y)

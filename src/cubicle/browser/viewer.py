@@ -13,7 +13,7 @@ from functools import cached_property
 
 from cubicle.browser.server_messages import ServerMessage
 
-_MOST_MESSAGES = 256
+_MAX_MESSAGES = 256
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class Viewer:
 
     def tell(self, message: ServerMessage) -> None:
         """Queue a message. A viewer who does not read for too long is dropped."""
-        if len(self._messages) >= _MOST_MESSAGES:
+        if len(self._messages) >= _MAX_MESSAGES:
             self.end(1011, "The viewer does not read.")
         else:
             self._messages.append(json.dumps(message, ensure_ascii=False))

@@ -33,7 +33,7 @@ _WINDOW = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ActivityEvent:
     """One thing that happened; the id says where a reader that was cut off goes on."""
 
     id: str
@@ -204,7 +204,7 @@ class Activity:
         story.size += by
         self._size += by
 
-    async def follow(self, chat: Chat, after: str = "", patience: float = 15.0) -> AsyncIterator[Event | None]:
+    async def follow(self, chat: Chat, after: str = "", patience: float = 15.0) -> AsyncIterator[ActivityEvent | None]:
         """What is kept after an event, then what comes; None whenever nothing has come for a while."""
         boot, _, number = after.partition("-")
         seen = int(number) if boot == self.boot and number.isdecimal() and number.isascii() else 0
@@ -213,7 +213,7 @@ class Activity:
             news = story.news
             for count, fields in self._since(story, seen):
                 seen = count
-                yield Event(f"{self.boot}-{count}", fields)
+                yield ActivityEvent(f"{self.boot}-{count}", fields)
             try:
                 async with asyncio.timeout(patience):
                     await news.wait()

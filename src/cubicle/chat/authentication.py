@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import parse_qs
 
-from cubicle.chat.key_attempts import KeyTries, TooManyTries
+from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.chat.links import Links
 from cubicle.core import hosts
 from cubicle.core import problem as problems
@@ -100,7 +100,7 @@ class Identity:
 class Authentication:
     """The keys, links and sign-ins of one service."""
 
-    def __init__(self, keys: KeyTries, links: Links | None = None, allowed_hosts: tuple[str, ...] = ()) -> None:
+    def __init__(self, keys: KeyAttempts, links: Links | None = None, allowed_hosts: tuple[str, ...] = ()) -> None:
         self._keys = keys
         self._links = links
         self._hosts = allowed_hosts
@@ -116,7 +116,7 @@ class Authentication:
         problem = problems.UNAUTHORIZED
         try:
             tenant = self._keys.tenant(shown.headers.get("Authorization"), shown.address)
-        except TooManyTries as error:
+        except TooManyAttempts as error:
             tenant, problem = None, problems.too_many_tries(error.seconds)
         if tenant is not None:
             return Identity(tenant, credential=Credential.BEARER if self._keys else Credential.NONE_NEEDED)

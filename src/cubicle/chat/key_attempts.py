@@ -24,7 +24,7 @@ _SAME_KEY = 3
 """A wrong key may come so many times as often as wrong keys from one address: from the machines of a whole office."""
 
 
-class TooManyTries(Exception):
+class TooManyAttempts(Exception):
     """So many wrong keys came that no new one is looked at for a while."""
 
     def __init__(self, seconds: int) -> None:
@@ -86,7 +86,7 @@ class BoundedCounters(Storage):
         return count, until
 
 
-class KeyTries:
+class KeyAttempts:
     """Asks the key ring, and counts wrong keys.
 
     A key that has opened something from an address is always looked at there, so whoever guesses beside a client, or
@@ -136,7 +136,7 @@ class KeyTries:
         """The longest wait of the tiers that are used up, if any."""
         ends = [counted.get_window_stats(tier, who).reset_time for tier in tiers if not counted.test(tier, who)]
         if ends:
-            raise TooManyTries(max(1, math.ceil(max(ends) - self._clock())))
+            raise TooManyAttempts(max(1, math.ceil(max(ends) - self._clock())))
 
     def _remember(self, pair: str) -> None:
         self._known[pair] = None

@@ -108,5 +108,5 @@ class Links:
         """The same; None for a tenant whose keys were all taken away."""
         return self._signing(tenant) if not self._ring or self._ring.keys_of(tenant) else None
 
-    def _of(self, door: str, chat: Chat) -> str:
-        return f"{self.base_url}/{door}/{quote(chat.id, safe='')}"
+    def _of(self, page: str, chat: Chat) -> str:
+        return f"{self.base_url}/{page}/{quote(chat.id, safe='')}"

@@ -1,4 +1,4 @@
-"""`cubicle doctor`: can this host hold sandboxes, and if not, which command mends it."""
+"""`cubicle doctor`: can this host hold sandboxes, and if not, which command fixes it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from cubicle.cli.output import show
 from cubicle.drivers.common.checks import Check, Verdict
 from cubicle.drivers.factory import make_driver, make_limits
 from cubicle.drivers.oci import checks
-from cubicle.drivers.oci.checks import Subject
+from cubicle.drivers.oci.checks import HostSubject
 from cubicle.drivers.oci.driver import RUN_DIR
 from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.isolation import runner, startup_check
 from cubicle.isolation.runner import Finding, Report
-from cubicle.isolation.runner import Verdict as WallVerdict
-from cubicle.isolation.startup_check import Proof
+from cubicle.isolation.runner import ProbeVerdict as ProbeVerdict
+from cubicle.isolation.startup_check import IsolationReport
 from cubicle.machine.errors import Unusable
-from cubicle.sandbox.driver import Driver, Limits
+from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.lost_found import LostFound
 from cubicle.sandbox.service_lock import service_of
 from cubicle.settings import DriverName, Settings, load
 
-_WALL_COLOURS = {
-    WallVerdict.HOLDS: "green",
-    WallVerdict.WEAK: "yellow",
-    WallVerdict.UNCHECKED: "yellow",
-    WallVerdict.MISSING: "red",
+_LAYER_COLOURS = {
+    ProbeVerdict.HOLDS: "green",
+    ProbeVerdict.WEAK: "yellow",
+    ProbeVerdict.UNCHECKED: "yellow",
+    ProbeVerdict.MISSING: "red",
 }
 _COLOURS = {Verdict.GOOD: "green", Verdict.WEAK: "yellow", Verdict.MISSING: "red"}
 _HEALTH_SECONDS = 10.0
@@ -62,12 +62,12 @@ def doctor(prove: bool) -> None:
 
 
 def _prove(settings: Settings, console: Console) -> None:
-    """Try every wall, show what held, and keep it for the service; exit code 1 when one does not."""
+    """Try every layer, show what held, and keep it for the service; exit code 1 when one does not."""
     if settings.driver is DriverName.MEMORY:
-        raise Unusable("DRIVER=memory has no walls: there is nothing to prove.")
+        raise Unusable("DRIVER=memory has no isolation: there is nothing to prove.")
     with console.status("trying to get out of a sandbox"):
         report = asyncio.run(proved(make_driver(settings), make_limits(settings)))
-        startup_check.keep(startup_check.file_of(settings), Proof(report, time.time()))
+        startup_check.keep(startup_check.file_of(settings), IsolationReport(report, time.time()))
     show(_walls_table(report))
     count = len(report.findings)
     if report.missing:
@@ -79,7 +79,7 @@ def _prove(settings: Settings, console: Console) -> None:
         console.print(f"[yellow]{len(report.unchecked)} are not checked:[/] run this where the engine is to try them.")
 
 
-async def proved(driver: Driver, limits: Limits) -> Report:
+async def proved(driver: Driver, limits: SandboxLimits) -> Report:
     """What every attempt finds on a driver that is not open yet."""
     await driver.open()
     try:
@@ -90,18 +90,18 @@ async def proved(driver: Driver, limits: Limits) -> Report:
 
 
 def _walls_table(report: Report) -> Table:
-    """One line for each wall, and one for each way out that is not quite shut."""
+    """One line for each layer, and one for each way out that is not quite shut."""
     table = Table(box=None, pad_edge=False)
-    for title in ("WALL", "", "ATTEMPTS", "FOUND"):
+    for title in ("LAYER", "", "ATTEMPTS", "FOUND"):
         table.add_column(title, overflow="fold")
-    by_wall: dict[str, list[Finding]] = {}
+    by_layer: dict[str, list[Finding]] = {}
     for finding in report.findings:
-        by_wall.setdefault(finding.wall, []).append(finding)
-    for wall, findings in by_wall.items():
-        odd = [finding for finding in findings if finding.verdict is not WallVerdict.HOLDS]
-        worst = max((finding.verdict for finding in odd), default=WallVerdict.HOLDS, key=list(WallVerdict).index)
+        by_layer.setdefault(finding.layer, []).append(finding)
+    for layer, findings in by_layer.items():
+        odd = [finding for finding in findings if finding.verdict is not ProbeVerdict.HOLDS]
+        worst = max((finding.verdict for finding in odd), default=ProbeVerdict.HOLDS, key=list(ProbeVerdict).index)
         said = "; ".join(f"{finding.attempt}: {finding.said}" for finding in odd)
-        table.add_row(wall, f"[{_WALL_COLOURS[worst]}]{worst.value}[/]", str(len(findings)), escape(said))
+        table.add_row(layer, f"[{_LAYER_COLOURS[worst]}]{worst.value}[/]", str(len(findings)), escape(said))
     return table
 
 
@@ -113,10 +113,10 @@ def examine(settings: Settings) -> list[Check]:
     if settings.driver is DriverName.DOCKER:
         # The engine's client takes a second to import, and the other drivers do without.
         from cubicle.drivers.docker import checks as docker_checks
-        from cubicle.drivers.docker.engine import Address
+        from cubicle.drivers.docker.engine import EngineAddress
 
-        subject = docker_checks.Subject(
-            Address(settings.docker_host, settings.docker_cert_path),
+        subject = docker_checks.DockerSubject(
+            EngineAddress(settings.docker_host, settings.docker_cert_path),
             settings.docker_runtime,
             ImageStore(settings.image_dir),
             settings.sandbox_image,
@@ -177,8 +177,8 @@ def _healthy(settings: Settings) -> bool:
         return False
 
 
-def _subject(settings: Settings) -> Subject:
-    return Subject(
+def _subject(settings: Settings) -> HostSubject:
+    return HostSubject(
         data_dir=settings.data_dir,
         bases=ImageStore(settings.image_dir),
         image=settings.sandbox_image,
@@ -193,9 +193,9 @@ def _subject(settings: Settings) -> Subject:
 
 def _table(found: Sequence[Check]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("check", "state", "found", "to mend it"):
+    for heading in ("check", "state", "found", "to fix it"):
         table.add_column(heading, overflow="fold")
     for check in found:
         state = f"[{_COLOURS[check.verdict]}]{check.verdict.value}[/]"
-        table.add_row(check.name, state, escape(check.found), escape(check.mend))
+        table.add_row(check.name, state, escape(check.found), escape(check.fix))
     return table

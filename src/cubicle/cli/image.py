@@ -21,7 +21,7 @@ from cubicle import settings
 from cubicle.cli.output import show, span
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.images import builder, export
-from cubicle.images.store import Base, BuildFailed, ImageError, ImageStore, Variant
+from cubicle.images.store import BuildFailed, BuiltImage, ImageError, ImageStore, Variant
 from cubicle.images.users import users
 
 console = Console(stderr=True, highlight=False)
@@ -157,7 +157,7 @@ class Steps:
             console.print(f"  {time.monotonic() - self.begin:6.0f} s  {self.present or 'starting'} …")
 
 
-def _built(store: ImageStore, name: str, steps: Steps) -> Base:
+def _built(store: ImageStore, name: str, steps: Steps) -> BuiltImage:
     """The image of this name: a variant can be built, what a hash names is there or is not."""
     if name in tuple(Variant):
         return builder.build(store, Variant(name), steps)
@@ -168,19 +168,19 @@ def _store() -> ImageStore:
     return ImageStore(settings.load().image_dir)
 
 
-def _state(store: ImageStore, base: Base) -> str:
+def _state(store: ImageStore, base: BuiltImage) -> str:
     current = base.digest == store.recipe.digest(Variant(base.manifest.variant))
     return ("current" if current else "old") + ("" if base.has_terminal else ", no terminal")
 
 
-def _used_by(store: ImageStore) -> Callable[[Base], str]:
+def _used_by(store: ImageStore) -> Callable[[BuiltImage], str]:
     """What the list says of who uses an image."""
     try:
         known = users(store.folder, sandboxes_by_image, settings.load().data_dir)
     except OSError:
         return lambda base: "? (ask as root)"
 
-    def words(base: Base) -> str:
+    def words(base: BuiltImage) -> str:
         count = sum(user.sandboxes[base.digest] for user in known)
         if count:
             return f"{count} sandbox{'es' if count > 1 else ''}"

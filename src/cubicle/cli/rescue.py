@@ -13,11 +13,11 @@ from cubicle.cli.errors import exits
 from cubicle.cli.output import show, span
 from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.core.text import one_line
-from cubicle.drivers.factory import make_driver, make_ledger
+from cubicle.drivers.factory import make_chat_index, make_driver
 from cubicle.sandbox.lost_found import Lost, LostFound
 from cubicle.settings import BadSettings, Settings, load
 
-_LONGEST = 200
+_MAX_LENGTH = 200
 
 
 @click.command()
@@ -54,9 +54,9 @@ async def _rescue(settings: Settings, lost: Lost, chat: Chat) -> str:
         name = await driver.rescue(lost, chat.digest)
     finally:
         await driver.close()
-    ledger = make_ledger(settings)
-    await asyncio.to_thread(ledger.open)
-    await asyncio.to_thread(ledger.enter, chat)
+    chat_index = make_chat_index(settings)
+    await asyncio.to_thread(chat_index.open)
+    await asyncio.to_thread(chat_index.enter, chat)
     return name
 
 
@@ -71,10 +71,10 @@ def _list(settings: Settings, lost: list[Lost]) -> None:
         table.add_row(
             escape(one.name),
             span(time.time() - one.at) if one.at is not None else "",
-            escape(one_line(one.was, _LONGEST)),
+            escape(one_line(one.was, _MAX_LENGTH)),
             escape(one.chat.id) if one.chat else "",
-            escape(one_line(one.chat.tenant, _LONGEST)) if one.chat else "",
-            escape(one_line(one.why, _LONGEST)),
+            escape(one_line(one.chat.tenant, _MAX_LENGTH)) if one.chat else "",
+            escape(one_line(one.why, _MAX_LENGTH)),
         )
     show(table)
     if any(one.is_sandbox for one in lost):

@@ -27,12 +27,12 @@ from cubicle.cli.errors import exits
 from cubicle.cli.output import megabytes, show, span
 from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.core.text import one_line
-from cubicle.drivers.factory import make_driver, make_ledger
+from cubicle.drivers.factory import make_chat_index, make_driver
 from cubicle.machine.errors import NotRunning, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.machine.process import Process
-from cubicle.sandbox.chat_index import Record
-from cubicle.sandbox.driver import Driver, Seen, State
+from cubicle.sandbox.chat_index import ChatRecord
+from cubicle.sandbox.driver import Driver, SandboxSeen, State
 from cubicle.sandbox.lost_found import LostFound
 from cubicle.sandbox.trash import Discarded
 from cubicle.sandbox.warm_pool import connect
@@ -40,22 +40,22 @@ from cubicle.settings import BadSettings, Settings, load, terminal_type
 
 _COLOURS = {State.RUNNING: "green", State.STOPPED: "dim", State.FAILED: "red", State.STARTING: "yellow"}
 
-_MOST_WAITING = 16
-_LONGEST_REASON = 500
+_MAX_WAITING = 16
+_MAX_REASON = 500
 _ANSWER_SECONDS = 8.0
 
 tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Whose chat it is.")
 
 
 @dataclass(frozen=True)
-class Host:
+class SandboxHost:
     """The sandboxes of one DATA_DIR, as a command of the command line sees them."""
 
     driver: Driver
-    records: dict[str, Record]
-    seen: Sequence[Seen]
+    records: dict[str, ChatRecord]
+    seen: Sequence[SandboxSeen]
 
-    def find(self, chat: Chat) -> Seen:
+    def find(self, chat: Chat) -> SandboxSeen:
         for seen in self.seen:
             if seen.owner == chat.digest:
                 return seen
@@ -63,12 +63,12 @@ class Host:
 
 
 @asynccontextmanager
-async def open_host(settings: Settings) -> AsyncIterator[Host]:
-    driver, ledger = make_driver(settings), make_ledger(settings)
+async def open_host(settings: Settings) -> AsyncIterator[SandboxHost]:
+    driver, chat_index = make_driver(settings), make_chat_index(settings)
     await driver.open()
     try:
-        await asyncio.to_thread(ledger.open)
-        yield Host(driver, await asyncio.to_thread(ledger.read), await driver.list())
+        await asyncio.to_thread(chat_index.open)
+        yield SandboxHost(driver, await asyncio.to_thread(chat_index.read), await driver.list())
     finally:
         await driver.close()
 
@@ -95,7 +95,7 @@ def ps() -> None:
                 click.echo(f"No sandboxes in DATA_DIR={settings.data_dir}.")
             for seen in host.seen:
                 if seen.reason:
-                    click.echo(f"{seen.name}: {one_line(seen.reason, _LONGEST_REASON)}")
+                    click.echo(f"{seen.name}: {one_line(seen.reason, _MAX_REASON)}")
             if trash := await host.driver.discarded():
                 count = "1 removed sandbox" if len(trash) == 1 else f"{len(trash)} removed sandboxes"
                 click.echo(f"In the trash: {count}, {disk_use(trash)}. `cubicle undelete` lists them.")
@@ -105,13 +105,13 @@ def ps() -> None:
     asyncio.run(listed())
 
 
-def _order(host: Host, seen: Seen) -> tuple[bool, str, str]:
+def _order(host: SandboxHost, seen: SandboxSeen) -> tuple[bool, str, str]:
     """Chats by their names, then the pool."""
     record = host.records.get(seen.owner or "")
     return seen.owner is None, record.chat.id if record else "", seen.name
 
 
-async def _row(host: Host, seen: Seen) -> list[str]:
+async def _row(host: SandboxHost, seen: SandboxSeen) -> list[str]:
     record = host.records.get(seen.owner or "")
     memory, processes = await _usage(host.driver, seen)
     return [
@@ -140,7 +140,7 @@ def _table(rows: list[list[str]]) -> Table:
     return table
 
 
-async def _usage(driver: Driver, seen: Seen) -> tuple[str, str]:
+async def _usage(driver: Driver, seen: SandboxSeen) -> tuple[str, str]:
     if seen.state is not State.RUNNING:
         return "", ""
     try:
@@ -167,7 +167,7 @@ def check_choice(chat: str | None, everything: bool) -> None:
         raise BadSettings("Name one chat, or say --all.")
 
 
-def _meant(host: Host, chat: str | None, tenant: str, everything: bool) -> Sequence[Seen]:
+def _meant(host: SandboxHost, chat: str | None, tenant: str, everything: bool) -> Sequence[SandboxSeen]:
     """One chat's sandbox, or all that there are, the blank ones of the pool too."""
     check_choice(chat, everything)
     return host.seen if chat is None else [host.find(chat_named(chat, tenant))]
@@ -258,13 +258,13 @@ async def _type(process: Process) -> None:
 
     def read() -> None:
         keys.put_nowait(os.read(sys.stdin.fileno(), 4096))
-        if keys.qsize() >= _MOST_WAITING:
+        if keys.qsize() >= _MAX_WAITING:
             loop.remove_reader(sys.stdin)  # what is pasted faster than it is taken waits in the terminal
 
     loop.add_signal_handler(signal.SIGWINCH, lambda: keys.put_nowait(None))
     try:
         while True:
-            if keys.qsize() < _MOST_WAITING:
+            if keys.qsize() < _MAX_WAITING:
                 loop.add_reader(sys.stdin, read)
             pressed = await keys.get()
             if pressed is None:

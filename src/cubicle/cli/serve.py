@@ -110,10 +110,8 @@ def _listen(settings: Settings) -> socket.socket:
         listening.bind((settings.host, settings.port))
     except OSError as error:
         listening.close()
-        mended = "PORT to another one" if error.errno == errno.EADDRINUSE else "HOST to an address of this machine"
-        raise BadSettings(
-            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. Set {mended}."
-        ) from None
+        fixed = "PORT to another one" if error.errno == errno.EADDRINUSE else "HOST to an address of this machine"
+        raise BadSettings(f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. Set {fixed}.") from None
     listening.listen(1024)
     listening.setblocking(False)
     return listening

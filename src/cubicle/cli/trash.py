@@ -12,17 +12,17 @@ from rich.table import Table
 
 from cubicle.cli.errors import exits
 from cubicle.cli.output import megabytes, show, span
-from cubicle.cli.sandboxes import Host, chat_named, check_choice, disk_use, open_host, tenant_option
+from cubicle.cli.sandboxes import SandboxHost, chat_named, check_choice, disk_use, open_host, tenant_option
 from cubicle.core.chat import Chat
 from cubicle.core.text import one_line
-from cubicle.drivers.factory import make_ledger
+from cubicle.drivers.factory import make_chat_index
 from cubicle.machine.errors import NotRunning, OwnerHasSandbox, SandboxError
 from cubicle.removal import remove_records
-from cubicle.sandbox.driver import Seen
-from cubicle.sandbox.trash import Discarded, Note
+from cubicle.sandbox.driver import SandboxSeen
+from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.settings import Settings, load
 
-_LONGEST_REASON = 100
+_MAX_REASON = 100
 
 
 @click.command()
@@ -58,14 +58,14 @@ def rm(chat: str | None, everything: bool, now: bool, tenant: str) -> None:
     click.echo(_told(chat, removed, purged, settings.trash_days, now))
 
 
-async def _remove(settings: Settings, host: Host, seen: Seen, now: bool) -> None:
+async def _remove(settings: Settings, host: SandboxHost, seen: SandboxSeen, now: bool) -> None:
     if now or seen.owner is None:
         await host.driver.delete(seen.name)
     else:
         record = host.records.get(seen.owner)
-        await host.driver.discard(seen.name, Note(record.chat if record else None, "removed by hand", time.time()))
+        await host.driver.discard(seen.name, TrashNote(record.chat if record else None, "removed by hand", time.time()))
     if seen.owner is not None:
-        make_ledger(settings).remove(seen.owner)
+        make_chat_index(settings).remove(seen.owner)
         await asyncio.to_thread(remove_records, settings.data_dir, seen.owner)
 
 
@@ -104,7 +104,7 @@ def undelete(chat: str | None, new: str | None, tenant: str) -> None:
                     f"The chat {target.id} has a new sandbox meanwhile. Restore the old one under another name: "
                     f"`cubicle undelete {chat} --as NEW`."
                 ) from None
-            await asyncio.to_thread(make_ledger(settings).enter, target)
+            await asyncio.to_thread(make_chat_index(settings).enter, target)
             return f"Restored {target.id} with its files."
 
     click.echo(asyncio.run(act()))
@@ -148,7 +148,7 @@ def _listed(trash: Sequence[Discarded], settings: Settings) -> str:
             f"{span(time.time() - note.at)} ago" if note else "?",
             megabytes(note.size) if note and note.size is not None else "?",
             each.name,
-            escape(one_line(note.reason, _LONGEST_REASON)) if note else "its record cannot be read: it is kept",
+            escape(one_line(note.reason, _MAX_REASON)) if note else "its record cannot be read: it is kept",
         )
     show(table)
     return f"{disk_use(trash)}. A sandbox is deleted {settings.trash_days:g} days after it was removed (TRASH_DAYS)."

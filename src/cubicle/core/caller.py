@@ -16,7 +16,7 @@ NAME_HEADERS = ("X-User-Name", "X-OpenWebUI-User-Name")
 SERVERS_HEADERS = ("X-MCP-Servers", "X-OpenWebUI-MCP-Servers")
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-_LONGEST = 256
+_MAX_LENGTH = 256
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
@@ -93,4 +93,4 @@ def plain(text: str | None) -> str | None:
     """One printable line of bounded length: header values end up in prompts and logs."""
     if text is None:
         return None
-    return _UNPRINTABLE.sub(" ", text).strip()[:_LONGEST] or None
+    return _UNPRINTABLE.sub(" ", text).strip()[:_MAX_LENGTH] or None

@@ -12,7 +12,7 @@ STOPPED = 4410
 """The sandbox was stopped, or sleeps: nothing but a call, an upload or somebody's wish starts it again."""
 NOT_RUNNING = 4503
 
-_MOST_REASON = 123
+_MAX_REASON = 123
 _ON_THE_WIRE = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
 
 
@@ -28,4 +28,4 @@ def passed_on(code: int | None) -> int:
 
 def reason(text: str) -> str:
     """A reason that fits into a close frame."""
-    return text.encode("utf-8", "replace")[:_MOST_REASON].decode("utf-8", "ignore")
+    return text.encode("utf-8", "replace")[:_MAX_REASON].decode("utf-8", "ignore")

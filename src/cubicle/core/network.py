@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Mode(StrEnum):
+class NetworkMode(StrEnum):
     """The values of EGRESS."""
 
     OPEN = "open"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from urllib.parse import unquote, unquote_to_bytes
 
-LONGEST = 4096
-LONGEST_NAME = 255
+MAX_LENGTH = 4096
+MAX_NAME = 255
 DEEPEST = 32
 """Parts that the path of an upload may have: the list goes as deep."""
 RESERVED = ".cubicle-tmp-"
@@ -52,8 +52,8 @@ def relative(path: str) -> str:
         raise BadPath("The path must be relative.")
     if any(part in ("", ".", "..") for part in path.split("/")):
         raise BadPath("A part of the path is empty, . or ..")
-    if size > LONGEST or max(sizes) > LONGEST_NAME:
-        raise BadPath(f"A name has at most {LONGEST_NAME} bytes, a path {LONGEST}.")
+    if size > MAX_LENGTH or max(sizes) > MAX_NAME:
+        raise BadPath(f"A name has at most {MAX_NAME} bytes, a path {MAX_LENGTH}.")
     return path
 
 

@@ -21,7 +21,7 @@ from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.paths import encoded
 
 DAY = 86_400
-_LONGEST = 1024
+_MAX_LENGTH = 1024
 _NO_CHAT = "-"
 _KIND = re.compile(r"([phs])(\d{1,4})", re.ASCII)
 Secrets = Callable[[str], bytes | None]
@@ -51,7 +51,7 @@ def sign(secret: bytes, chat: Chat, expires: int) -> str:
 
 def opened(secrets: Secrets, chat_id: str, key: str, now: float) -> Chat | None:
     """The chat of this id that the key opens now, or None."""
-    parts = key.split(".") if len(key) <= _LONGEST else []
+    parts = key.split(".") if len(key) <= _MAX_LENGTH else []
     if len(parts) != 3:
         return None
     return _checked(secrets, "key", chat_id, _decode(parts[1]), parts[0], parts[2], now)
@@ -91,7 +91,7 @@ def opened_capability(secrets: Secrets, text: str, path: str, now: float) -> Gra
 
     The folder is not in the capability but the beginning of the path: under any other folder the signature is wrong.
     """
-    parts = text.split(".") if len(text) <= _LONGEST else []
+    parts = text.split(".") if len(text) <= _MAX_LENGTH else []
     kind = _KIND.fullmatch(parts[3]) if len(parts) == 5 else None
     if kind is None:
         return None
@@ -117,7 +117,7 @@ def sign_in(secret: bytes, tenant: str, expires: int) -> str:
 
 def signed_in(secrets: Secrets, text: str, now: float) -> str | None:
     """The tenant that a cookie of `sign_in` opens now, or None."""
-    parts = text.split(".") if len(text) <= _LONGEST else []
+    parts = text.split(".") if len(text) <= _MAX_LENGTH else []
     if len(parts) != 3:
         return None
     chat = _checked(secrets, "login", _NO_CHAT, _decode(parts[1]), parts[0], parts[2], now)

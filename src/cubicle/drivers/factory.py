@@ -5,8 +5,8 @@ from __future__ import annotations
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.images.store import SUBUID_START, ImageStore
-from cubicle.sandbox.chat_index import Ledger
-from cubicle.sandbox.driver import Driver, Limits
+from cubicle.sandbox.chat_index import ChatIndex
+from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.settings import DriverName, Settings
 
@@ -18,7 +18,7 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
             return MemoryDriver(settings.data_dir, own_network=True)
         case DriverName.DOCKER:
             from cubicle.drivers.docker.driver import DockerDriver  # takes a quarter of a second to import
-            from cubicle.drivers.docker.engine import Address
+            from cubicle.drivers.docker.engine import EngineAddress
 
             return DockerDriver(
                 settings.data_dir,
@@ -26,7 +26,7 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 settings.sandbox_image,
                 limits=make_limits(settings),
                 runtime=settings.docker_runtime,
-                address=Address(settings.docker_host, settings.docker_cert_path),
+                address=EngineAddress(settings.docker_host, settings.docker_cert_path),
                 agents=settings.image_dir / "agents",
                 read_only=settings.docker_read_only,
             )
@@ -44,8 +44,8 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
             )
 
 
-def make_limits(settings: Settings) -> Limits:
-    return Limits(
+def make_limits(settings: Settings) -> SandboxLimits:
+    return SandboxLimits(
         settings.sandbox_memory_mb * 1024**2,
         settings.sandbox_cpus,
         settings.sandbox_pids,
@@ -57,5 +57,5 @@ def make_free_space(settings: Settings) -> FreeSpace:
     return FreeSpace(settings.data_dir, settings.min_free_mb * 1024**2)
 
 
-def make_ledger(settings: Settings) -> Ledger:
-    return Ledger(settings.data_dir / "chats")
+def make_chat_index(settings: Settings) -> ChatIndex:
+    return ChatIndex(settings.data_dir / "chats")

@@ -1,4 +1,4 @@
-"""Sandboxes without walls, for tests and for a first look: the true guest in a mount and pid namespace of its own.
+"""Sandboxes without isolation, for tests and for a first look: the true guest in a mount and pid namespace of its own.
 
 It sees the host's own root file system, with folders of its own over /home, /mnt, /run and /tmp. No image, no limits.
 """
@@ -25,10 +25,10 @@ from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.common.disk_usage import used_bytes
 from cubicle.guest import bundle, operations, wire
 from cubicle.machine.errors import CannotRescue, NotRunning, OwnerHasSandbox, StartFailed, Unusable
-from cubicle.machine.upload_folder import HostFolder
-from cubicle.sandbox.driver import Capabilities, Host, Seen, State
+from cubicle.machine.upload_folder import UploadFolder
+from cubicle.sandbox.driver import Capabilities, DriverHost, SandboxSeen, State
 from cubicle.sandbox.lost_found import Lost
-from cubicle.sandbox.trash import Discarded, Note
+from cubicle.sandbox.trash import Discarded, TrashNote
 
 _START_LIMIT = 30.0
 _STOP_LIMIT = 10.0
@@ -75,15 +75,15 @@ class MemoryDriver:
         self._owners = folder / "memory-owners"
         self._trash = folder / "memory-trash"
         self._root = os.geteuid() == 0
-        self._uploads: dict[str, HostFolder] = {}
+        self._uploads: dict[str, UploadFolder] = {}
         self._binding = threading.Lock()
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(isolates=False, fd_passing=True, upload_folder=True, network_namespace=True, resumes=True)
 
-    async def host(self) -> Host:
-        return Host(platform.release())
+    async def host(self) -> DriverHost:
+        return DriverHost(platform.release())
 
     async def open(self) -> None:
         if not shutil.which("unshare"):
@@ -217,10 +217,10 @@ class MemoryDriver:
             shutil.rmtree(place, ignore_errors=True)
         shutil.rmtree(self._trash / name, ignore_errors=True)
 
-    async def discard(self, name: str, note: Note) -> None:
+    async def discard(self, name: str, note: TrashNote) -> None:
         await in_thread(self._discard, name, note)
 
-    def _discard(self, name: str, note: Note) -> None:
+    def _discard(self, name: str, note: TrashNote) -> None:
         place = self._folder / name
         if not place.exists():
             return
@@ -242,7 +242,7 @@ class MemoryDriver:
     def _see_discarded(self, place: Path) -> Discarded:
         note = owner = None
         with suppress(OSError):
-            note = Note.parse((place / "discarded.json").read_bytes())
+            note = TrashNote.parse((place / "discarded.json").read_bytes())
         with suppress(OSError):
             owner = (place / "owner").read_text()
         return Discarded(place.name, owner, note, "host")
@@ -276,13 +276,13 @@ class MemoryDriver:
                 os.kill(guest, signal.SIGCONT)
         return bool(stopped)
 
-    async def list(self) -> Sequence[Seen]:
+    async def list(self) -> Sequence[SandboxSeen]:
         return await asyncio.to_thread(self._list)
 
-    def _list(self) -> Sequence[Seen]:
+    def _list(self) -> Sequence[SandboxSeen]:
         owners = {owned: link.name for link, owned in self._owned().items()}
         return [
-            Seen(
+            SandboxSeen(
                 place.name,
                 owners.get(place.name),
                 State.RUNNING if self._pid(place) is not None else State.STOPPED,
@@ -302,8 +302,8 @@ class MemoryDriver:
     async def rescue(self, lost: Lost, owner: str) -> str:
         raise CannotRescue("The memory driver sets no sandbox aside; look at this one in its folder.")
 
-    def uploads(self, name: str) -> HostFolder | None:
-        return self._uploads.setdefault(name, HostFolder(self._folder / name / "uploads", os.geteuid()))
+    def uploads(self, name: str) -> UploadFolder | None:
+        return self._uploads.setdefault(name, UploadFolder(self._folder / name / "uploads", os.geteuid()))
 
     async def network(self, name: str) -> int | None:
         """The sandbox's, or the host's own."""

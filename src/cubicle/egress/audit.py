@@ -13,10 +13,10 @@ from cubicle.log import chat_fields
 
 log = logging.getLogger("cubicle.egress")
 
-_LONGEST = 200
+_MAX_LENGTH = 200
 
 
-class Event(StrEnum):
+class AuditEvent(StrEnum):
     ALLOWED = "allowed"
     DENIED = "denied"
     FAILED = "failed"
@@ -24,17 +24,17 @@ class Event(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class AuditLog:
     """What is written down about one request."""
 
     chat: Chat
     request: Request
-    door: str
-    """How it came: connect, socks5, http, or https where the door looks inside."""
+    protocol: str
+    """How it came: connect, socks5, http, or https where the proxy looks inside."""
 
     def record(
         self,
-        event: Event,
+        event: AuditEvent,
         *,
         rule: str = "",
         reason: str = "",
@@ -43,12 +43,12 @@ class Trail:
     ) -> None:
         """Write the line."""
         target = self.request.target
-        fields: dict[str, object] = {**chat_fields(self.chat), "door": self.door}
+        fields: dict[str, object] = {**chat_fields(self.chat), "protocol": self.protocol}
         fields |= {"host": target.host, "port": target.port}
         if self.request.scheme is not None:
             path = self.request.path.partition("?")[0]
-            fields |= {"method": self.request.method[:32], "path": path[:_LONGEST]}
-        told = {"address": str(address or ""), "rule": rule, "reason": reason[:_LONGEST]}
+            fields |= {"method": self.request.method[:32], "path": path[:_MAX_LENGTH]}
+        told = {"address": str(address or ""), "rule": rule, "reason": reason[:_MAX_LENGTH]}
         fields |= {name: text for name, text in told.items() if text}
         fields |= numbers
-        log.log(logging.WARNING if event is Event.DENIED else logging.INFO, "egress %s", event.value, extra=fields)
+        log.log(logging.WARNING if event is AuditEvent.DENIED else logging.INFO, "egress %s", event.value, extra=fields)

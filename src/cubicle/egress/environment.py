@@ -1,14 +1,14 @@
-"""The variables by which programs in a sandbox find the door and trust it."""
+"""The variables by which programs in a sandbox find the proxy and trust it."""
 
 from __future__ import annotations
 
 HTTP_PORT = 3128
 SOCKS_PORT = 1080
 CAPTIVE_PORT = 3131
-"""Where the redirection of a captive network leads."""
+"""Where the redirection of the transparent proxy leads."""
 NAMES_PORT = 53
 RESOLVER_FILE = "/etc/resolv.conf"
-RESOLVER = "# The network door of this sandbox\nnameserver 127.0.0.1\noptions use-vc\n"
+RESOLVER = "# The egress proxy of this sandbox\nnameserver 127.0.0.1\noptions use-vc\n"
 TRUST_FILE = "/run/egress/ca.crt"
 _DIRECT = "localhost,127.0.0.1,::1"
 
@@ -30,6 +30,6 @@ def proxy_environment(port: int = HTTP_PORT) -> dict[str, str]:
 
 
 def trust_environment(path: str = TRUST_FILE) -> dict[str, str]:
-    """Variables that name a bundle of certificates which holds the door's own authority, too."""
+    """Variables that name a bundle of certificates which holds the proxy's own authority, too."""
     names = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS")
     return dict.fromkeys((*names, "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "npm_config_cafile"), path)

@@ -1,4 +1,4 @@
-"""Names for programs that look them up themselves: each gets an address that leads to the door and to nothing else."""
+"""Names for programs that look them up themselves: each gets an address that leads to the proxy and to nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import dns.rrset
 from cubicle.egress.policy import BadTarget, host_name
 
 RANGE = IPv4Network("198.18.0.0/15")
-_MOST = 16_384
+_MAX_COUNT = 16_384
 _TTL = 60
 _MAX_QUERY = 1232
 
@@ -35,7 +35,7 @@ def _is_small(query: bytes) -> bool:
     return bool(questions <= 1 and answers == authorities == 0 and additional <= 2)
 
 
-class Names:
+class FakeDns:
     """Which name an address stands for, in one sandbox; the name that was asked for longest ago is forgotten first."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Names:
     def address(self, name: str) -> IPv4Address:
         address = self._addresses.get(name)
         if address is None:
-            if len(self._addresses) >= _MOST:
+            if len(self._addresses) >= _MAX_COUNT:
                 _, oldest = self._addresses.popitem(last=False)
                 del self._names[oldest]
             address = self._free_address(name)

@@ -11,17 +11,17 @@ from ipaddress import IPv4Address
 
 from cubicle.core.chat import Chat
 from cubicle.egress import socks5
-from cubicle.egress.audit import Trail
-from cubicle.egress.fake_dns import RANGE, BadQuery, Names
-from cubicle.egress.http_proxy import HttpSide
-from cubicle.egress.meter import Allowance, Spent
+from cubicle.egress.audit import AuditLog
+from cubicle.egress.fake_dns import RANGE, BadQuery, FakeDns
+from cubicle.egress.http_proxy import HttpProxy
+from cubicle.egress.meter import Quota, QuotaSpent
 from cubicle.egress.policy import BadTarget, Request, Scheme, Target, terminates
-from cubicle.egress.rules_file import Rulebook
+from cubicle.egress.rules_file import RulesFile
 from cubicle.egress.streams import Inside, Pipe
 from cubicle.egress.tls import Interception
 from cubicle.egress.tunnel import relay
-from cubicle.egress.upstream import Denied, Dialler, Refused
-from cubicle.egress.upstream_connections import Limits, UpstreamConnections
+from cubicle.egress.upstream import ConnectRefused, Denied, UpstreamDialler
+from cubicle.egress.upstream_connections import EgressLimits, UpstreamConnections
 from cubicle.log import chat_fields
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.refusals import Refusal
@@ -32,20 +32,20 @@ log = logging.getLogger(__name__)
 
 _HTTP = 80
 _MAX_HANDSHAKES = 4
-"""TLS handshakes of one chat that the door takes part in at once."""
+"""TLS handshakes of one chat that the proxy takes part in at once."""
 _NONSENSE = (socks5.BadHandshake, BadQuery, BadTarget)
 
 
-class Gate:
+class ConnectionHandler:
     """Serves the callers of one chat."""
 
     def __init__(
         self,
         chat: Chat,
-        rulebook: Rulebook,
-        dialler: Dialler,
-        allowance: Allowance,
-        limits: Limits,
+        rulebook: RulesFile,
+        dialler: UpstreamDialler,
+        allowance: Quota,
+        limits: EgressLimits,
         interception: Interception | None,
         told: Callable[[Refusal], None],
     ) -> None:
@@ -54,11 +54,11 @@ class Gate:
         self._allowance = allowance
         self._interception = interception
         self._upstreams = UpstreamConnections(chat, rulebook, dialler, allowance, limits, interception, told)
-        self._names = Names()
+        self._names = FakeDns()
         self._handshakes = asyncio.Semaphore(_MAX_HANDSHAKES)
 
     async def serve(self, stream: Stream) -> None:
-        """One caller that knows the door, from its first byte to its last."""
+        """One caller that knows the proxy, from its first byte to its last."""
         await self._attend(Inside(stream), self._serve)
 
     async def serve_captive(self, stream: Stream) -> None:
@@ -76,10 +76,10 @@ class Gate:
             await self._upstreams.paced()
             await work(inside)
             await inside.linger()
-        except (OSError, EOFError, TimeoutError, Spent, SandboxError, *_NONSENSE):
+        except (OSError, EOFError, TimeoutError, QuotaSpent, SandboxError, *_NONSENSE):
             pass  # one side went away or must go; what it was is in the audit
         except Exception:
-            log.exception("the egress door failed for one caller", extra=chat_fields(self._chat))
+            log.exception("the egress proxy failed for one caller", extra=chat_fields(self._chat))
         finally:
             self._allowance.connections -= 1
 
@@ -100,7 +100,7 @@ class Gate:
         if port == _HTTP:
             await self._http(inside, target, Scheme.HTTP, "captive").serve()
             return
-        with suppress(Refused):  # there is no way to tell it in words
+        with suppress(ConnectRefused):  # there is no way to tell it in words
             await self.tunnel(inside, target, "captive", _nothing)
 
     async def _answer_names(self, inside: Inside) -> None:
@@ -118,26 +118,28 @@ class Gate:
             await self.tunnel(inside, target, "socks5", lambda: socks5.answer(inside, socks5.Reply.DONE))
         except Denied:
             await socks5.answer(inside, socks5.Reply.DENIED)
-        except Refused:
+        except ConnectRefused:
             await socks5.answer(inside, socks5.Reply.HOST_UNREACHABLE)
 
     def _http(
-        self, caller: Pipe, inner: Target | None = None, scheme: Scheme = Scheme.HTTP, door: str = "http"
-    ) -> HttpSide:
-        return HttpSide(self._upstreams, self.tunnel, caller, inner, scheme, door)
+        self, caller: Pipe, inner: Target | None = None, scheme: Scheme = Scheme.HTTP, protocol: str = "http"
+    ) -> HttpProxy:
+        return HttpProxy(self._upstreams, self.tunnel, caller, inner, scheme, protocol)
 
-    async def tunnel(self, inside: Inside, target: Target, door: str, connected: Callable[[], Awaitable[None]]) -> None:
+    async def tunnel(
+        self, inside: Inside, target: Target, protocol: str, connected: Callable[[], Awaitable[None]]
+    ) -> None:
         """Carry bytes to the target; Refused before `connected` was called, if at all."""
         policy = await self._upstreams.policy()
         if self._interception is not None and terminates(policy, target):
-            self._upstreams.check_limits(policy, Trail(self._chat, Request(target), door))
+            self._upstreams.check_limits(policy, AuditLog(self._chat, Request(target), protocol))
             await connected()
             async with self._handshakes, asyncio.timeout(self._limits.handshake):
                 secured = await self._interception.accept(inside, target)
             await self._http(secured, target, Scheme.HTTPS, "https").serve()
             await secured.write_eof()
             return
-        async with self._upstreams.connect(policy, Request(target), door) as upstream:
+        async with self._upstreams.connect(policy, Request(target), protocol) as upstream:
             await connected()
             await relay(inside, upstream.pipe, upstream.hurry)
 

@@ -1,4 +1,4 @@
-"""The HTTP side of the door: CONNECT, requests in absolute form, and what goes through TLS that the door ends."""
+"""The HTTP side of the proxy: CONNECT, requests in absolute form, and what goes through TLS that the proxy ends."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cubicle.egress import messages
 from cubicle.egress.policy import BadTarget, Policy, Request, Scheme, Target
 from cubicle.egress.streams import CHUNK, Inside, Pipe
 from cubicle.egress.tunnel import relay
-from cubicle.egress.upstream import Denied, Refused
+from cubicle.egress.upstream import ConnectRefused, Denied
 from cubicle.egress.upstream_connections import UpstreamConnection, UpstreamConnections
 from cubicle.tasks import start_task
 
 Tunnel = Callable[[Inside, Target, str, Callable[[], Awaitable[None]]], Awaitable[None]]
 """Carries bytes to the target of a CONNECT; Refused before the last argument was called, if at all."""
 
-_LARGEST_HEAD = 64 * 1024
+_MAX_HEAD = 64 * 1024
 _HEAD_PIECE = 16 * 1024
 _PORTS = {Scheme.HTTP: 80, Scheme.HTTPS: 443}
 _HOP_BY_HOP = frozenset(
@@ -30,7 +30,7 @@ _HOP_BY_HOP = frozenset(
 )
 
 
-class BadRequest(Exception):
+class BadProxyRequest(Exception):
     """The request cannot be passed on; the message says what it should have been."""
 
     def __init__(self, message: str, status: int = 400) -> None:
@@ -38,8 +38,8 @@ class BadRequest(Exception):
         self.status = status
 
 
-class HttpSide:
-    """One caller that speaks HTTP: to the door, or, with a target, to that target as far as it knows."""
+class HttpProxy:
+    """One caller that speaks HTTP: to the proxy, or, with a target, to that target as far as it knows."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class HttpSide:
         caller: Pipe,
         inner: Target | None = None,
         scheme: Scheme = Scheme.HTTP,
-        door: str = "http",
+        protocol: str = "http",
     ) -> None:
         self._upstreams = upstreams
         self._tunnel = tunnel
         self._caller = caller
         self._inner = inner
         self._scheme = scheme
-        self._door = door
+        self._protocol = protocol
         self._head_only = False
-        self._conn = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
+        self._conn = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
 
     async def serve(self) -> None:
         """Answer requests until one of the sides wants no more."""
@@ -69,7 +69,7 @@ class HttpSide:
                     return
                 self._head_only = request.method == b"HEAD"
                 if not request.http_version.startswith(b"1."):
-                    raise BadRequest("The door speaks HTTP/1.1 here, and not HTTP/2.", 505)
+                    raise BadProxyRequest("The proxy speaks HTTP/1.1 here, and not HTTP/2.", 505)
                 await self._upstreams.paced()
                 if request.method == b"CONNECT":
                     await self._connect(request)
@@ -78,7 +78,7 @@ class HttpSide:
             except h11.RemoteProtocolError as error:
                 await self._say(error.error_status_hint or 400, f"That is not a request of HTTP/1.1: {error}.\n")
                 return
-            except BadRequest as error:
+            except BadProxyRequest as error:
                 await self._say(error.status, f"{error}\n")
                 return
             if self._conn.our_state is not h11.DONE or self._conn.their_state is not h11.DONE:
@@ -87,19 +87,19 @@ class HttpSide:
 
     async def _connect(self, head: h11.Request) -> None:
         if self._inner is not None or not isinstance(self._caller, Inside):
-            raise BadRequest("CONNECT cannot be used inside a connection.", 405)
+            raise BadProxyRequest("CONNECT cannot be used inside a connection.", 405)
         target = _authority(head.target.decode("ascii", "replace"), None)
         caller = self._caller
 
         async def connected() -> None:
             if not isinstance(await _next(self._conn, caller), h11.EndOfMessage):
-                raise BadRequest("CONNECT has no body.")
+                raise BadProxyRequest("CONNECT has no body.")
             await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
             caller.put_back(self._conn.trailing_data[0])
 
         try:
             await self._tunnel(caller, target, "connect", connected)
-        except Refused as no:
+        except ConnectRefused as no:
             await self._refuse(await self._upstreams.policy(), Request(target), no)
 
     async def _answer(self, head: h11.Request) -> None:
@@ -110,27 +110,27 @@ class HttpSide:
             return
         request = Request(target, self._scheme, head.method.decode("ascii"), path)
         try:
-            async with self._upstreams.connect(policy, request, self._door) as upstream:
+            async with self._upstreams.connect(policy, request, self._protocol) as upstream:
                 try:
                     await self._pass_on(head, request, upstream)
                 except (OSError, h11.RemoteProtocolError, EOFError) as error:
                     if self._conn.our_state is not h11.SEND_RESPONSE:
                         raise OSError("the answer broke off") from error
-                    raise Refused(f"{target} did not answer as an HTTP server does.") from None
-        except Refused as no:
+                    raise ConnectRefused(f"{target} did not answer as an HTTP server does.") from None
+        except ConnectRefused as no:
             await self._refuse(policy, request, no)
 
     def _where(self, head: h11.Request) -> tuple[Target | None, str]:
-        """Target and path of a request; no target if the door itself is meant."""
+        """Target and path of a request; no target if the proxy itself is meant."""
         text = head.target.decode("ascii", "replace")
         if text.startswith("/") or text == "*":
             self._check_host(head)
             return self._inner, text
         parts = urlsplit(text)
         if parts.scheme.lower() != "http" or not parts.netloc:
-            raise BadRequest("Ask for http:// here, and use CONNECT for https:// and everything else.")
+            raise BadProxyRequest("Ask for http:// here, and use CONNECT for https:// and everything else.")
         if self._inner is not None:
-            raise BadRequest("Inside a connection, a request names a path only.")
+            raise BadProxyRequest("Inside a connection, a request names a path only.")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return _authority(parts.netloc.rpartition("@")[2], 80), path
 
@@ -140,7 +140,7 @@ class HttpSide:
             return
         for host in _values(head.headers, b"host"):
             if _authority(host.decode("ascii", "replace"), _PORTS[self._scheme]) != self._inner:
-                raise BadRequest(f"This connection is to {self._inner}, and the Host header names another.", 421)
+                raise BadProxyRequest(f"This connection is to {self._inner}, and the Host header names another.", 421)
 
     async def _pass_on(self, head: h11.Request, request: Request, upstream: UpstreamConnection) -> None:
         outside: Pipe = upstream.pipe
@@ -149,7 +149,7 @@ class HttpSide:
             outside = await self._upstreams.interception.connect(
                 upstream.pipe, request.target, self._upstreams.limits.connect
             )
-        conn = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LARGEST_HEAD)
+        conn = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD)
         by_address = self._inner is not None and self._inner.literal is not None
         accept = _websocket_answer(head)
         outgoing = _outgoing(head, request, upstream.verdict.inject, keep_host=by_address, websocket=accept is not None)
@@ -199,7 +199,7 @@ class HttpSide:
                 case _:
                     raise EOFError
 
-    async def _refuse(self, policy: Policy, request: Request, no: Refused) -> None:
+    async def _refuse(self, policy: Policy, request: Request, no: ConnectRefused) -> None:
         if isinstance(no, Denied):
             text = messages.denial(policy, request, no.verdict.rule, no.verdict.reason)
             await self._say(no.status, text, messages.short_denial(policy, no.verdict.rule), no.verdict.rule)
@@ -207,7 +207,7 @@ class HttpSide:
             await self._say(no.status, f"{no}\n")
 
     async def _say(self, status: int, text: str, reason: str = "", rule: str = "") -> None:
-        """Answer in the door's own words, if it is still the door's turn."""
+        """Answer in the proxy's own words, if it is still the proxy's turn."""
         if self._conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         while self._conn.their_state is h11.SEND_BODY and self._conn.next_event() is not h11.NEED_DATA:
@@ -263,7 +263,7 @@ def _authority(text: str, default: int | None) -> Target:
             raise BadTarget("CONNECT needs a host and a port, as in example.com:443.")
         return Target.parse(host, int(port or default or 0))
     except BadTarget as error:
-        raise BadRequest(str(error)) from None
+        raise BadProxyRequest(str(error)) from None
 
 
 def _values(headers: Any, wanted: bytes) -> list[bytes]:

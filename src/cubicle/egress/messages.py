@@ -1,10 +1,10 @@
-"""What the door says to a model."""
+"""What the proxy says to a model."""
 
 from __future__ import annotations
 
 import re
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.policy import Policy, Request, Rule
 
 STATUS_REASONS = {
@@ -21,7 +21,7 @@ STATUS_REASONS = {
 
 def denial(policy: Policy, request: Request, rule: str, reason: str) -> str:
     return (
-        f"The network door of this sandbox did not let this request through.\n"
+        f"The egress proxy of this sandbox did not let this request through.\n"
         f"Destination: {request.target}\n"
         f"Rule: {rule}\n"
         f"Why: {reason}.\n"
@@ -32,14 +32,14 @@ def denial(policy: Policy, request: Request, rule: str, reason: str) -> str:
 
 def short_denial(policy: Policy, rule: str) -> str:
     """For the status line, which is all that most programs show of a refused CONNECT."""
-    text = f"Denied by rule '{rule}' of the sandbox's network door; ask {policy.contact}"
+    text = f"Denied by rule '{rule}' of the sandbox's egress proxy; ask {policy.contact}"
     return re.sub(r"[^ -~]", "?", text)[:200]
 
 
 def note(policy: Policy, request: Request, rule: str, reason: str) -> str:
     """For whoever started the program that was denied: it may have shown nothing of it."""
     return (
-        f"The sandbox's network door denied {request.target} (rule '{rule}': {reason}). "
+        f"The sandbox's egress proxy denied {request.target} (rule '{rule}': {reason}). "
         f"If the task needs it, tell the user to ask {policy.contact} for a rule that allows it."
     )
 
@@ -47,20 +47,20 @@ def note(policy: Policy, request: Request, rule: str, reason: str) -> str:
 def shown(policy: Policy, request: Request, reason: str) -> str:
     """For a person who watches the browser, which shows an error of its own."""
     return (
-        f"The network door of this service did not let the browser reach {request.target}: {reason}. "
+        f"The egress proxy of this service did not let the browser reach {request.target}: {reason}. "
         f"Whom to ask: {policy.contact}."
     )
 
 
 def overview(policy: Policy) -> str:
-    """The answer to somebody who opens the door itself: what holds in this sandbox."""
+    """The answer to somebody who opens the proxy itself: what holds in this sandbox."""
     default = {
-        Mode.NONE: "nothing leaves this sandbox",
-        Mode.ALLOWLIST: "only what a rule below allows",
-        Mode.OPEN: "everything public, save what a rule below denies",
+        NetworkMode.NONE: "nothing leaves this sandbox",
+        NetworkMode.ALLOWLIST: "only what a rule below allows",
+        NetworkMode.OPEN: "everything public, save what a rule below denies",
     }[policy.mode]
     lines = [
-        "This is the network door of the sandbox: a proxy for HTTP (CONNECT and plain) and SOCKS5 on one port.",
+        "This is the egress proxy of the sandbox: a proxy for HTTP (CONNECT and plain) and SOCKS5 on one port.",
         f"Mode: {policy.mode.value} ({default}).",
         *(_line(rule) for rule in policy.rules),
         f"For anything else, ask {policy.contact}.",
@@ -76,7 +76,7 @@ def _line(rule: Rule) -> str:
         rule.scheme.value if rule.scheme else "",
         " ".join(sorted(rule.methods)),
         " ".join(rule.paths),
-        "(credentials are added by the door)" if rule.inject else "",
+        "(credentials are added by the proxy)" if rule.inject else "",
     ]
     return f"- {rule.action.value}: {'; '.join(part for part in parts if part) or 'everything'} [{rule.name}]"
 

@@ -1,4 +1,4 @@
-"""What a chat uses of the door: connections at once, and bytes a day."""
+"""What a chat uses of the proxy: connections at once, and bytes a day."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 DAY = 86400.0
 
 
-class Spent(Exception):
+class QuotaSpent(Exception):
     """The chat has used up what it may send and receive."""
 
 
-class Allowance:
+class Quota:
     """Of one chat; it outlives the sandbox, so that a restart of the sandbox is no way around it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, used: int = 0, elapsed: float = 0.0) -> None:
@@ -35,7 +35,7 @@ class Allowance:
             self._since, self.bytes = now, 0
         self.bytes += amount
         if most and self.bytes > most:
-            raise Spent
+            raise QuotaSpent
 
     @property
     def forgettable(self) -> bool:
@@ -64,7 +64,7 @@ class Pace:
 class Meter:
     """Of one connection."""
 
-    def __init__(self, allowance: Allowance, most: int, touched: Callable[[], None]) -> None:
+    def __init__(self, allowance: Quota, most: int, touched: Callable[[], None]) -> None:
         self._allowance = allowance
         self._most = most
         self._touched = touched

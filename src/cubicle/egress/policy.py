@@ -1,4 +1,4 @@
-"""What a sandbox may reach through the egress door.
+"""What a sandbox may reach through the egress proxy.
 
 Rules are tried in order and the first that fits decides. When none fits, the mode does: `open` allows, `allowlist`
 denies; `none` denies without asking the rules. Closed addresses (`egress/blocked_networks.py`) are denied in every
@@ -16,7 +16,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.blocked_networks import Address, Network, closed_range, faces, opens
 
 DEFAULT_CONTACT = "the operator of this Cubicle service"
@@ -180,7 +180,7 @@ class Rule:
 class Policy:
     """What holds for one chat."""
 
-    mode: Mode
+    mode: NetworkMode
     rules: tuple[Rule, ...] = ()
     contact: str = DEFAULT_CONTACT
     most_connections: int = 256
@@ -191,7 +191,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PolicyVerdict:
     """The answer to a request, and which rule gave it."""
 
     allowed: bool
@@ -200,13 +200,13 @@ class Verdict:
     inject: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
-def foresee(policy: Policy, request: Request) -> Verdict | None:
+def foresee(policy: Policy, request: Request) -> PolicyVerdict | None:
     """A denial that no address can change, or None.
 
     A name that nothing allows is not even looked up: a look-up is a message to whoever owns the domain.
     """
-    if policy.mode is Mode.NONE:
-        return Verdict(False, "mode none", "sandboxes of this service have no network")
+    if policy.mode is NetworkMode.NONE:
+        return PolicyVerdict(False, "mode none", "sandboxes of this service have no network")
     for rule in policy.rules:
         if not rule.fits(request):
             continue
@@ -215,10 +215,10 @@ def foresee(policy: Policy, request: Request) -> Verdict | None:
                 return _denied(rule)
         elif rule.hosts or request.target.literal is not None or not rule.networks:
             return None
-    return None if policy.mode is Mode.OPEN else _unlisted(request)
+    return None if policy.mode is NetworkMode.OPEN else _unlisted(request)
 
 
-def judge(policy: Policy, request: Request, address: Address, *, own: bool = False) -> Verdict:
+def judge(policy: Policy, request: Request, address: Address, *, own: bool = False) -> PolicyVerdict:
     """Whether the request may go to this address; `own` says that it is one of the service's host."""
     verdict = _judge(policy, request, address, own)
     if not verdict.allowed or not policy.additions:
@@ -230,9 +230,9 @@ def judge(policy: Policy, request: Request, address: Address, *, own: bool = Fal
     return replace(verdict, inject=tuple(headers.values()))
 
 
-def _judge(policy: Policy, request: Request, address: Address, own: bool) -> Verdict:
-    if policy.mode is Mode.NONE:
-        return Verdict(False, "mode none", "sandboxes of this service have no network")
+def _judge(policy: Policy, request: Request, address: Address, own: bool) -> PolicyVerdict:
+    if policy.mode is NetworkMode.NONE:
+        return PolicyVerdict(False, "mode none", "sandboxes of this service have no network")
     closed = closed_range(address) or ("an address of the service's own host" if own else None)
     for rule in policy.rules:
         if not rule.fits(request) or not rule.holds(address):
@@ -240,15 +240,17 @@ def _judge(policy: Policy, request: Request, address: Address, own: bool) -> Ver
         if rule.action is Action.DENY:
             return _denied(rule)
         if closed is None or rule.opens(address):
-            return Verdict(True, rule.name, inject=rule.inject)
+            return PolicyVerdict(True, rule.name, inject=rule.inject)
     if closed is not None:
-        return Verdict(False, "closed addresses", f"{address} is {closed}; only a rule that names it could open it")
-    return Verdict(True, "mode open") if policy.mode is Mode.OPEN else _unlisted(request)
+        return PolicyVerdict(
+            False, "closed addresses", f"{address} is {closed}; only a rule that names it could open it"
+        )
+    return PolicyVerdict(True, "mode open") if policy.mode is NetworkMode.OPEN else _unlisted(request)
 
 
 def terminates(policy: Policy, target: Target) -> bool:
-    """Whether the door has to look into TLS to this target, because a rule sets a header there."""
-    if policy.mode is not Mode.NONE:
+    """Whether the proxy has to look into TLS to this target, because a rule sets a header there."""
+    if policy.mode is not NetworkMode.NONE:
         for rule in policy.rules:
             if not rule.names(target):
                 continue
@@ -260,12 +262,12 @@ def terminates(policy: Policy, target: Target) -> bool:
     return False
 
 
-def _denied(rule: Rule) -> Verdict:
-    return Verdict(False, rule.name, "a rule of this service denies it")
+def _denied(rule: Rule) -> PolicyVerdict:
+    return PolicyVerdict(False, rule.name, "a rule of this service denies it")
 
 
-def _unlisted(request: Request) -> Verdict:
-    return Verdict(False, "mode allowlist", f"no rule of this service allows {request.target}")
+def _unlisted(request: Request) -> PolicyVerdict:
+    return PolicyVerdict(False, "mode allowlist", f"no rule of this service allows {request.target}")
 
 
 def _matches(pattern: str, host: str) -> bool:

@@ -1,4 +1,4 @@
-"""The egress door of the service: one object, which attends every machine of the fleet."""
+"""The egress proxy of the service: one object, which attends every machine of the fleet."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from cubicle.egress.environment import (
     proxy_environment,
     trust_environment,
 )
-from cubicle.egress.handler import Gate
+from cubicle.egress.handler import ConnectionHandler
 from cubicle.egress.lookups import Lookups
 from cubicle.egress.policy import Policy
-from cubicle.egress.quota import FOLDER, Allowances
-from cubicle.egress.rules_file import Additions, Rulebook, RulesSource
+from cubicle.egress.quota import FOLDER, Quotas
+from cubicle.egress.rules_file import Additions, RulesFile, RulesSource
 from cubicle.egress.tls import Interception
 from cubicle.egress.tls_authority import Authority
-from cubicle.egress.upstream import Dialler, Resolve
-from cubicle.egress.upstream_connections import Limits
+from cubicle.egress.upstream import Resolve, UpstreamDialler
+from cubicle.egress.upstream_connections import EgressLimits
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import Machine
 from cubicle.machine.stream import Stream
@@ -38,11 +38,11 @@ from cubicle.machine.stream import Stream
 log = logging.getLogger(__name__)
 
 _SYSTEM_TRUST = "/etc/ssl/certs/ca-certificates.crt"
-_LARGEST_TRUST = 4 * 1024 * 1024
+_MAX_TRUST = 4 * 1024 * 1024
 
 
-class EgressDoor:
-    """Give `attend` to the fleet, inside `async with` of this object."""
+class EgressProxy:
+    """Give `attached` to the fleet, inside `async with` of this object."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class EgressDoor:
         *,
         folder: Path,
         rules_file: Path | None = None,
-        limits: Limits | None = None,
+        limits: EgressLimits | None = None,
         resolve: Resolve | None = None,
         trust: ssl.SSLContext | None = None,
         captive: Callable[[], bool] = lambda: False,
@@ -58,16 +58,16 @@ class EgressDoor:
         rules: RulesSource | None = None,
     ) -> None:
         """`rules` hold until the rules file is found to have changed."""
-        self.rulebook = Rulebook(rules_file, policy, additions)
+        self.rulebook = RulesFile(rules_file, policy, additions)
         self._rules = rules
-        self._limits = limits or Limits()
+        self._limits = limits or EgressLimits()
         self._lookups = Lookups()
         self._resolve = resolve
         self._authority = Authority(folder)
         self._trust = trust
         self._captive = captive
         self._interception: Interception | None = None
-        self._allowances = Allowances(folder / FOLDER)
+        self._allowances = Quotas(folder / FOLDER)
 
     async def __aenter__(self) -> Self:
         """Read the rules; BadRules if they cannot be used."""
@@ -88,11 +88,11 @@ class EgressDoor:
         await self._allowances.forget(chat)
 
     @asynccontextmanager
-    async def attend(self, chat: Chat, machine: Machine, *, captive: bool | None = None) -> AsyncIterator[None]:
+    async def attached(self, chat: Chat, machine: Machine, *, captive: bool | None = None) -> AsyncIterator[None]:
         """Listen in this sandbox for as long as it is up, and tell its commands where."""
         allowance = await self._allowances.of(chat)
-        dialler = Dialler(self._resolve or self._lookups.of(chat), self._limits.connect)
-        gate = Gate(
+        dialler = UpstreamDialler(self._resolve or self._lookups.of(chat), self._limits.connect)
+        gate = ConnectionHandler(
             *(chat, self.rulebook, dialler, allowance, self._limits, self._interception),
             machine.refusals.add,
         )
@@ -106,7 +106,7 @@ class EgressDoor:
                 await self._capture(stack, machine, gate)
             yield
 
-    async def _capture(self, stack: AsyncExitStack, machine: Machine, gate: Gate) -> None:
+    async def _capture(self, stack: AsyncExitStack, machine: Machine, gate: ConnectionHandler) -> None:
         """Serve programs that ignore the variables: those whom the driver redirects, and the names they look up."""
         try:
             await stack.enter_async_context(machine.listen(CAPTIVE_PORT, gate.serve_captive, origin=True))
@@ -116,15 +116,15 @@ class EgressDoor:
             log.warning("programs that ignore proxies find no network in a sandbox: %s", errors.exceptions)
 
     async def _plant(self, machine: Machine) -> bool:
-        """Put a bundle into the sandbox: what its image trusts, and the authority of the door."""
+        """Put a bundle into the sandbox: what its image trusts, and the authority of the proxy."""
         try:
-            bundle = await machine.read_bytes(_SYSTEM_TRUST, limit=_LARGEST_TRUST)
+            bundle = await machine.read_bytes(_SYSTEM_TRUST, limit=_MAX_TRUST)
         except MachineError:
             bundle = b""
         try:
             await machine.write(TRUST_FILE, bundle.rstrip() + b"\n" + self._authority.pem, as_root=True)
         except MachineError as error:
-            log.error("the door's certificate could not be put into a sandbox: %s", error)
+            log.error("the proxy's certificate could not be put into a sandbox: %s", error)
             return False
         return True
 
@@ -140,5 +140,5 @@ async def _listen(
     try:
         return await stack.enter_async_context(machine.listen(port, handler))
     except* MachineError:
-        log.warning("port %d of a sandbox is taken; its door listens elsewhere", port)
+        log.warning("port %d of a sandbox is taken; its proxy listens elsewhere", port)
     return await stack.enter_async_context(machine.listen(0, handler))

@@ -15,7 +15,7 @@ from typing import Any
 
 from cubicle import durable, record
 from cubicle.core.chat import Chat
-from cubicle.egress.meter import DAY, Allowance
+from cubicle.egress.meter import DAY, Quota
 from cubicle.log import chat_fields
 from cubicle.record import BadRecord
 from cubicle.tasks import start_task
@@ -50,13 +50,13 @@ class Moment:
         return max(0.0, self.uptime - before.uptime if same else self.wall - before.wall)
 
 
-class Allowances:
+class Quotas:
     """One small file a chat, named by the chat's digest; written when it changes, between `open` and `close`."""
 
     def __init__(self, folder: Path, *, now: Callable[[], Moment] = Moment.now) -> None:
         self._folder = folder
         self._now = now
-        self._kept: dict[str, Allowance] = {}
+        self._kept: dict[str, Quota] = {}
         self._saved: dict[str, int] = {}
         self._writing = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class Allowances:
                 await self._saving
         await self.save()
 
-    async def of(self, chat: Chat) -> Allowance:
+    async def of(self, chat: Chat) -> Quota:
         """The chat's allowance, the same object for all who ask."""
         if len(self._kept) > _MAX_KEPT:
             self._kept = {digest: kept for digest, kept in self._kept.items() if not kept.forgettable}
@@ -121,20 +121,20 @@ class Allowances:
                 if "." not in path.name and _load(path, self._now())[1] >= DAY:
                     durable.remove(path)
 
-    def _read(self, chat: Chat) -> Allowance:
+    def _read(self, chat: Chat) -> Quota:
         path = self._folder / chat.digest
         try:
             used, elapsed = _load(path, self._now())
         except FileNotFoundError:
-            return Allowance()
+            return Quota()
         except (OSError, ValueError) as error:
             log.error(
                 "a record of the egress allowance cannot be read and is set aside: %s", error, extra=chat_fields(chat)
             )
             with suppress(OSError):
                 durable.move(path, path.with_name(f"{path.name}.unreadable-{int(time.time())}"))
-            return Allowance()
-        return Allowance(used=used, elapsed=elapsed) if elapsed < DAY else Allowance()
+            return Quota()
+        return Quota(used=used, elapsed=elapsed) if elapsed < DAY else Quota()
 
     def _write(self, digest: str, used: int, elapsed: float) -> None:
         now = self._now()

@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from cubicle.core.chat import DEFAULT_TENANT, Chat
-from cubicle.core.network import Mode
+from cubicle.core.network import NetworkMode
 from cubicle.egress.blocked_networks import Network
 from cubicle.egress.policy import DEFAULT_CONTACT, Action, BadRule, Policy, Rule, Scheme
 from cubicle.settings import BadSettings
 
 log = logging.getLogger(__name__)
 
-_LARGEST = 1024 * 1024
+_MAX_SIZE = 1024 * 1024
 
 Additions = Callable[[Chat], Awaitable[tuple[Rule, ...]]]
 """Rules of a chat that set headers and open nothing."""
@@ -85,7 +85,7 @@ class _Rule(_Strict):
 
 
 class _Part(_Strict):
-    mode: Mode | None = None
+    mode: NetworkMode | None = None
     contact: Annotated[str, Field(max_length=200, pattern=r"^[ -~]+$")] | None = None
     max_connections: Annotated[int, Field(ge=1, le=512)] | None = None
     max_mb_per_day: Annotated[int, Field(ge=0)] | None = None
@@ -117,7 +117,7 @@ class RulesSource:
     """Of the file and those of the secrets, when they were read."""
 
 
-class Rulebook:
+class RulesFile:
     """Which policy holds for which chat."""
 
     def __init__(self, path: Path | None, default: Policy, additions: Additions | None = None) -> None:
@@ -207,10 +207,10 @@ def _load(path: Path) -> RulesSource:
     stamp = _stamp((path,))
     try:
         with path.open("rb") as file:
-            content = file.read(_LARGEST + 1)
+            content = file.read(_MAX_SIZE + 1)
     except OSError as error:
         raise BadRules(f"EGRESS_RULES_FILE: {error.strerror}") from None
-    if len(content) > _LARGEST:
+    if len(content) > _MAX_SIZE:
         raise BadRules("EGRESS_RULES_FILE: it is larger than 1 MiB")
     secrets: dict[Path, str] = {}
     for rule in (rule for part in _parts(_parse(content, path.suffix)) for rule in part.rules):

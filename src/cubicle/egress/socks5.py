@@ -1,4 +1,4 @@
-"""The server's side of SOCKS5 (RFC 1928): no authentication, CONNECT only, names looked up by the door."""
+"""The server's side of SOCKS5 (RFC 1928): no authentication, CONNECT only, names looked up by the proxy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def _agree(caller: Bytes) -> None:
         raise BadHandshake("not a greeting of SOCKS5")
     if _NO_AUTHENTICATION not in await caller.exactly(count):
         await caller.write(bytes([VERSION, _NO_METHOD]))
-        raise BadHandshake("no way to log in that the door knows")
+        raise BadHandshake("no way to log in that the proxy knows")
     await caller.write(bytes([VERSION, _NO_AUTHENTICATION]))
 
 

@@ -1,4 +1,4 @@
-"""TLS over a pipe, and the pair of it by which the door looks into a connection."""
+"""TLS over a pipe, and the pair of it by which the proxy looks into a connection."""
 
 from __future__ import annotations
 

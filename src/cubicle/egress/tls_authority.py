@@ -1,4 +1,4 @@
-"""The service's own certificate authority, for the hosts at which the door has to look into TLS."""
+"""The service's own certificate authority, for the hosts at which the proxy has to look into TLS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _CA_LIFE = datetime.timedelta(days=3650)
 _RENEW_BEFORE = datetime.timedelta(days=90)
 _LEAF_LIFE = datetime.timedelta(days=30)
-_MOST_CONTEXTS = 512
+_MAX_CONTEXTS = 512
 
 
 class Authority:
@@ -67,7 +67,7 @@ class Authority:
             file.flush()
             context.load_cert_chain(file.name)
         self._contexts[host] = context, now + _LEAF_LIFE / 2
-        while len(self._contexts) > _MOST_CONTEXTS:
+        while len(self._contexts) > _MAX_CONTEXTS:
             self._contexts.popitem(last=False)
         return context
 
@@ -87,7 +87,7 @@ class Authority:
     def _make(self, path: Path) -> None:
         record.make_folder(self._folder)
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Cubicle egress door")])
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Cubicle egress proxy")])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         certificate = (
             _builder(name, name, key.public_key(), _CA_LIFE)

@@ -15,38 +15,38 @@ from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 
 from cubicle.egress.blocked_networks import Address, plain
-from cubicle.egress.policy import Policy, Request, Target, Verdict, foresee, judge
+from cubicle.egress.policy import Policy, PolicyVerdict, Request, Target, foresee, judge
 
 Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 
-_MOST_ADDRESSES = 16
+_MAX_ADDRESSES = 16
 _LOOKUP_LIMIT = 10.0
 _SMALL_BUFFER = 128 * 1024
 """What the kernel keeps for a caller that does not read, where a chat has many connections; 6 MB otherwise."""
 
 
-class Refused(Exception):
+class ConnectRefused(Exception):
     """The request does not get through; the message is for the one who asked."""
 
     status = 502
 
 
-class Denied(Refused):
+class Denied(ConnectRefused):
     """The policy says no."""
 
     status = 403
 
-    def __init__(self, verdict: Verdict, address: Address | None = None) -> None:
+    def __init__(self, verdict: PolicyVerdict, address: Address | None = None) -> None:
         super().__init__(verdict.reason)
         self.verdict = verdict
         self.address = address
 
 
-class NotFound(Refused):
+class NotFound(ConnectRefused):
     """The name has no address."""
 
 
-class Unreachable(Refused):
+class Unreachable(ConnectRefused):
     """Nobody answers there."""
 
 
@@ -56,14 +56,14 @@ class SlowToAnswer(Unreachable):
     status = 504
 
 
-class Dialler:
+class UpstreamDialler:
     """Dials for the sandboxes; the only place that opens a socket to the outside."""
 
     def __init__(self, resolve: Resolve, connect_limit: float) -> None:
         self._resolve = resolve
         self._limit = connect_limit
 
-    async def choose(self, policy: Policy, request: Request) -> list[tuple[Address, Verdict]]:
+    async def choose(self, policy: Policy, request: Request) -> list[tuple[Address, PolicyVerdict]]:
         """The addresses that the request may go to, each with its verdict; Denied if there is none."""
         if (verdict := foresee(policy, request)) is not None:
             raise Denied(verdict)
@@ -77,10 +77,10 @@ class Dialler:
         return allowed
 
     async def dial(
-        self, target: Target, choices: Sequence[tuple[Address, Verdict]], *, small: bool = False
+        self, target: Target, choices: Sequence[tuple[Address, PolicyVerdict]], *, small: bool = False
     ) -> tuple[socket.socket, Address]:
         """A connected socket to the first of the addresses that answers; `small`: with a small receive buffer."""
-        problem: Refused = Unreachable(f"{target} could not be reached.")
+        problem: ConnectRefused = Unreachable(f"{target} could not be reached.")
         for number, (address, _) in enumerate(choices):
             try:
                 limit = self._limit / (len(choices) - number)
@@ -103,7 +103,7 @@ class Dialler:
             found = []
         if not found:
             raise NotFound(f"The name {target.host} has no address.")
-        return found[:_MOST_ADDRESSES]
+        return found[:_MAX_ADDRESSES]
 
     async def _connect(self, address: Address, port: int, limit: float, small: bool) -> socket.socket:
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6

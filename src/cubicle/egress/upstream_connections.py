@@ -10,14 +10,14 @@ from functools import partial
 
 from cubicle.core.chat import Chat
 from cubicle.egress import messages
-from cubicle.egress.audit import Event, Trail
-from cubicle.egress.meter import Allowance, Meter, Pace, Spent
-from cubicle.egress.policy import Policy, Request, Verdict
-from cubicle.egress.rules_file import Rulebook
+from cubicle.egress.audit import AuditEvent, AuditLog
+from cubicle.egress.meter import Meter, Pace, Quota, QuotaSpent
+from cubicle.egress.policy import Policy, PolicyVerdict, Request
+from cubicle.egress.rules_file import RulesFile
 from cubicle.egress.streams import Outside
 from cubicle.egress.tls import Interception
 from cubicle.egress.tunnel import Idle
-from cubicle.egress.upstream import Denied, Dialler, Refused
+from cubicle.egress.upstream import ConnectRefused, Denied, UpstreamDialler
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.refusals import Refusal
 
@@ -27,7 +27,7 @@ _REQUESTS_PER_SECOND = 2000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EgressLimits:
     """Seconds that the egress proxy waits."""
 
     connect: float = 15.0
@@ -42,7 +42,7 @@ class UpstreamConnection:
     """A connection to the outside, and the verdict that opened it."""
 
     pipe: Outside
-    verdict: Verdict
+    verdict: PolicyVerdict
     hurry: Callable[[], None]
     """Call it when the caller falls silent: one that was killed looks like one that waits for the answer."""
 
@@ -53,10 +53,10 @@ class UpstreamConnections:
     def __init__(
         self,
         chat: Chat,
-        rulebook: Rulebook,
-        dialler: Dialler,
-        allowance: Allowance,
-        limits: Limits,
+        rulebook: RulesFile,
+        dialler: UpstreamDialler,
+        allowance: Quota,
+        limits: EgressLimits,
         interception: Interception | None,
         told: Callable[[Refusal], None],
     ) -> None:
@@ -77,9 +77,9 @@ class UpstreamConnections:
         return await self._rulebook.policy(self.chat)
 
     @asynccontextmanager
-    async def connect(self, policy: Policy, request: Request, door: str) -> AsyncIterator[UpstreamConnection]:
+    async def connect(self, policy: Policy, request: Request, protocol: str) -> AsyncIterator[UpstreamConnection]:
         """Judge, dial, and write down how it went; the block is cut when nothing moves for too long."""
-        trail = Trail(self.chat, request, door)
+        trail = AuditLog(self.chat, request, protocol)
         self.check_limits(policy, trail)
         try:
             choices = await self._dialler.choose(policy, request)
@@ -88,12 +88,12 @@ class UpstreamConnections:
         except Denied as no:
             self._deny(policy, trail, no)
             raise
-        except Refused as no:
-            trail.record(Event.FAILED, reason=str(no))
+        except ConnectRefused as no:
+            trail.record(AuditEvent.FAILED, reason=str(no))
             self._told(Refusal(str(request.target), str(no), str(no)))
             raise
         verdict = dict(choices)[address]
-        trail.record(Event.ALLOWED, rule=verdict.rule, address=address, headers_set=len(verdict.inject))
+        trail.record(AuditEvent.ALLOWED, rule=verdict.rule, address=address, headers_set=len(verdict.inject))
         began, reason = time.monotonic(), ""
         idle = Idle(self.limits.idle)
         meter = Meter(self._allowance, policy.most_bytes, idle.touch)
@@ -105,10 +105,10 @@ class UpstreamConnections:
         except TimeoutError:
             reason = "nothing moved for too long"
             raise
-        except Spent:
+        except QuotaSpent:
             reason = "the chat used up its bytes for the day"
             raise
-        except Refused as no:
+        except ConnectRefused as no:
             reason = str(no)
             raise
         except (OSError, SandboxError):
@@ -117,9 +117,9 @@ class UpstreamConnections:
         finally:
             seconds = round(time.monotonic() - began, 3)
             used = {"up": meter.up, "down": meter.down, "seconds": seconds}
-            trail.record(Event.CLOSED, rule=verdict.rule, reason=reason, address=address, **used)
+            trail.record(AuditEvent.CLOSED, rule=verdict.rule, reason=reason, address=address, **used)
 
-    def check_limits(self, policy: Policy, trail: Trail) -> None:
+    def check_limits(self, policy: Policy, trail: AuditLog) -> None:
         """Denied when the chat has more than its share already."""
         reason = ""
         if self._allowance.connections > policy.most_connections:
@@ -127,12 +127,12 @@ class UpstreamConnections:
         elif self._allowance.spent(policy.most_bytes):
             reason = f"the chat used up its {policy.most_bytes >> 20} MiB for the day"
         if reason:
-            no = Denied(Verdict(False, "limits", reason))
+            no = Denied(PolicyVerdict(False, "limits", reason))
             self._deny(policy, trail, no)
             raise no
 
-    def _deny(self, policy: Policy, trail: Trail, no: Denied) -> None:
-        trail.record(Event.DENIED, rule=no.verdict.rule, reason=no.verdict.reason, address=no.address)
+    def _deny(self, policy: Policy, trail: AuditLog, no: Denied) -> None:
+        trail.record(AuditEvent.DENIED, rule=no.verdict.rule, reason=no.verdict.reason, address=no.address)
         request, verdict = trail.request, no.verdict
         note = messages.note(policy, request, verdict.rule, verdict.reason)
         self._told(Refusal(str(request.target), note, messages.shown(policy, request, verdict.reason)))

@@ -31,9 +31,9 @@ NOTE = "left-out.txt"
 CACHES = frozenset({"__pycache__", "node_modules"})
 _CHUNK = 256 * 1024
 _DEEPEST = 64
-_MOST_IN_FOLDER = 1_000_000
-_LARGEST_HOLE = 256 * 1024**2
-_LONGEST_NOTE = 1000
+_MAX_IN_FOLDER = 1_000_000
+_MAX_HOLE = 256 * 1024**2
+_MAX_NOTE = 1000
 _EARLIEST, _LATEST = 315_532_800.0, 2_145_916_800.0  # 1980 and 2038: what every unzip can read
 _WHY = {
     "symlink": "it is a link",
@@ -75,7 +75,7 @@ async def _beneath(
     full = f"{root}/{folder}" if folder else root
     empty = bool(folder)
     try:
-        async for entry in machine.list(full, hidden=True, limit=_MOST_IN_FOLDER, roots=(root,)):
+        async for entry in machine.list(full, hidden=True, limit=_MAX_IN_FOLDER, roots=(root,)):
             is_folder = entry.kind == "directory"
             if is_folder and prefix == "workspace" and _is_cache(entry.path):
                 continue
@@ -133,7 +133,7 @@ class Archive:
             if member.kind != "file":
                 self._leave_out(member, _WHY[member.kind])
                 continue
-            if member.size - member.blocks > _LARGEST_HOLE:
+            if member.size - member.blocks > _MAX_HOLE:
                 self._leave_out(member, "it is mostly empty space")
                 continue
             opened = from_thread.run(self._open, member)
@@ -152,7 +152,7 @@ class Archive:
             yield chunk
 
     def _leave_out(self, member: Member, why: str) -> None:
-        if len(self._left_out) < _LONGEST_NOTE:
+        if len(self._left_out) < _MAX_NOTE:
             self._left_out.append(f"{one_line(readable(member.name), 500)}: {why}")
 
     # ---- on the event loop

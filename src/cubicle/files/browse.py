@@ -25,7 +25,7 @@ Root = Literal["outputs", "uploads", "workspace"]
 ROOTS: dict[Root, str] = {"outputs": OUTPUTS, "uploads": UPLOADS, "workspace": HOME}
 ARCHIVE = "archive"
 """The name under which a chat's files are one zip."""
-MOST_LISTED = 10_000
+MAX_LISTED = 10_000
 _MEANT_OTHERWISE = frozenset({*ROOTS, ARCHIVE})
 _TRIES = 5
 _ABSENT = frozenset(
@@ -51,7 +51,7 @@ class Changing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """Something in one of the roots."""
 
     root: Root
@@ -88,7 +88,7 @@ class Listing:
     complete: bool
 
 
-async def find(machine: Machine, path: str) -> Place:
+async def find(machine: Machine, path: str) -> FilePlace:
     """What the path leads to: in the root that its first part names, or else in outputs, uploads, workspace."""
     for root, rest in _candidates(path):
         full = f"{ROOTS[root]}/{rest}" if rest else ROOTS[root]
@@ -99,11 +99,11 @@ async def find(machine: Machine, path: str) -> Place:
                 raise
             continue
         if stat.kind in ("file", "directory"):
-            return Place(root, rest, stat)
+            return FilePlace(root, rest, stat)
     raise NoSuchFile
 
 
-async def find_below(machine: Machine, folder: str, path: str) -> Place:
+async def find_below(machine: Machine, folder: str, path: str) -> FilePlace:
     """What the path leads to, if that lies below the folder and nothing on the way there is hidden.
 
     Both begin with the name of a root. A link out of the folder leads to nothing.
@@ -120,7 +120,7 @@ async def find_below(machine: Machine, folder: str, path: str) -> Place:
         if error.code not in _ABSENT:
             raise
         raise NoSuchFile from None
-    return Place(root, rest, stat, folders)
+    return FilePlace(root, rest, stat, folders)
 
 
 async def true_path(machine: Machine, path: str) -> str:
@@ -149,8 +149,8 @@ async def listing(machine: Machine, path: str, *, hidden: bool = False) -> Listi
     for root, folder in folders:
         full = f"{ROOTS[root]}/{folder}" if folder else ROOTS[root]
         try:  # one more than there is room for tells that there are more
-            async for entry in machine.list(full, hidden=hidden, limit=MOST_LISTED + 1, roots=tuple(ROOTS.values())):
-                if len(entries) == MOST_LISTED:
+            async for entry in machine.list(full, hidden=hidden, limit=MAX_LISTED + 1, roots=tuple(ROOTS.values())):
+                if len(entries) == MAX_LISTED:
                     return Listing(entries, complete=False)
                 entries.append(Listed(root, f"{folder}/{entry.path}" if folder else entry.path, entry))
         except MachineError as error:
@@ -168,7 +168,7 @@ def version(stat: FileStat) -> Version:
 
 @asynccontextmanager
 async def opened(
-    machine: Machine, place: Place, choose: Callable[[Version], Part]
+    machine: Machine, place: FilePlace, choose: Callable[[Version], Part]
 ) -> AsyncIterator[tuple[FileReader, Part]]:
     """Open the part of the file that `choose` picks for its version: of one version, even if it is replaced now."""
     stat = place.stat

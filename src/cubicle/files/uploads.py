@@ -21,15 +21,15 @@ from cubicle.files.checksum import Checksum
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import Gone, MachineError, SandboxError
 from cubicle.machine.machine import Machine
-from cubicle.machine.upload_folder import HostFolder
-from cubicle.machine.zero_copy import Pourable
+from cubicle.machine.upload_folder import UploadFolder
+from cubicle.machine.zero_copy import ZeroCopySource
 from cubicle.sandbox.fleet import Fleet, NoSandbox
 
 FOLDER = "/mnt/user-data/uploads"
-LARGEST_READ = 16 * 1024**2
-MOST_LISTED = 100_000
-_LARGEST_SUMMED = 16 * 1024**2
-_MOST_SUMS = MOST_LISTED  # with fewer, the list of a full folder would read every file each time
+MAX_READ = 16 * 1024**2
+MAX_LISTED = 100_000
+_MAX_SUMMED = 16 * 1024**2
+_MAX_SUMS = MAX_LISTED  # with fewer, the list of a full folder would read every file each time
 
 
 class TooLarge(Exception):
@@ -97,10 +97,10 @@ class Uploads:
         try:
             async with self._machine(chat, wake) as machine:
                 async for entry in machine.list(
-                    FOLDER, depth=DEEPEST, hidden=True, limit=MOST_LISTED + 1, roots=(FOLDER,)
+                    FOLDER, depth=DEEPEST, hidden=True, limit=MAX_LISTED + 1, roots=(FOLDER,)
                 ):
                     count += 1
-                    if count > MOST_LISTED:
+                    if count > MAX_LISTED:
                         return found, False
                     if entry.kind == "file":
                         found.append(Upload(entry.path, entry.size, entry.mtime))
@@ -115,10 +115,10 @@ class Uploads:
         """Raises NoSuchResource when there is no such file, ResourceTooLarge when it cannot be answered whole."""
         try:
             async with self._machine(chat, wake=False) as machine:
-                data = await machine.read_bytes(f"{FOLDER}/{path}", limit=LARGEST_READ, roots=(FOLDER,))
+                data = await machine.read_bytes(f"{FOLDER}/{path}", limit=MAX_READ, roots=(FOLDER,))
         except (NoSandbox, MachineError) as error:
             if isinstance(error, MachineError) and error.code == ErrorCode.TOO_BIG:
-                raise ResourceTooLarge(LARGEST_READ) from None
+                raise ResourceTooLarge(MAX_READ) from None
             raise NoSuchResource from None
         kind = media_type(path)
         return Content(kind, data, _decoded(data) if is_text(kind) else None)
@@ -162,13 +162,13 @@ class Uploads:
 
     async def _summed(self, machine: Machine, chat: Chat, upload: Upload) -> tuple[Upload, str | None]:
         known = self._sums.get((chat, upload.path, upload.size, upload.mtime))
-        if known is not None or upload.size > _LARGEST_SUMMED:
+        if known is not None or upload.size > _MAX_SUMMED:
             return upload, known
         digest = hashlib.sha256()
         try:
             async with machine.read(f"{FOLDER}/{upload.path}", roots=(FOLDER,)) as reader:
                 upload = Upload(upload.path, reader.stat.size, reader.stat.mtime)  # it may be a newer one by now
-                if upload.size > _LARGEST_SUMMED:
+                if upload.size > _MAX_SUMMED:
                     return upload, None
                 async for chunk in reader:
                     digest.update(chunk)
@@ -179,7 +179,7 @@ class Uploads:
 
     def _remember(self, chat: Chat, upload: Upload, digest: str) -> None:
         self._sums[(chat, upload.path, upload.size, upload.mtime)] = digest
-        while len(self._sums) > _MOST_SUMS:
+        while len(self._sums) > _MAX_SUMS:
             self._sums.popitem(last=False)
 
 
@@ -227,10 +227,10 @@ async def _prune(machine: Machine, path: str) -> None:
             path = folder
 
 
-async def _saved_here(folder: HostFolder, path: str, content: AsyncIterable[bytes], limit: int) -> tuple[Upload, str]:
+async def _saved_here(folder: UploadFolder, path: str, content: AsyncIterable[bytes], limit: int) -> tuple[Upload, str]:
     """Straight to the disk: half the work of the way by the guest."""
     try:
-        if isinstance(content, Pourable):  # its length is known, and was looked at
+        if isinstance(content, ZeroCopySource):  # its length is known, and was looked at
             found, digest = await content.into(partial(folder.draft, path))
         else:
             found, digest = await _written(folder, path, _bounded(content, limit))
@@ -239,7 +239,7 @@ async def _saved_here(folder: HostFolder, path: str, content: AsyncIterable[byte
     return Upload(path, found.st_size, found.st_mtime), digest
 
 
-async def _written(folder: HostFolder, path: str, content: AsyncIterator[bytes]) -> tuple[os.stat_result, str]:
+async def _written(folder: UploadFolder, path: str, content: AsyncIterator[bytes]) -> tuple[os.stat_result, str]:
     draft = await asyncio.to_thread(folder.draft, path)
     checksum = Checksum(draft.write)
     try:

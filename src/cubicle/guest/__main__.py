@@ -9,11 +9,11 @@ import sys
 import time
 
 from . import exec_channels, files, operations, ports, process_table, wire
-from .commands import Office
-from .connection import Channel, Link
+from .commands import CommandTable
+from .connection import GuestChannel, GuestConnection
 from .identity import Identity
 from .loop import READ, Loop
-from .path_policy import Shelf
+from .path_policy import PathPolicy
 from .synced_files import Publisher
 
 
@@ -28,20 +28,20 @@ class Guest:
         if identity.switches:
             os.setgroups([])
             _shut(config.aliases)
-        self.office = Office(self.loop, identity, self.home, config.env, through_deputy=config.deputy)
+        self.office = CommandTable(self.loop, identity, self.home, config.env, through_deputy=config.deputy)
         self._hands = not config.deputy  # gVisor's sockets are none of the host's kernel
-        shelf = Shelf(identity, config.aliases)
-        self.links: list[Link] = []
+        shelf = PathPolicy(identity, config.aliases)
+        self.links: list[GuestConnection] = []
         self.operations = self._operations(shelf)
         self._server = _listen(config)
         self.loop.watch(self._server.fileno(), READ, self._accept)
         self._reap_on_signal()
 
-    def _operations(self, shelf: Shelf) -> dict[str, type[Channel]]:
+    def _operations(self, shelf: PathPolicy) -> dict[str, type[GuestChannel]]:
         guest = self
         publisher = Publisher(self.loop)
 
-        class Hello(Channel):
+        class Hello(GuestChannel):
             REQUEST = operations.Hello
 
             def begin(self, request: operations.Hello) -> None:
@@ -56,19 +56,19 @@ class Guest:
                     )
                 )
 
-        class Stats(Channel):
+        class Stats(GuestChannel):
             REQUEST = operations.Stats
 
             def begin(self, request: operations.Stats) -> None:
                 self.end(process_table.usage(guest.home, guest.office.kills, guest.uptime, len(guest.links)))
 
-        class Ping(Channel):
+        class Ping(GuestChannel):
             REQUEST = operations.Ping
 
             def begin(self, request: operations.Ping) -> None:
                 self.end()
 
-        found: dict[str, type[Channel]] = {kind.REQUEST.OP: kind for kind in (Hello, Stats, Ping)}
+        found: dict[str, type[GuestChannel]] = {kind.REQUEST.OP: kind for kind in (Hello, Stats, Ping)}
         found.update(exec_channels.channels(self.office))
         for kind in files.CHANNELS:
             found[kind.REQUEST.OP] = type(kind.__name__, (kind,), {"shelf": shelf, "publisher": publisher})
@@ -85,7 +85,7 @@ class Guest:
             sock, _ = self._server.accept()
         except OSError:
             return
-        self.links.append(Link(self.loop, sock, self.operations, self.links.remove))
+        self.links.append(GuestConnection(self.loop, sock, self.operations, self.links.remove))
 
     def _reap_on_signal(self) -> None:
         # A pair of sockets and no pipe, for on gVisor a command can open the pipes of any process.

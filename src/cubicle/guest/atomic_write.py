@@ -9,7 +9,7 @@ from collections.abc import Callable
 TEMPORARY = ".cubicle-tmp-"
 
 
-class Draft:
+class AtomicWrite:
     """A new file under a name that nobody looks for, in a folder that is held open.
 
     The folder is checked after it was opened, and everything goes through the open folder from then on: whoever swaps

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable
 
 from . import operations, process_table, wire
-from .connection import Channel, Refused
+from .connection import GuestChannel, OperationRefused
 from .descriptors import waiting, window_size
 from .identity import Identity
 from .loop import READ, Loop, Timer
-from .output_buffer import Tail
+from .output_buffer import OutputBuffer
 from .spawn import Program, Starter
-from .spawn_helper import Deputy
+from .spawn_helper import SpawnHelper
 from .spec import Spec
 from .wire import ErrorCode
 
@@ -28,14 +28,14 @@ _LINGERING = 64
 class Command:
     """One command, from its start until the last of its output is delivered."""
 
-    def __init__(self, office: Office, spec: Spec) -> None:
+    def __init__(self, office: CommandTable, spec: Spec) -> None:
         self.office = office
         self.id = spec.id
         self.mark = 0
         self.pid = 0
         self.started = time.monotonic()
-        self.listener: Channel | None = None
-        self.tail = Tail()
+        self.listener: GuestChannel | None = None
+        self.tail = OutputBuffer()
         self.outputs: dict[int, int] = {}  # descriptor -> stream
         self.input = -1
         self.has_pty = spec.pty is not None
@@ -91,7 +91,7 @@ class Command:
             self.mark = self.office.marks.next()
             program = Program(argv, spec.env, spec.cwd, self.mark, spec.pty is None)
             self.pid = self.office.starter.start(program, (stdin, stdout, stderr))
-        except (OSError, Refused):
+        except (OSError, OperationRefused):
             for fd in mine:
                 os.close(fd)
             raise
@@ -103,11 +103,11 @@ class Command:
         if self.input >= 0:
             os.set_blocking(self.input, False)
 
-    def attach(self, listener: Channel | None) -> None:
+    def attach(self, listener: GuestChannel | None) -> None:
         """From now on this listener hears the output; the one before, if any, hears nothing more."""
         before, self.listener = self.listener, listener
         if before is not None and listener is not None and not before.closed:
-            before.fail(Refused(ErrorCode.TAKEN, "another connection attached to this command"))
+            before.fail(OperationRefused(ErrorCode.TAKEN, "another connection attached to this command"))
         self.pump()
 
     def pump(self) -> None:
@@ -241,7 +241,7 @@ class Command:
         self.office.loop.later(0.02, lambda: self._watch_end(deadline))
 
 
-class Office:
+class CommandTable:
     """All commands of the sandbox: starts them, reaps them, remembers the last few."""
 
     def __init__(
@@ -251,13 +251,13 @@ class Office:
         self.identity = identity
         self.home = home
         self.env = env
-        self.marks = process_table.Marks(apart=identity.switches)
+        self.marks = process_table.ProcessTable(apart=identity.switches)
         self.kills = process_table.MemoryKills()
         self.nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self.commands: dict[str, Command] = {}
         self._by_pid: dict[int, Command] = {}
-        self.starter: Starter | Deputy = (
-            Deputy(loop, identity, self.marks, self._ended) if through_deputy else Starter(identity)
+        self.starter: Starter | SpawnHelper = (
+            SpawnHelper(loop, identity, self.marks, self._ended) if through_deputy else Starter(identity)
         )
         self._settled: deque[Command] = deque()
         self._lingering: deque[Command] = deque()
@@ -265,11 +265,11 @@ class Office:
     def start(self, request: operations.Run) -> Command:
         spec = Spec(request, self.home, self.env)
         if spec.id in self.commands:
-            raise Refused(ErrorCode.EXISTS, "a command of this id is there already")
+            raise OperationRefused(ErrorCode.EXISTS, "a command of this id is there already")
         ended = 0
         try:
             command = Command(self, spec)
-        except Refused as no:
+        except OperationRefused as no:
             ended = self._make_room() if no.code is ErrorCode.NO_PROCESSES else 0
             if not ended:
                 raise
@@ -300,7 +300,7 @@ class Office:
     def find(self, command_id: str) -> Command:
         command = self.commands.get(command_id)
         if command is None:
-            raise Refused(ErrorCode.NOT_FOUND, "no command of this id is known")
+            raise OperationRefused(ErrorCode.NOT_FOUND, "no command of this id is known")
         return command
 
     def reap(self) -> None:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _RECEIVE = wire.WINDOW + 64 * 1024
 """A whole window at once: the fewer frames lie across two reads, the less is moved to the front of the buffer."""
 _CREDIT = wire.WINDOW // 4
-_MOST_QUEUED = 4 * 1024 * 1024
+_MAX_QUEUED = 4 * 1024 * 1024
 _PEER = struct.Struct("3i")  # process, user, group
 _NOTHING = operations.Nothing()
 
 
-class Refused(Exception):
+class OperationRefused(Exception):
     """The request cannot be done; code and message go to the host."""
 
     def __init__(
@@ -41,13 +41,13 @@ class Refused(Exception):
         self.details = details
 
 
-class Channel:
+class GuestChannel:
     """One exchange on a link. Subclasses do the work."""
 
     REQUEST: ClassVar[type[Request[Message, Message]]]
     """What opens it, if the host does."""
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         self.link = link
         self.number = number
         self.window = wire.WINDOW
@@ -107,20 +107,20 @@ class Channel:
         if self.link.forget(self):
             self.link.send(frame)
 
-    def fail(self, no: Refused) -> None:
+    def fail(self, no: OperationRefused) -> None:
         if self.link.forget(self):
             self.link.send(_failure(self.number, no))
 
 
-class Link:
+class GuestConnection:
     """The host's end of one connection, as the guest sees it."""
 
     def __init__(
         self,
         loop: Loop,
         sock: socket.socket,
-        operations: dict[str, type[Channel]],
-        on_close: Callable[[Link], None],
+        operations: dict[str, type[GuestChannel]],
+        on_close: Callable[[GuestConnection], None],
     ) -> None:
         sock.setblocking(False)
         # Room for a whole window halves the cost of a byte: fewer turns between this side and the other.
@@ -133,7 +133,7 @@ class Link:
         self._filled = 0
         self._out: deque[memoryview] = deque()
         self._queued = 0
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, GuestChannel] = {}
         self._next = 2
         self.open = True
         loop.watch(sock.fileno(), READ, self._on_events)
@@ -149,7 +149,7 @@ class Link:
         peer = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         return bool(_PEER.unpack(peer)[0] == 0)
 
-    def adopt(self, make: Callable[[Link, int], Channel]) -> Channel:
+    def adopt(self, make: Callable[[GuestConnection, int], GuestChannel]) -> GuestChannel:
         """A channel that the guest opens."""
         number = self._next
         self._next += 2
@@ -157,7 +157,7 @@ class Link:
         self._channels[number] = channel
         return channel
 
-    def forget(self, channel: Channel) -> bool:
+    def forget(self, channel: GuestChannel) -> bool:
         """Close the channel; False if it was closed before."""
         if channel.closed:
             return False
@@ -210,7 +210,7 @@ class Link:
 
     def _watch(self) -> None:
         events = WRITE if self._out else 0
-        if self._queued < _MOST_QUEUED:
+        if self._queued < _MAX_QUEUED:
             events |= READ
         self._loop.watch(self._sock.fileno(), events, self._on_events)
 
@@ -298,7 +298,7 @@ class Link:
             elif kind in (wire.CANCEL, wire.END, wire.FAIL):
                 self.forget(channel)
                 channel.on_cancel()
-        except Refused as no:
+        except OperationRefused as no:
             channel.fail(no)
         except OSError as error:
             channel.fail(refusal(error))
@@ -308,20 +308,20 @@ class Link:
         if number % 2 == 0 or number in self._channels or len(self._channels) >= wire.MAX_CHANNELS:
             raise wire.WireError("a channel that cannot be opened")
         if make is None:
-            self.send(_failure(number, Refused(ErrorCode.BAD_REQUEST, "unknown operation")))
+            self.send(_failure(number, OperationRefused(ErrorCode.BAD_REQUEST, "unknown operation")))
             return
         channel = make(self, number)
         self._channels[number] = channel
         try:
             channel.begin(make.REQUEST.decode(fields))
-        except Refused as no:
+        except OperationRefused as no:
             channel.fail(no)
         except OSError as error:
             channel.fail(refusal(error))
         except BadMessage as error:
-            channel.fail(Refused(ErrorCode.BAD_REQUEST, str(error)))
+            channel.fail(OperationRefused(ErrorCode.BAD_REQUEST, str(error)))
         except ValueError as error:  # of the standard library, say for a NUL in a path
-            channel.fail(Refused(ErrorCode.BAD_REQUEST, "%s: %s" % (type(error).__name__, error)))
+            channel.fail(OperationRefused(ErrorCode.BAD_REQUEST, "%s: %s" % (type(error).__name__, error)))
 
 
 _CODES = {
@@ -340,11 +340,11 @@ _CODES = {
 }
 
 
-def refusal(error: OSError) -> Refused:
+def refusal(error: OSError) -> OperationRefused:
     """An error of the operating system, as the host is told it."""
-    return Refused(_CODES.get(error.errno or 0, ErrorCode.IO), error.strerror or str(error))
+    return OperationRefused(_CODES.get(error.errno or 0, ErrorCode.IO), error.strerror or str(error))
 
 
-def _failure(number: int, no: Refused) -> bytes:
+def _failure(number: int, no: OperationRefused) -> bytes:
     told = operations.Failure(error=no.code, message=str(no)[:2000], details=no.details)
     return wire.frame(number, wire.FAIL, told.encode())

@@ -6,29 +6,29 @@ import os
 from collections import deque
 
 from . import operations
-from .commands import Command, Office
-from .connection import Channel, Link
+from .commands import Command, CommandTable
+from .connection import GuestChannel, GuestConnection
 from .descriptors import window_size
 from .loop import WRITE
 
 
-def channels(office: Office) -> dict[str, type[Channel]]:
+def channels(office: CommandTable) -> dict[str, type[GuestChannel]]:
     """The channel classes, bound to this sandbox's commands."""
 
-    kinds = (Run, Attach, Signal, Resize, Kill, Release)
+    kinds = (RunChannel, Attach, Signal, Resize, Kill, Release)
     return {kind.REQUEST.OP: type(kind.__name__, (kind,), {"office": office}) for kind in kinds}
 
 
-class CommandChannel(Channel):
+class CommandChannel(GuestChannel):
     """A channel that has to do with a command."""
 
-    office: Office
+    office: CommandTable
 
 
-class Hearing(CommandChannel):
+class OutputChannel(CommandChannel):
     """A channel that hears a command's output and feeds its input."""
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
         self.command: Command | None = None
         self._input: deque[bytes] = deque()
@@ -79,7 +79,7 @@ class Hearing(CommandChannel):
             command.close_input()
 
 
-class Run(Hearing):
+class RunChannel(OutputChannel):
     """Start a command and stay with it."""
 
     REQUEST = operations.Run
@@ -97,7 +97,7 @@ class Run(Hearing):
             command.pump()
 
 
-class Attach(Hearing):
+class Attach(OutputChannel):
     """Hear a command again: what is kept of its output first, then what comes."""
 
     REQUEST = operations.Attach

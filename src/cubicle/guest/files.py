@@ -7,12 +7,12 @@ import stat
 from collections.abc import Iterator
 
 from . import operations, wire
-from .atomic_write import TEMPORARY, Draft
-from .connection import Link, Refused
+from .atomic_write import TEMPORARY, AtomicWrite
+from .connection import GuestConnection, OperationRefused
 from .path_policy import FileChannel, open_regular
 from .wire import ErrorCode
 
-_MOST_EDITED = 64 * 1024 * 1024
+_MAX_EDITED = 64 * 1024 * 1024
 
 
 class Read(FileChannel):
@@ -20,7 +20,7 @@ class Read(FileChannel):
 
     REQUEST = operations.Read
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
         self._fd = -1
         self._left = 0
@@ -32,7 +32,7 @@ class Read(FileChannel):
             self._fd = open_regular(path)
         try:
             self.shelf.confirm(request, self._fd)
-        except Refused:
+        except OperationRefused:
             self._close()
             raise
         if request.hand:
@@ -81,9 +81,9 @@ class Write(FileChannel):
 
     REQUEST = operations.Write
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
-        self._draft: Draft | None = None
+        self._draft: AtomicWrite | None = None
         self._size = 0
         self._path = ""
         self._request: operations.Write
@@ -93,15 +93,15 @@ class Write(FileChannel):
         path = self._path = self.shelf.resolve(request)
         folder, name = os.path.split(path)
         if len(os.fsencode(name)) > 255:
-            raise Refused(ErrorCode.BAD_NAME, "a file name has at most 255 bytes")
+            raise OperationRefused(ErrorCode.BAD_NAME, "a file name has at most 255 bytes")
         with self.shelf.who(request):
             if os.path.isdir(path):
-                raise Refused(ErrorCode.IS_DIRECTORY, "it is a directory")
+                raise OperationRefused(ErrorCode.IS_DIRECTORY, "it is a directory")
             try:
                 os.makedirs(folder, exist_ok=True)
             except FileExistsError:
-                raise Refused(ErrorCode.NOT_DIRECTORY, "a part of the path is a file") from None
-            self._draft = Draft(folder, name, lambda fd: self.shelf.confirm(request, fd))
+                raise OperationRefused(ErrorCode.NOT_DIRECTORY, "a part of the path is a file") from None
+            self._draft = AtomicWrite(folder, name, lambda fd: self.shelf.confirm(request, fd))
 
     def on_data(self, stream: int, payload: memoryview) -> None:
         if self._draft is None:
@@ -151,7 +151,7 @@ class Edit(FileChannel):
 
     REQUEST = operations.Edit
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
         self._request: operations.Edit
         self._texts = [bytearray(), bytearray()]
@@ -162,8 +162,8 @@ class Edit(FileChannel):
         self.shelf.resolve(request)
 
     def on_data(self, stream: int, payload: memoryview) -> None:
-        if stream not in (0, 1) or sum(map(len, self._texts)) + len(payload) > _MOST_EDITED:
-            raise Refused(ErrorCode.TOO_BIG, "the texts are too long to edit with")
+        if stream not in (0, 1) or sum(map(len, self._texts)) + len(payload) > _MAX_EDITED:
+            raise OperationRefused(ErrorCode.TOO_BIG, "the texts are too long to edit with")
         self._texts[stream] += payload
         self.give(len(payload))
 
@@ -187,16 +187,16 @@ class Edit(FileChannel):
         who = self.shelf.who(self._request)
         self.publisher.publish(self, path, draft, 0o644, who, lambda _: self.end(edited))
 
-    def _changed(self, path: str) -> tuple[Draft, operations.Edited]:
+    def _changed(self, path: str) -> tuple[AtomicWrite, operations.Edited]:
         """The file as it is to be, and what the host is told about it."""
         old, new = map(bytes, self._texts)
         source = open_regular(path)
         try:
             self.shelf.confirm(self._request, source)
             size = os.fstat(source).st_size
-            if size > _MOST_EDITED:
-                raise Refused(
-                    ErrorCode.TOO_BIG, "the file has %d bytes; at most %d can be edited" % (size, _MOST_EDITED)
+            if size > _MAX_EDITED:
+                raise OperationRefused(
+                    ErrorCode.TOO_BIG, "the file has %d bytes; at most %d can be edited" % (size, _MAX_EDITED)
                 )
             content = read_all(source)
         finally:
@@ -204,13 +204,13 @@ class Edit(FileChannel):
         places = _places(content, old)
         if not places:
             why = operations.FailureDetails(carriage_returns=b"\r\n" in content)
-            raise Refused(ErrorCode.NO_MATCH, "the text does not occur in the file", why)
+            raise OperationRefused(ErrorCode.NO_MATCH, "the text does not occur in the file", why)
         lines = [content.count(b"\n", 0, place) + 1 for place in places]
         if len(places) > 1:
             why = operations.FailureDetails(lines=lines)
-            raise Refused(ErrorCode.MANY_MATCHES, "the text occurs more than once", why)
+            raise OperationRefused(ErrorCode.MANY_MATCHES, "the text occurs more than once", why)
         content = content[: places[0]] + new + content[places[0] + len(old) :]
-        draft = Draft(*os.path.split(path), lambda fd: self.shelf.confirm(self._request, fd))
+        draft = AtomicWrite(*os.path.split(path), lambda fd: self.shelf.confirm(self._request, fd))
         try:
             draft.write(content)
         except OSError:
@@ -238,7 +238,7 @@ def read_all(fd: int) -> bytes:
         chunks.append(chunk)
 
 
-class Stat(FileChannel):
+class StatChannel(FileChannel):
     """What is there under a name."""
 
     REQUEST = operations.Stat
@@ -254,7 +254,7 @@ class List(FileChannel):
 
     REQUEST = operations.List
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
         self._request: operations.List
         self._walk: Iterator[operations.Entry] = iter(())
@@ -265,7 +265,7 @@ class List(FileChannel):
         path = self.shelf.resolve(request)
         with self.shelf.who(request):
             if not stat.S_ISDIR(os.stat(path).st_mode):
-                raise Refused(ErrorCode.NOT_DIRECTORY, "it is not a directory")
+                raise OperationRefused(ErrorCode.NOT_DIRECTORY, "it is not a directory")
             os.scandir(path).close()  # says it if the folder itself may not be read
         self._left = request.limit
         self._walk = walk(path, "", request.depth, request.hidden)
@@ -346,4 +346,4 @@ class Remove(FileChannel):
         self.end()
 
 
-CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, Stat, List, Remove]
+CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, StatChannel, List, Remove]

@@ -7,7 +7,7 @@ from collections import deque
 TAIL = 64 * 1024
 
 
-class Tail:
+class OutputBuffer:
     """The last part of a command's output."""
 
     def __init__(self) -> None:

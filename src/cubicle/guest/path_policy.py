@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import stat
 
-from .connection import Channel, Refused
+from .connection import GuestChannel, OperationRefused
 from .identity import As, Identity
 from .operations import FailureDetails, FileRequest
 from .synced_files import Publisher
 from .wire import ErrorCode
 
 
-class Shelf:
+class PathPolicy:
     """The sandbox's folders as the service may touch them."""
 
     def __init__(self, identity: Identity, aliases: dict[str, str]) -> None:
@@ -31,9 +31,9 @@ class Shelf:
         """The real path that the request names, if it lies in the roots that the request allows."""
         path = request.path
         if not path.startswith("/"):
-            raise Refused(ErrorCode.BAD_REQUEST, "path is an absolute path")
+            raise OperationRefused(ErrorCode.BAD_REQUEST, "path is an absolute path")
         if "\0" in path:
-            raise Refused(ErrorCode.BAD_NAME, "a path cannot hold NUL")
+            raise OperationRefused(ErrorCode.BAD_NAME, "a path cannot hold NUL")
         if follow:
             real = os.path.realpath(path)
         else:
@@ -55,7 +55,7 @@ class Shelf:
 def _check(request: FileRequest, real: str) -> None:
     if request.roots is not None and not any(_beneath(real, root) for root in request.roots):
         why = FailureDetails(resolved=real)
-        raise Refused(ErrorCode.OUTSIDE, "the path is outside the folders that may be used here", why)
+        raise OperationRefused(ErrorCode.OUTSIDE, "the path is outside the folders that may be used here", why)
 
 
 def _beneath(path: str, root: str) -> bool:
@@ -70,12 +70,12 @@ def open_regular(path: str) -> int:
         return fd
     os.close(fd)
     if stat.S_ISDIR(mode):
-        raise Refused(ErrorCode.IS_DIRECTORY, "it is a directory")
-    raise Refused(ErrorCode.NOT_REGULAR, "it is not a plain file")
+        raise OperationRefused(ErrorCode.IS_DIRECTORY, "it is a directory")
+    raise OperationRefused(ErrorCode.NOT_REGULAR, "it is not a plain file")
 
 
-class FileChannel(Channel):
+class FileChannel(GuestChannel):
     """A channel that has to do with files."""
 
-    shelf: Shelf
+    shelf: PathPolicy
     publisher: Publisher

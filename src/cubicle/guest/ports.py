@@ -9,24 +9,24 @@ from collections import deque
 from collections.abc import Callable
 
 from . import operations, wire
-from .connection import Channel, Link, refusal
+from .connection import GuestChannel, GuestConnection, refusal
 from .loop import READ, WRITE, Loop
 
-_MOST_CALLERS = 512
+_MAX_CALLERS = 512
 _SO_ORIGINAL_DST = 80
-_LARGEST_DATAGRAM = 4096
+_MAX_DATAGRAM = 4096
 
 
-class PortChannel(Channel):
+class PortChannel(GuestChannel):
     """A channel that has to do with a port."""
 
     loop: Loop
 
 
-class Relay(PortChannel):
+class PortRelay(PortChannel):
     """Bytes both ways between one socket and the channel, with the channel's credit as back-pressure."""
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
         self._sock: socket.socket | None = None
         self._out: deque[bytes] = deque()
@@ -133,12 +133,12 @@ class Relay(PortChannel):
         self._out.clear()
 
 
-class Dial(Relay):
+class Dial(PortRelay):
     """Connect to a port of the sandbox; `connected` is said before the first byte."""
 
     REQUEST = operations.Dial
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
         self._addresses: list[tuple[int, str]] = []
         self._port = 0
@@ -190,14 +190,14 @@ class Dial(Relay):
             super()._write()
 
 
-class Caller(Relay):
+class PortCaller(PortRelay):
     """One connection that came in on a port that the guest listens on."""
 
 
 class Datagram(PortChannel):
     """One datagram and its answer, told to the host as a caller over TCP would (DNS): a length before each."""
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
         self._heard = b""
         self._reply: Callable[[bytes], object] = len
@@ -209,7 +209,7 @@ class Datagram(PortChannel):
 
     def on_data(self, stream: int, payload: memoryview) -> None:
         self.give(len(payload))
-        self._heard = (self._heard + bytes(payload))[: _LARGEST_DATAGRAM + 2]
+        self._heard = (self._heard + bytes(payload))[: _MAX_DATAGRAM + 2]
         if len(self._heard) < 2 or len(self._heard) < 2 + int.from_bytes(self._heard[:2], "big"):
             return
         try:
@@ -227,7 +227,7 @@ class Listen(PortChannel):
 
     REQUEST = operations.Listen
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
         self._server: socket.socket | None = None
         self._datagrams: socket.socket | None = None
@@ -269,9 +269,9 @@ class Listen(PortChannel):
             sock.close()
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        kind = type("BoundCaller", (Caller,), {"loop": self.loop})
+        kind = type("BoundCaller", (PortCaller,), {"loop": self.loop})
         caller = self.link.adopt(kind)
-        assert isinstance(caller, Caller)
+        assert isinstance(caller, PortCaller)
         self._announce(caller, _origin(sock) if self._origin else None)
         caller.connect(sock)
 
@@ -280,7 +280,7 @@ class Listen(PortChannel):
         if sock is None:
             return
         try:
-            question, peer = sock.recvfrom(_LARGEST_DATAGRAM)
+            question, peer = sock.recvfrom(_MAX_DATAGRAM)
         except OSError:
             return
         if question and self._has_room():
@@ -291,7 +291,7 @@ class Listen(PortChannel):
 
     def _has_room(self) -> bool:
         self._callers = [caller for caller in self._callers if not caller.closed]
-        return len(self._callers) < _MOST_CALLERS
+        return len(self._callers) < _MAX_CALLERS
 
     def _announce(self, caller: PortChannel, to: tuple[str, int] | None = None) -> None:
         self._callers.append(caller)

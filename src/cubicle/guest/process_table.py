@@ -16,7 +16,7 @@ from . import operations
 _TOP = 1 << 60
 
 
-class Marks:
+class ProcessTable:
     """Hands out a new mark for every command, and finds who wears it."""
 
     def __init__(self, apart: bool) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 
 from . import process_table
-from .connection import Refused
+from .connection import OperationRefused
 from .identity import Identity
 from .wire import ErrorCode
 
@@ -29,7 +29,7 @@ class Program:
 
 
 def start(identity: Identity, program: Program, streams: tuple[int, int, int]) -> int:
-    """Start it in this process's place under the root, as its child; its pid. Raises Refused."""
+    """Start it in this process's place under the root, as its child; its pid. Raises OperationRefused."""
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)]
     spawn = os.posix_spawn if "/" in program.argv[0] else os.posix_spawnp
     process_table.wear(program.mark)
@@ -37,7 +37,9 @@ def start(identity: Identity, program: Program, streams: tuple[int, int, int]) -
         try:
             os.chdir(program.cwd)
         except OSError as error:
-            raise Refused(ErrorCode.BAD_CWD, "the working directory %s: %s" % (program.cwd, error.strerror)) from None
+            raise OperationRefused(
+                ErrorCode.BAD_CWD, "the working directory %s: %s" % (program.cwd, error.strerror)
+            ) from None
         try:
             return spawn(
                 program.argv[0],
@@ -49,8 +51,8 @@ def start(identity: Identity, program: Program, streams: tuple[int, int, int]) -
             )
         except OSError as error:
             if error.errno == errno.EAGAIN:
-                raise Refused(ErrorCode.NO_PROCESSES, _FULL) from None
-            raise Refused(ErrorCode.BAD_COMMAND, "%s: %s" % (program.argv[0], error.strerror)) from None
+                raise OperationRefused(ErrorCode.NO_PROCESSES, _FULL) from None
+            raise OperationRefused(ErrorCode.BAD_COMMAND, "%s: %s" % (program.argv[0], error.strerror)) from None
         finally:
             os.chdir("/")
 
@@ -62,7 +64,7 @@ class Starter:
         self._identity = identity
 
     def start(self, program: Program, streams: tuple[int, int, int]) -> int:
-        """The pid of what was started. Raises Refused."""
+        """The pid of what was started. Raises OperationRefused."""
         pid = start(self._identity, program, streams)
         try:
             adjustment = os.open("/proc/%d/oom_score_adj" % pid, os.O_WRONLY | os.O_CLOEXEC)

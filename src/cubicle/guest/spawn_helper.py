@@ -15,10 +15,10 @@ import socket
 import struct
 from collections.abc import Callable
 
-from .connection import Refused
+from .connection import OperationRefused
 from .identity import Identity
 from .loop import READ, Loop
-from .process_table import Marks
+from .process_table import ProcessTable
 from .spawn import Program, start
 from .wire import ErrorCode
 
@@ -32,10 +32,10 @@ _Answer = tuple[str, int, int, str, str]
 """What happened (started, ended, refused), to which process, its status; and why not."""
 
 
-class Deputy:
+class SpawnHelper:
     """Starts programs as children of another process, and hears from it when they end."""
 
-    def __init__(self, loop: Loop, identity: Identity, marks: Marks, ended: Callable[[int, int], None]) -> None:
+    def __init__(self, loop: Loop, identity: Identity, marks: ProcessTable, ended: Callable[[int, int], None]) -> None:
         self._loop = loop
         self._identity = identity
         self._marks = marks
@@ -48,7 +48,7 @@ class Deputy:
         self._appoint()
 
     def start(self, program: Program, streams: tuple[int, int, int]) -> int:
-        """The pid of what was started. Raises Refused."""
+        """The pid of what was started. Raises OperationRefused."""
         for _ in range(_TRIES):
             try:
                 if self._socket is None:
@@ -61,7 +61,9 @@ class Deputy:
                 if pid:
                     self._children.add(pid)
                     return pid
-        raise Refused(ErrorCode.NO_PROCESSES, "what runs in the sandbox keeps it from starting another program")
+        raise OperationRefused(
+            ErrorCode.NO_PROCESSES, "what runs in the sandbox keeps it from starting another program"
+        )
 
     def reaped(self, pid: int) -> None:
         """A child of the guest's ended: the deputy, or what a deputy before it had started."""
@@ -135,7 +137,7 @@ class Deputy:
                     answer = heard
         kind, pid, _, code, message = answer
         if kind == "refused":
-            raise Refused(ErrorCode(code), message)
+            raise OperationRefused(ErrorCode(code), message)
         self._children.add(pid)
         return pid
 
@@ -234,7 +236,7 @@ class _Desk:
             program = Program(*json.loads(data[4:]))
             try:
                 pid = start(self._identity, program, (fds[0], fds[1], fds[2]))
-            except Refused as no:
+            except OperationRefused as no:
                 self._say("refused", code=no.code, message=str(no))
             else:
                 self._alive += 1

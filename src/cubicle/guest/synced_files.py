@@ -10,8 +10,8 @@ import errno
 import os
 from collections.abc import Callable
 
-from .atomic_write import Draft
-from .connection import Channel, Refused, refusal
+from .atomic_write import AtomicWrite
+from .connection import GuestChannel, OperationRefused, refusal
 from .identity import As
 from .loop import READ, Loop
 
@@ -23,9 +23,9 @@ class Publisher:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._busy: dict[str, list[tuple[Channel, Turn]]] = {}
+        self._busy: dict[str, list[tuple[GuestChannel, Turn]]] = {}
 
-    def take_turn(self, channel: Channel, path: str, turn: Turn) -> None:
+    def take_turn(self, channel: GuestChannel, path: str, turn: Turn) -> None:
         """Call back now, or once the file that is being put on disk under this path is there."""
         waiting = self._busy.get(path)
         if waiting is None:
@@ -34,7 +34,7 @@ class Publisher:
             waiting.append((channel, turn))
 
     def publish(
-        self, channel: Channel, path: str, draft: Draft, mode: int, who: As, done: Callable[[bool], None]
+        self, channel: GuestChannel, path: str, draft: AtomicWrite, mode: int, who: As, done: Callable[[bool], None]
     ) -> None:
         """Put the draft on disk under its name; then call back with whether it is new there, or fail the channel."""
         created, mode = draft.settle(mode)
@@ -62,7 +62,7 @@ class Publisher:
 
         self._loop.watch(out, READ, told)
 
-    def _finish(self, channel: Channel, path: str, draft: Draft, who: As, code: int, done: Turn) -> None:
+    def _finish(self, channel: GuestChannel, path: str, draft: AtomicWrite, who: As, code: int, done: Turn) -> None:
         if code:
             with who:
                 draft.discard()
@@ -74,23 +74,23 @@ class Publisher:
             if not other.closed:
                 self._again(other, path, turn)
 
-    def _again(self, channel: Channel, path: str, turn: Turn) -> None:
+    def _again(self, channel: GuestChannel, path: str, turn: Turn) -> None:
         self._loop.soon(lambda: _call(channel, lambda: self.take_turn(channel, path, turn)))
 
 
-def _call(channel: Channel, turn: Turn) -> None:
+def _call(channel: GuestChannel, turn: Turn) -> None:
     """As the link does when a frame comes: what is refused is told to the host."""
     if channel.closed:
         return
     try:
         turn()
-    except Refused as no:
+    except OperationRefused as no:
         channel.fail(no)
     except OSError as error:
         channel.fail(refusal(error))
 
 
-def _child(draft: Draft, mode: int, who: As, into: int) -> None:
+def _child(draft: AtomicWrite, mode: int, who: As, into: int) -> None:
     """In the child: does the work, says how it went, and ends without a word more."""
     code = errno.EIO
     try:

@@ -1,1 +1,1 @@
-"""The plain HTTP and WebSocket doors. Every error becomes a problem document in one place."""
+"""The plain HTTP and WebSocket API. Every error becomes a problem document in one place."""

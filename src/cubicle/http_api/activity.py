@@ -14,7 +14,7 @@ from cubicle.chat.activity_events import ServiceEvent
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.held_response import Held
+from cubicle.http_api.held_response import HeldResponse
 
 
 class ActivityRoutes:
@@ -27,7 +27,7 @@ class ActivityRoutes:
     async def events(self, request: Request) -> Response:
         after = request.headers.get("Last-Event-ID", "")[:64]
         chat = chat_of(request)
-        return Held(lambda: self._held(chat, after))
+        return HeldResponse(lambda: self._held(chat, after))
 
     @asynccontextmanager
     async def _held(self, chat: Chat, after: str) -> AsyncIterator[Response]:

@@ -23,7 +23,7 @@ from cubicle.sandbox.trash import Discarded
 _ASK_SECONDS = 3.0
 
 
-class OperatorRoutes:
+class AdminRoutes:
     """Every sandbox of the caller's tenant; stop it, or remove it to the trash with all that is in it."""
 
     def __init__(self, fleet: Fleet, activity: Activity) -> None:

@@ -13,7 +13,7 @@ from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files.archive import Archive
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.content_headers import disposition
-from cubicle.http_api.held_response import Held
+from cubicle.http_api.held_response import HeldResponse
 from cubicle.http_api.waking import AsleepPage, Reading
 from cubicle.sandbox.fleet import Fleet
 
@@ -29,7 +29,7 @@ class ArchiveRoutes:
         chat = chat_of(request)
         if (page := await self._reading.for_a_person(request, chat)) is not None:
             return page
-        return Held(lambda: self._zip(request, chat))
+        return HeldResponse(lambda: self._zip(request, chat))
 
     @asynccontextmanager
     async def _zip(self, request: Request, chat: Chat) -> AsyncIterator[Response]:

@@ -21,7 +21,7 @@ class AssetsMissing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AssetEntry:
     """What one page loads first: its script, the scripts that one imports, its styles."""
 
     script: str
@@ -39,12 +39,12 @@ class Assets:
         except FileNotFoundError:
             raise AssetsMissing("The pages are not built: run web/build.sh") from None
 
-    def entry(self, page: str) -> Entry:
+    def entry(self, page: str) -> AssetEntry:
         key = f"src/{page}/main.tsx"
         if key not in self._manifest:
             raise AssetsMissing(f"The page {page} is not in the build: run web/build.sh")
         chunks = list(self._static_imports(key, set()))
-        return Entry(
+        return AssetEntry(
             script=self._manifest[key]["file"],
             preloads=tuple(self._manifest[c]["file"] for c in chunks if c != key),
             styles=tuple(style for c in chunks for style in self._manifest[c].get("css", ())),

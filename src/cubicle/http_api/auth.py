@@ -39,7 +39,7 @@ _DEAD_LINK = (
 )
 
 
-class Access:
+class AccessCheck:
     """ASGI middleware for every route but MCP's own, whose handler asks the same function.
 
     Leaves in `scope["state"]` the tenant and the isolation mode; `signed_in`, the tenant whose key a person showed;

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cubicle.core.caller import Headers
 from cubicle.core.problem import Problem
 from cubicle.core.request_limits import MAX_BODY
-from cubicle.http_api.errors import Refusal, response
+from cubicle.http_api.errors import HttpRefusal, response
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.urls import route_path
 
@@ -37,7 +37,7 @@ class BodyLimit:
             message = await receive()
             size += len(message.get("body", b""))
             if size > MAX_BODY:
-                raise Refusal(_TOO_LARGE)
+                raise HttpRefusal(_TOO_LARGE)
             return message
 
         await self._app(scope, counted, send)

@@ -16,12 +16,12 @@ from cubicle.fairness.fair_slots import FairSlots
 from cubicle.guest.wire import ErrorCode
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_from_a_link
-from cubicle.http_api.errors import Refusal
+from cubicle.http_api.errors import HttpRefusal
 from cubicle.http_api.models import ProgramStarted
 from cubicle.http_api.routes import Use, row_of
 from cubicle.http_api.urls import without_key
-from cubicle.http_api.visits import Reception
-from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
+from cubicle.http_api.visits import Visits
+from cubicle.http_api.websocket_proxy import ProxyLimits, WebSocketProxy, refusing
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Fleet
@@ -39,13 +39,13 @@ class BrowserRoutes:
         self,
         fleet: Fleet,
         public_base_url: str = "",
-        limits: Limits | None = None,
-        reception: Reception | None = None,
+        limits: ProxyLimits | None = None,
+        reception: Visits | None = None,
     ) -> None:
         self._fleet = fleet
-        self._reception = reception or Reception(fleet)
+        self._reception = reception or Visits(fleet)
         self._public = public_base_url.rstrip("/")
-        self._limits = limits or Limits(most=chromium.MOST_MESSAGE)
+        self._limits = limits or ProxyLimits(most=chromium.MAX_MESSAGE)
         self._browsers = chromium.Browsers()
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
 
@@ -67,7 +67,7 @@ class BrowserRoutes:
         """DevTools' own answers. The query of /json/new goes along as it came: it is the address to open."""
         row, page = row_of(request.scope), request.path_params.get("page", "none")
         if row.use is not Use.LOOKS and request.method != "PUT" and is_from_a_link(request):
-            raise Refusal(_NOT_BY_A_LINK)
+            raise HttpRefusal(_NOT_BY_A_LINK)
         if not _ID.fullmatch(page):
             return Response("No such target", 404, media_type="text/plain")
         target = row.template.partition("{chat}")[2].replace("{page}", page)
@@ -118,7 +118,7 @@ class BrowserRoutes:
             backend = await chromium.connect(machine, path)
             try:
                 await client.accept()
-                await Bridge(client, backend, machine, self._limits).run()
+                await WebSocketProxy(client, backend, machine, self._limits).run()
             finally:
                 backend.abort()
 

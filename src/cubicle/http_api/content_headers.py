@@ -87,15 +87,17 @@ def raw_headers(name: str, bases: str, *, scripts: bool) -> dict[str, str]:
     """
     if scripts and runs_scripts(name):
         # Chromium does not know `webrtc`; cubicle.http_api.page_guard takes it away there.
-        wall = f"sandbox allow-scripts; default-src {bases} 'unsafe-inline' data: blob:; webrtc 'block'"
+        policy = f"sandbox allow-scripts; default-src {bases} 'unsafe-inline' data: blob:; webrtc 'block'"
     else:
-        wall = (
+        policy = (
             f"sandbox; default-src 'none'; img-src {bases} data: blob:; media-src {bases} data: blob:; "
             f"font-src {bases} data:; style-src {bases} 'unsafe-inline' data:"
         )
     return {
         "Content-Type": content_type(name),
-        "Content-Security-Policy": f"{wall}; frame-src 'none'; object-src 'none'; form-action 'none'; base-uri 'none'",
+        "Content-Security-Policy": (
+            f"{policy}; frame-src 'none'; object-src 'none'; form-action 'none'; base-uri 'none'"
+        ),
         "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=()",
         "X-DNS-Prefetch-Control": "off",
         "Access-Control-Allow-Origin": "*",

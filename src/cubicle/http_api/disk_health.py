@@ -12,7 +12,7 @@ from cubicle.http_api.models import DiskSpace
 from cubicle.sandbox.free_space import FreeSpace
 
 
-class DiskRoutes:
+class DiskHealthRoutes:
     """For the operator: the table of routes asks for MCP_API_KEY, where there is any key."""
 
     def __init__(self, space: FreeSpace) -> None:

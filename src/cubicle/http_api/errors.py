@@ -24,7 +24,7 @@ from cubicle.sandbox.fleet import Asleep, NoSandbox
 log = logging.getLogger(__name__)
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """A route gives this problem as its answer."""
 
     def __init__(self, problem: Problem) -> None:
@@ -32,8 +32,8 @@ class Refusal(Exception):
         self.problem = problem
 
 
-def refuse(status: int, detail: str) -> Refusal:
-    return Refusal(Problem(status, detail))
+def refuse(status: int, detail: str) -> HttpRefusal:
+    return HttpRefusal(Problem(status, detail))
 
 
 def response(problem: Problem) -> Response:
@@ -43,7 +43,7 @@ def response(problem: Problem) -> Response:
 def problem_of(error: Exception) -> Problem:
     """The problem that an error is, for the client."""
     match error:
-        case Refusal():
+        case HttpRefusal():
             return error.problem
         case BadChatId() | ChatIdMissing():
             return problems.bad_request(str(error))
@@ -81,5 +81,5 @@ async def answer(_request: Request | None, error: Exception) -> Response:
     return response(problem)
 
 
-HANDLERS = dict.fromkeys((Refusal, BadChatId, ChatIdMissing, Busy, SandboxError, HTTPException, Exception), answer)
+HANDLERS = dict.fromkeys((HttpRefusal, BadChatId, ChatIdMissing, Busy, SandboxError, HTTPException, Exception), answer)
 """For Starlette's `exception_handlers`."""

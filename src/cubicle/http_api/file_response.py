@@ -11,10 +11,10 @@ from starlette.types import Send
 
 from cubicle.http_api.uvicorn_http import connection_of
 from cubicle.machine.files import FileReader
-from cubicle.machine.passed_file import HandedFile
+from cubicle.machine.passed_file import PassedFile
 
 
-class FileAnswer(StreamingResponse):
+class FileResponse(StreamingResponse):
     """The bytes of a file, as the server behind the request sends them fastest; `headers` tell their length."""
 
     def __init__(self, request: Request, reader: FileReader, status: int, headers: dict[str, str]) -> None:
@@ -25,7 +25,7 @@ class FileAnswer(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         connection = self._connection
         # With more requests in the pipeline, the connection's own idea of the current one is the newest.
-        if connection is None or connection.has_pipelined or not isinstance(self._reader, HandedFile):
+        if connection is None or connection.has_pipelined or not isinstance(self._reader, PassedFile):
             await super().stream_response(send)
             return
         head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}

@@ -19,9 +19,9 @@ from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files import browse
 from cubicle.http_api import content_headers
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.errors import Refusal, refuse
-from cubicle.http_api.file_response import FileAnswer
-from cubicle.http_api.held_response import Held
+from cubicle.http_api.errors import HttpRefusal, refuse
+from cubicle.http_api.file_response import FileResponse
+from cubicle.http_api.held_response import HeldResponse
 from cubicle.http_api.models import EntryKind, FolderEntry, FolderListing
 from cubicle.http_api.urls import file_path
 from cubicle.http_api.waking import AsleepPage, Reading
@@ -68,7 +68,7 @@ class FileRoutes:
         def headers(name: str) -> dict[str, str]:
             return content_headers.file_headers(name, download=download)
 
-        return Held(lambda: self._answer(request, chat, path, headers))
+        return HeldResponse(lambda: self._answer(request, chat, path, headers))
 
     async def has(self, request: Request) -> bool:
         """Whether there is what the address names behind its chat. A sandbox that sleeps may have it."""
@@ -131,7 +131,7 @@ async def absent_is_404() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def file_answer(
-    request: Request, machine: Machine, place: browse.Place, headers: Headers
+    request: Request, machine: Machine, place: browse.FilePlace, headers: Headers
 ) -> AsyncIterator[Response]:
     """The file, or the part of it that the request wants."""
     seen: list[http_ranges.Version] = []
@@ -148,10 +148,10 @@ async def file_answer(
         yield Response(status_code=304, headers=_version_headers(seen[-1]) | _without_type(base))
     except http_ranges.Changed:
         detail = "The file is of another version than the request names. Read it again without that condition."
-        raise Refusal(Problem(412, detail, _version_headers(seen[-1]))) from None
+        raise HttpRefusal(Problem(412, detail, _version_headers(seen[-1]))) from None
     except http_ranges.Unsatisfiable:
         problem = Problem(416, "The range lies outside the file.", {"Content-Range": f"bytes */{seen[-1].size}"})
-        raise Refusal(problem) from None
+        raise HttpRefusal(problem) from None
 
 
 def _listing(path: str, entries: list[FolderEntry], *, complete: bool) -> FolderListing:
@@ -171,4 +171,6 @@ def _sent(request: Request, reader: FileReader, part: http_ranges.Part, headers:
     if part.partial:
         headers["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{reader.stat.size}"
     status = 206 if part.partial else 200
-    return Response(None, status, headers) if request.method == "HEAD" else FileAnswer(request, reader, status, headers)
+    return (
+        Response(None, status, headers) if request.method == "HEAD" else FileResponse(request, reader, status, headers)
+    )

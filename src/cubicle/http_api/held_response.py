@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 
-class Held(Response):
+class HeldResponse(Response):
     """Enters the block, sends the response that it gives, and leaves it when that is done or the client gone."""
 
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[Response]]) -> None:

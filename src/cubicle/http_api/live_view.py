@@ -7,22 +7,22 @@ import asyncio
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cubicle.browser import messages
-from cubicle.browser.live_view import Screen
-from cubicle.browser.live_views import Screens
+from cubicle.browser.live_view import LiveView
+from cubicle.browser.live_views import LiveViews
 from cubicle.browser.viewer import Viewer
 from cubicle.core import close_codes
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.websocket_proxy import Ending, hang_up, refusing
+from cubicle.http_api.websocket_proxy import ProxyEnding, hang_up, refusing
 from cubicle.sandbox.fleet import Fleet
 
-_MOST_FAULTS = 10
+_MAX_FAULTS = 10
 
 
 class LiveRoutes:
     """One WebSocket a viewer; the open connection is a lease on the sandbox."""
 
-    def __init__(self, fleet: Fleet, screens: Screens) -> None:
+    def __init__(self, fleet: Fleet, screens: LiveViews) -> None:
         self._fleet = fleet
         self._screens = screens
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
@@ -40,7 +40,7 @@ class LiveRoutes:
             await hang_up(client, ending.code, ending.reason)
 
 
-async def _serve(client: WebSocket, screen: Screen, viewer: Viewer) -> Ending:
+async def _serve(client: WebSocket, screen: LiveView, viewer: Viewer) -> ProxyEnding:
     """Until one side ends it."""
     async with asyncio.TaskGroup() as group:
         ends = [group.create_task(_send(client, viewer)), group.create_task(_receive(client, screen, viewer))]
@@ -50,7 +50,7 @@ async def _serve(client: WebSocket, screen: Screen, viewer: Viewer) -> Ending:
         return done.pop().result()
 
 
-async def _send(client: WebSocket, viewer: Viewer) -> Ending:
+async def _send(client: WebSocket, viewer: Viewer) -> ProxyEnding:
     try:
         while (message := await viewer.next()) is not None:
             if isinstance(message, str):
@@ -58,24 +58,24 @@ async def _send(client: WebSocket, viewer: Viewer) -> Ending:
             else:
                 await client.send_bytes(message)
     except WebSocketDisconnect:
-        return Ending(close_codes.GOING_AWAY)
-    return Ending(*(viewer.over or (close_codes.BROKEN, "")))
+        return ProxyEnding(close_codes.GOING_AWAY)
+    return ProxyEnding(*(viewer.over or (close_codes.BROKEN, "")))
 
 
-async def _receive(client: WebSocket, screen: Screen, viewer: Viewer) -> Ending:
+async def _receive(client: WebSocket, screen: LiveView, viewer: Viewer) -> ProxyEnding:
     while True:
         event = await client.receive()
         if event["type"] == "websocket.disconnect":
-            return Ending(close_codes.GOING_AWAY)
+            return ProxyEnding(close_codes.GOING_AWAY)
         text = event.get("text")
-        if text is not None and len(text.encode()) > messages.MOST_MESSAGE:
-            return Ending(close_codes.TOO_BIG, "A message is over 1 MiB.")
+        if text is not None and len(text.encode()) > messages.MAX_MESSAGE:
+            return ProxyEnding(close_codes.TOO_BIG, "A message is over 1 MiB.")
         try:
             said = messages.parse(text or "")
-        except messages.BadMessage:
+        except messages.BadViewerMessage:
             viewer.faults += 1
             viewer.tell({"type": "refused", "message": "", "reason": "bad-message"})
-            if viewer.faults >= _MOST_FAULTS:
-                return Ending(1008, "Too many messages that are none of the list.")
+            if viewer.faults >= _MAX_FAULTS:
+                return ProxyEnding(1008, "Too many messages that are none of the list.")
         else:
             await screen.driving.obey(viewer, said)

@@ -9,27 +9,27 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from cubicle.chat.authentication import LOGIN_COOKIE
-from cubicle.chat.key_attempts import KeyTries, TooManyTries
+from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.chat.links import Links
 
-_LONGEST_FORM = 8192
+_MAX_FORM = 8192
 SignInPage = Callable[..., Response]
 
 
 class Login:
     """Takes the form that the sign-in page posts."""
 
-    def __init__(self, keys: KeyTries, links: Links, page: SignInPage) -> None:
+    def __init__(self, keys: KeyAttempts, links: Links, page: SignInPage) -> None:
         self._keys = keys
         self._links = links
         self._page = page
 
     async def post(self, request: Request) -> Response:
-        async with request.form(max_files=0, max_fields=4, max_part_size=_LONGEST_FORM) as form:
+        async with request.form(max_files=0, max_fields=4, max_part_size=_MAX_FORM) as form:
             key, target = str(form.get("key", "")).strip(), str(form.get("next", ""))
         try:
             tenant = self._keys.opens(key, request.client and request.client.host) if self._keys else None
-        except TooManyTries as error:
+        except TooManyAttempts as error:
             answer = self._page(request, message=str(error), status=429)
             answer.headers["Retry-After"] = str(error.seconds)
             return answer

@@ -24,7 +24,7 @@ def from_our_page(connection: HTTPConnection, known: Sequence[str] = ()) -> bool
     )
 
 
-class OriginGuard:
+class OriginCheck:
     """Refuses what foreign pages and sandboxed files ask for: 403, and no handshake for a WebSocket.
 
     The MCP paths are passed: their own gate checks the origin, and clients that are pages of other sites are welcome

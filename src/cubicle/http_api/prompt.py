@@ -7,11 +7,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from cubicle.core.chat_isolation import Isolation
 from cubicle.http_api.caller import from_query
-from cubicle.prompt.system_prompt import Prompt
+from cubicle.prompt.system_prompt import SystemPrompt
 
 
 class PromptRoutes:
-    def __init__(self, prompt: Prompt, mode: Isolation, public_base_url: str) -> None:
+    def __init__(self, prompt: SystemPrompt, mode: Isolation, public_base_url: str) -> None:
         self._prompt = prompt
         self._mode = mode
         self._public_base_url = public_base_url

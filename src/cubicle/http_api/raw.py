@@ -17,9 +17,9 @@ from cubicle.core.signing import Grant, Reach
 from cubicle.files import browse
 from cubicle.http_api import content_headers
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.errors import Refusal, refuse
+from cubicle.http_api.errors import HttpRefusal, refuse
 from cubicle.http_api.files import NO_CODE, absent_is_404, file_answer
-from cubicle.http_api.held_response import Held
+from cubicle.http_api.held_response import HeldResponse
 from cubicle.http_api.models import RawUrl
 from cubicle.http_api.page_guard import guarded
 from cubicle.http_api.urls import file_path, seen_base, way_to_root
@@ -55,13 +55,13 @@ class RawRoutes:
         path = file_path(request)
         grant = self._links.opened_capability(request.path_params["capability"], path)
         if grant is None:
-            raise Refusal(problem.UNAUTHORIZED)
+            raise HttpRefusal(problem.UNAUTHORIZED)
         if content_headers.is_for_own_page(request.headers, framed=True):
             raise refuse(403, NO_CODE)
         if request.headers.get("Sec-Fetch-Dest") == "document":
             # In a tab nothing would keep the page from going elsewhere, with its own address and what it has read.
             return RedirectResponse(_viewer(request, grant, path), 303, {"Cache-Control": "no-store"})
-        return Held(lambda: self._answer(request, grant, path))
+        return HeldResponse(lambda: self._answer(request, grant, path))
 
     @asynccontextmanager
     async def _answer(self, request: Request, grant: Grant, path: str) -> AsyncIterator[Response]:
@@ -87,7 +87,7 @@ class RawRoutes:
         return " ".join(sorted(f"{base}/raw/{capability}/{below}" for base in seen))
 
 
-async def _find(machine: Machine, grant: Grant, path: str) -> browse.Place:
+async def _find(machine: Machine, grant: Grant, path: str) -> browse.FilePlace:
     if grant.folder:
         place = await browse.find_below(machine, grant.folder, path)
     else:
@@ -98,7 +98,7 @@ async def _find(machine: Machine, grant: Grant, path: str) -> browse.Place:
 
 
 @asynccontextmanager
-async def _page(request: Request, machine: Machine, place: browse.Place, bases: str) -> AsyncIterator[Response]:
+async def _page(request: Request, machine: Machine, place: browse.FilePlace, bases: str) -> AsyncIterator[Response]:
     """The whole page behind the guard: it is of another length than the file, and no part of it stands alone."""
     headers = content_headers.raw_headers(place.path, bases, scripts=True) | {"Cache-Control": "private, no-store"}
     del headers["Accept-Ranges"]

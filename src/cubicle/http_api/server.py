@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubicle.http_api.uvicorn_http import Connection
+from cubicle.http_api.uvicorn_http import HttpConnection
 from cubicle.http_api.uvicorn_ws import ClientSocket
 
 OPTIONS: dict[str, Any] = {
-    "http": Connection,
+    "http": HttpConnection,
     "lifespan": "off",
     "log_config": None,
     "access_log": False,

@@ -9,11 +9,11 @@ from cubicle.core.accept import JSON, asks_for
 from cubicle.core.chat_isolation import Isolation
 from cubicle.http_api.caller import from_query
 from cubicle.http_api.models import SkillInfo, SkillList, SkillMount, SkillMounts
-from cubicle.prompt.catalogue import Library, Shelf
+from cubicle.prompt.catalogue import SkillCatalogue, SkillShelf
 
 
 class SkillRoutes:
-    def __init__(self, library: Library, mode: Isolation) -> None:
+    def __init__(self, library: SkillCatalogue, mode: Isolation) -> None:
         self._library = library
         self._mode = mode
 
@@ -34,6 +34,6 @@ class SkillRoutes:
         mounts = [SkillMount(name=s.name, target=s.target, mode="ro") for s in shelf.group("user")]
         return JSONResponse(SkillMounts(mounts=mounts))
 
-    async def _shelf(self, request: Request) -> Shelf:
+    async def _shelf(self, request: Request) -> SkillShelf:
         caller = from_query(request, self._mode)
         return await self._library.of(caller.email, caller.chat.tenant)

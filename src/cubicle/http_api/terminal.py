@@ -15,14 +15,14 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.models import ProcessKilled, ProgramStarted, SessionResumed, TerminalStatus
-from cubicle.http_api.visits import Reception
-from cubicle.http_api.websocket_proxy import Bridge, Limits, refusing
+from cubicle.http_api.visits import Visits
+from cubicle.http_api.websocket_proxy import ProxyLimits, WebSocketProxy, refusing
 from cubicle.machine.errors import Gone, SandboxError
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
 
-MOST_INPUT = 1024**2
-MOST_OUTPUT = 4 * 1024**2
+MAX_INPUT = 1024**2
+MAX_OUTPUT = 4 * 1024**2
 
 
 class TerminalRoutes:
@@ -31,15 +31,15 @@ class TerminalRoutes:
     def __init__(
         self,
         fleet: Fleet,
-        limits: Limits | None = None,
+        limits: ProxyLimits | None = None,
         sub_agents: SubAgents | None = None,
-        reception: Reception | None = None,
+        reception: Visits | None = None,
     ) -> None:
         self._fleet = fleet
-        self._reception = reception or Reception(fleet)
+        self._reception = reception or Visits(fleet)
         self._sub_agents = sub_agents
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
-        self._limits = limits or Limits(most=MOST_INPUT)
+        self._limits = limits or ProxyLimits(most=MAX_INPUT)
         self._terminals = terminal.Terminals()
 
     async def status(self, request: Request) -> Response:
@@ -63,13 +63,13 @@ class TerminalRoutes:
             self._fleet.lease(chat_of(client), create=False, wake=False) as machine,
         ):
             backend = await WebSocketClient.open(
-                machine, terminal.PORT, "/ws", most=MOST_OUTPUT, subprotocols=[terminal.SUBPROTOCOL]
+                machine, terminal.PORT, "/ws", most=MAX_OUTPUT, subprotocols=[terminal.SUBPROTOCOL]
             )
             try:
                 offered = terminal.SUBPROTOCOL in client.scope.get("subprotocols", ())
                 await client.accept(terminal.SUBPROTOCOL if offered else None)
                 async with self._take_over(chat_of(client)):
-                    await Bridge(client, backend, machine, self._limits, terminal.is_output).run()
+                    await WebSocketProxy(client, backend, machine, self._limits, terminal.is_output).run()
             finally:
                 backend.abort()
 

@@ -15,7 +15,7 @@ from cubicle.core.resource_uris import UploadUri
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
 from cubicle.http_api.chats import chat_of
-from cubicle.http_api.errors import Refusal, refuse
+from cubicle.http_api.errors import HttpRefusal, refuse
 from cubicle.http_api.models import UploadedFile, UploadList
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
 from cubicle.http_api.urls import tail
@@ -49,7 +49,7 @@ class UploadRoutes:
             async with self._saves.hold(chat):
                 upload, digest = await self._uploads.save(chat, path, content, limit=self._limit)
         except TooLarge:
-            raise Refusal(problem.too_large(self._limit)) from None
+            raise HttpRefusal(problem.too_large(self._limit)) from None
         except DiskFull:
             raise refuse(507, "The sandbox of this chat has no room for the file. Delete something first.") from None
         except NameTaken:
@@ -76,7 +76,7 @@ class UploadRoutes:
         """Refuse before the first byte what says itself that it is too large."""
         length = request.headers.get("Content-Length", "")
         if length.isascii() and length.isdigit() and int(length[:20]) > limit:
-            raise Refusal(problem.too_large(self._limit))
+            raise HttpRefusal(problem.too_large(self._limit))
 
 
 def _name(request: Request) -> str:

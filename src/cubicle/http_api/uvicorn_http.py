@@ -28,9 +28,9 @@ from cubicle.core.request_limits import (
     ChunkLimits,
     HeaderLimits,
 )
-from cubicle.machine.passed_file import HandedFile
-from cubicle.machine.upload_folder import HostDraft
-from cubicle.machine.zero_copy import PATIENCE, BrokeOff, Pour
+from cubicle.machine.passed_file import PassedFile
+from cubicle.machine.upload_folder import UploadDraft
+from cubicle.machine.zero_copy import TIMEOUT, BrokeOff, ZeroCopy
 
 _SCOPE = "cubicle.connection"
 _WORTH = 1024**2
@@ -47,7 +47,7 @@ class _Refused(Exception):
     """The request goes no further; the parser ends."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """uvicorn's, which lends its socket to the application, and holds the limits of a request's headers.
 
     Java's clients offer HTTP/2 with every request. Whoever does not take an offer has to go on as if there were none,
@@ -64,7 +64,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         own = transport.get_extra_info("socket")  # the kernel gives up who takes nothing, however it is sent
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(PATIENCE * 1000))
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -211,10 +211,10 @@ class Connection(HttpToolsProtocol):
         return taken
 
     @contextmanager
-    def lent(self, rest: int) -> Iterator[Pour]:
+    def lent(self, rest: int) -> Iterator[ZeroCopy]:
         """Nothing else reads from the client meanwhile; then it goes on behind what was taken."""
         self.flow.pause_reading()
-        pour = Pour(self.transport.get_extra_info("socket").fileno(), rest)
+        pour = ZeroCopy(self.transport.get_extra_info("socket").fileno(), rest)
         try:
             yield pour
         finally:
@@ -237,7 +237,7 @@ class Connection(HttpToolsProtocol):
         """Whether more requests wait behind the one that is being answered."""
         return bool(self.pipeline)
 
-    async def send_file(self, send: Send, head: Message, file: HandedFile) -> None:
+    async def send_file(self, send: Send, head: Message, file: PassedFile) -> None:
         """The head of the answer as uvicorn sends it, then the file by the kernel alone."""
         cycle, transport = self.cycle, self.transport
         transport.set_write_buffer_limits(high=0)
@@ -260,7 +260,7 @@ class Connection(HttpToolsProtocol):
 class LargeBody:
     """A body that can be had in both ways: chunk by chunk, or poured."""
 
-    def __init__(self, request: Request, connection: Connection, length: int) -> None:
+    def __init__(self, request: Request, connection: HttpConnection, length: int) -> None:
         self._request = request
         self._connection = connection
         self._length = length
@@ -268,7 +268,7 @@ class LargeBody:
     def __aiter__(self) -> AsyncIterator[bytes]:
         return chunks_of(self._request)
 
-    async def into(self, begins: Callable[[], HostDraft]) -> tuple[os.stat_result, str]:
+    async def into(self, begins: Callable[[], UploadDraft]) -> tuple[os.stat_result, str]:
         first = self._connection.at_hand()
         if not first and "Expect" in self._request.headers:  # it waits for leave, and gets it by this
             message = await _in_time(self._request.receive())
@@ -296,7 +296,7 @@ async def serve_app(app: ASGIApp, listening: socket.socket, on_end: Callable[[],
 
 async def _in_time(coming: Awaitable[_T]) -> _T:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await coming
     except TimeoutError:
         raise ClientDisconnect from None
@@ -309,10 +309,10 @@ async def chunks_of(request: Request) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def connection_of(request: Request) -> Connection | None:
+def connection_of(request: Request) -> HttpConnection | None:
     """The connection behind the request, if its socket carries the plain bytes."""
     connection = request.scope.get(_SCOPE)
-    return connection if isinstance(connection, Connection) and connection.scheme == "http" else None
+    return connection if isinstance(connection, HttpConnection) and connection.scheme == "http" else None
 
 
 def body_of(request: Request) -> AsyncIterable[bytes]:

@@ -11,14 +11,14 @@ from cubicle.core import caller
 from cubicle.core.caller import Caller, Headers
 from cubicle.http_api.chats import chat_of
 from cubicle.machine.machine import Machine
-from cubicle.prompt.provision import Outfitter
+from cubicle.prompt.provision import Provisioner
 from cubicle.sandbox.fleet import Fleet
 
 
-class Reception:
+class Visits:
     """Where the start routes find the machine of the chat in their path."""
 
-    def __init__(self, fleet: Fleet, outfitter: Outfitter | None = None) -> None:
+    def __init__(self, fleet: Fleet, outfitter: Provisioner | None = None) -> None:
         self._fleet = fleet
         self._outfitter = outfitter
 

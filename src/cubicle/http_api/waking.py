@@ -12,7 +12,7 @@ from cubicle.core.chat import Chat
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.models import SandboxState
 from cubicle.http_api.urls import same_with
-from cubicle.http_api.visits import Reception
+from cubicle.http_api.visits import Visits
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.fleet import Asleep, Fleet
 
@@ -59,7 +59,7 @@ class Reading:
 class StartRoutes:
     """POST /api/chats/<chat>/start: what the buttons of the pages call, when a person wants the sandbox up."""
 
-    def __init__(self, fleet: Fleet, reception: Reception) -> None:
+    def __init__(self, fleet: Fleet, reception: Visits) -> None:
         self._fleet = fleet
         self._reception = reception
 

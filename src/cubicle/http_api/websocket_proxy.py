@@ -30,7 +30,7 @@ IsStarted = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProxyLimits:
     """What one relayed connection may do."""
 
     most: int = 16 * 1024**2
@@ -42,14 +42,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ProxyEnding:
     """How one end came to its end, as the other is told."""
 
     code: int
     reason: str = ""
 
 
-class Bridge:
+class WebSocketProxy:
     """One client and one backend, for as long as both are there.
 
     A message goes on in the very call that it came with. Only where it finds no room does a task wait for it, and
@@ -61,7 +61,7 @@ class Bridge:
         client: WebSocket,
         backend: WebSocketClient,
         machine: Machine,
-        limits: Limits,
+        limits: ProxyLimits,
         is_started: IsStarted | None = None,
     ) -> None:
         self._client = client
@@ -74,14 +74,14 @@ class Bridge:
         self._moved = self._time()
         self._delivering = False
         self._stuck = asyncio.Event()
-        self._failed: Ending | None = None
+        self._failed: ProxyEnding | None = None
         self._asked = False
         self._is_started = is_started
         self._started = is_started is None
 
     async def run(self) -> None:
         """Relay until one end closes; then close the other."""
-        ending = Ending(close_codes.BROKEN)
+        ending = ProxyEnding(close_codes.BROKEN)
         try:
             self._socket.take(self._pass_in)
             async with asyncio.TaskGroup() as group:
@@ -106,13 +106,13 @@ class Bridge:
                     message = await self._backend.receive()
                     self._started = self._is_started(message.encode() if isinstance(message, str) else message)
 
-    async def _leaving(self) -> Ending:
+    async def _leaving(self) -> ProxyEnding:
         """The client's own end; its messages do not come this way."""
         while (event := await self._client.receive())["type"] != "websocket.disconnect":
             pass
-        return Ending(close_codes.passed_on(event.get("code")), close_codes.reason(event.get("reason") or ""))
+        return ProxyEnding(close_codes.passed_on(event.get("code")), close_codes.reason(event.get("reason") or ""))
 
-    async def _inward(self) -> Ending:
+    async def _inward(self) -> ProxyEnding:
         """Client to backend: what did not find room at once."""
         while True:
             await self._stuck.wait()
@@ -132,7 +132,7 @@ class Bridge:
         self._asked = True
         try:
             if len(message) > self._limits.most:
-                self._failed = Ending(close_codes.TOO_BIG, f"A message is over {self._limits.most} bytes.")
+                self._failed = ProxyEnding(close_codes.TOO_BIG, f"A message is over {self._limits.most} bytes.")
             elif self._backend.post(message, text):
                 return
         except SandboxError as error:
@@ -140,13 +140,13 @@ class Bridge:
         self._socket.hold()
         self._stuck.set()
 
-    async def _outward(self) -> Ending:
+    async def _outward(self) -> ProxyEnding:
         """Backend to client."""
         try:
             await self._backend.follow(self._pass_out, self._room)
         except SandboxError as error:
             return _ended(error)
-        return Ending(close_codes.BROKEN)
+        return ProxyEnding(close_codes.BROKEN)
 
     def _pass_out(self, message: bytes, text: bool) -> bool:
         self._moved = self._time()
@@ -159,17 +159,17 @@ class Bridge:
         await self._socket.room()
         self._delivering = False
 
-    async def _watch(self) -> Ending:
+    async def _watch(self) -> ProxyEnding:
         """Find a backend that hangs, and a connection that nobody uses. The server itself pings the client."""
         asked_at = -1
         while True:
             await asyncio.sleep(self._limits.silence)
             if self._time() - self._moved > self._limits.idle:
-                return Ending(close_codes.GOING_AWAY, "Nobody used this connection for a long time.")
+                return ProxyEnding(close_codes.GOING_AWAY, "Nobody used this connection for a long time.")
             if self._delivering:
                 asked_at = -1  # the client is slow; what the backend says cannot be heard meanwhile
             elif asked_at == self._backend.heard:
-                return Ending(close_codes.BROKEN, "The program in the sandbox does not answer.")
+                return ProxyEnding(close_codes.BROKEN, "The program in the sandbox does not answer.")
             else:
                 asked_at = self._backend.heard
                 try:
@@ -178,22 +178,22 @@ class Bridge:
                     return _ended(error)
 
 
-def _ended(error: SandboxError) -> Ending:
+def _ended(error: SandboxError) -> ProxyEnding:
     """A program that hung up without a word ended, or was ended."""
     match error:
         case ConnectionOver(code=None, reason=""):
-            return Ending(close_codes.BROKEN, "The program in the sandbox ended.")
+            return ProxyEnding(close_codes.BROKEN, "The program in the sandbox ended.")
         case ConnectionOver():
-            return Ending(close_codes.passed_on(error.code), close_codes.reason(error.reason))
+            return ProxyEnding(close_codes.passed_on(error.code), close_codes.reason(error.reason))
         case MachineError():
-            return Ending(close_codes.BROKEN, "The program in the sandbox ended.")
+            return ProxyEnding(close_codes.BROKEN, "The program in the sandbox ended.")
         case _:
-            return Ending(close_codes.BROKEN, "The sandbox went away.")
+            return ProxyEnding(close_codes.BROKEN, "The sandbox went away.")
 
 
-def stopped(machine: Machine) -> Ending | None:
+def stopped(machine: Machine) -> ProxyEnding | None:
     """How everything in a sandbox ends that somebody stops on purpose."""
-    return Ending(close_codes.STOPPED, machine.stopped) if machine.stopped else None
+    return ProxyEnding(close_codes.STOPPED, machine.stopped) if machine.stopped else None
 
 
 async def hang_up(client: WebSocket, code: int, reason: str = "") -> None:

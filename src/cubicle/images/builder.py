@@ -19,8 +19,8 @@ from pathlib import Path
 from cubicle.images.store import (
     SUBUID_COUNT,
     SUBUID_START,
-    Base,
     BuildFailed,
+    BuiltImage,
     ImageStore,
     Manifest,
     Recipe,
@@ -51,7 +51,7 @@ _SECURITY = re.compile(r"'([^']+)/dists/[a-z]+-security/InRelease'")
 OnStep = Callable[[str], None]
 
 
-def build(store: ImageStore, variant: Variant, on_step: OnStep = lambda step: None) -> Base:
+def build(store: ImageStore, variant: Variant, on_step: OnStep = lambda step: None) -> BuiltImage:
     """The image of this variant, built if it is not there; `on_step` hears of each step as it begins."""
 
     def fill(folder: Path) -> Manifest:
@@ -79,7 +79,7 @@ def build(store: ImageStore, variant: Variant, on_step: OnStep = lambda step: No
 
 
 def check_host() -> None:
-    """Raise ToolMissing when this host cannot build, with the command that mends it."""
+    """Raise ToolMissing when this host cannot build, with the command that fixes it."""
     if os.geteuid() != 0:
         raise ToolMissing("Building a sandbox image needs root; run it again with sudo.")
     tools = {"apt-get": "apt", "mmdebstrap": "mmdebstrap", "unshare": "util-linux"}

@@ -7,10 +7,10 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO
 
-from cubicle.images.store import SUBUID_START, Base
+from cubicle.images.store import SUBUID_START, BuiltImage
 
 
-def write_tar(base: Base, output: IO[bytes]) -> int:
+def write_tar(base: BuiltImage, output: IO[bytes]) -> int:
     """Write the root of an image to a stream, file by file; the number of entries written."""
     root = base.rootfs
     count = 0
@@ -23,7 +23,7 @@ def write_tar(base: Base, output: IO[bytes]) -> int:
     return count
 
 
-def docker_changes(base: Base) -> list[str]:
+def docker_changes(base: BuiltImage) -> list[str]:
     """Arguments of `docker import` that give the image what a tar cannot carry."""
     settings = [f"ENV {name}={value}" for name, value in base.environment.items()]
     settings += ["WORKDIR /home/assistant", "USER assistant", 'CMD ["/bin/bash"]']

@@ -50,11 +50,11 @@ LAYOUT = 1
 log = logging.getLogger(__name__)
 
 _YOUNG_SECONDS = 86400.0
-_LARGEST_MANIFEST = 4 * 1024**2
+_MAX_MANIFEST = 4 * 1024**2
 
 
 class ImageError(Unusable):
-    """An image cannot be had; the message says what mends it."""
+    """An image cannot be had; the message says what fixes it."""
 
 
 class UnknownImage(ImageError):
@@ -110,7 +110,7 @@ class Manifest:
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """Raises BadRecord."""
-        fields = record.read(path, _LARGEST_MANIFEST)
+        fields = record.read(path, _MAX_MANIFEST)
         packages = fields.fields("packages").values
         return cls(
             fields.text("variant"),
@@ -123,7 +123,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class BuiltImage:
     """A built image."""
 
     digest: str
@@ -199,12 +199,12 @@ class ImageStore:
     def bases(self) -> Path:
         return self.folder / "bases"
 
-    def built(self) -> list[Base]:
+    def built(self) -> list[BuiltImage]:
         """Every built image, newest first."""
         found = [self._look(entry.name) for entry in self.bases.iterdir()] if self.bases.is_dir() else []
         return sorted((b for b in found if b), key=lambda b: (b.manifest.built_at, b.digest), reverse=True)
 
-    def _look(self, digest: str) -> Base | None:
+    def _look(self, digest: str) -> BuiltImage | None:
         """One of many: that it cannot be read is no reason not to use the others."""
         try:
             return self._open(digest)
@@ -212,7 +212,7 @@ class ImageStore:
             log.warning("%s", error)
             return None
 
-    def resolve(self, name: str) -> Base:
+    def resolve(self, name: str) -> BuiltImage:
         """The image that a variant stands for today, or that a hash or the beginning of one names."""
         if name in tuple(Variant):
             if base := self._open(self.recipe.digest(Variant(name))):
@@ -234,7 +234,7 @@ class ImageStore:
 
     def make(
         self, variant: Variant, fill: Callable[[Path], Manifest], on_wait: Callable[[], None] = lambda: None
-    ) -> Base:
+    ) -> BuiltImage:
         """The image of a variant; `fill` makes rootfs/ in the folder that it is given, if there is none yet.
 
         Builds of one image take turns: who comes second finds it made. `on_wait` is called before a wait.
@@ -260,9 +260,9 @@ class ImageStore:
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-        return Base(digest, self.bases / digest, manifest)
+        return BuiltImage(digest, self.bases / digest, manifest)
 
-    def collect(self, in_use: Collection[str]) -> list[Base]:
+    def collect(self, in_use: Collection[str]) -> list[BuiltImage]:
         """Remove the images that no chat uses and that no variant stands for today; says which."""
         current = {self.recipe.digest(variant) for variant in Variant}
         gone = [b for b in self.built() if b.digest not in in_use and b.digest not in current]
@@ -270,7 +270,7 @@ class ImageStore:
             self._bury(base)
         return gone
 
-    def settle(self, data_dir: Path, in_use: Collection[str], count: Count) -> list[Base]:
+    def settle(self, data_dir: Path, in_use: Collection[str], count: Count) -> list[BuiltImage]:
         """Note which images the service of this data folder uses, and collect those that no service uses."""
         leave_note(self.folder, data_dir, in_use)
         known = users(self.folder, count, data_dir)
@@ -280,7 +280,7 @@ class ImageStore:
         young = {base.digest for base in self.built() if base.folder.stat().st_mtime > time.time() - _YOUNG_SECONDS}
         return self.collect(used | young)
 
-    def remove(self, base: Base, data_dir: Path, count: Count) -> None:
+    def remove(self, base: BuiltImage, data_dir: Path, count: Count) -> None:
         """Remove one image. Raises ImageInUse if a sandbox of any service, or of this data folder, stands on it."""
         with self._lock(base.digest):
             self._refuse_if_used(base, data_dir, count)
@@ -291,7 +291,7 @@ class ImageStore:
         with self._lock(self.resolve(name).digest):
             leave_note(self.folder, data_dir, {self.resolve(name).digest})
 
-    def _refuse_if_used(self, base: Base, data_dir: Path, count: Count) -> None:
+    def _refuse_if_used(self, base: BuiltImage, data_dir: Path, count: Count) -> None:
         for user in users(self.folder, count, data_dir):
             if number := user.sandboxes[base.digest]:
                 stand = f"{number} sandboxes stand" if number > 1 else "1 sandbox stands"
@@ -311,7 +311,7 @@ class ImageStore:
                     f"{base.digest[:12]} in use. Stop it first, or start it again with another SANDBOX_IMAGE."
                 )
 
-    def _bury(self, base: Base) -> None:
+    def _bury(self, base: BuiltImage) -> None:
         """Out of sight first: a half-removed image is never found."""
         grave = self._workspace(base.digest)
         base.folder.rename(grave / "old")
@@ -325,10 +325,10 @@ class ImageStore:
         self._building.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=f"{digest}.", dir=self._building))
 
-    def _open(self, digest: str) -> Base | None:
+    def _open(self, digest: str) -> BuiltImage | None:
         folder = self.bases / digest
         try:
-            return Base(digest, folder, Manifest.read(folder / "manifest.json"))
+            return BuiltImage(digest, folder, Manifest.read(folder / "manifest.json"))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except BadRecord:

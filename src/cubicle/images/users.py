@@ -34,7 +34,7 @@ Count = Callable[[Path], Standing]
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class ImageUser:
     """One DATA_DIR and the images that it needs."""
 
     data_dir: Path
@@ -64,7 +64,7 @@ def leave_note(folder: Path, data_dir: Path, images: Collection[str]) -> None:
                 durable.remove(note)
 
 
-def users(folder: Path, count: Count, *data_dirs: Path) -> list[User]:
+def users(folder: Path, count: Count, *data_dirs: Path) -> list[ImageUser]:
     """Every DATA_DIR that has left a note, and these; of one that cannot be looked into only its note is known."""
     noted = {data_dir.resolve(): frozenset[str]() for data_dir in data_dirs}
     noted |= {data_dir: images for _, data_dir, images in _notes(folder)}
@@ -74,9 +74,9 @@ def users(folder: Path, count: Count, *data_dirs: Path) -> list[User]:
             continue
         try:
             standing = count(data_dir)
-            found.append(User(data_dir, images, standing.by_image, _serves(data_dir), standing.unreadable))
+            found.append(ImageUser(data_dir, images, standing.by_image, _serves(data_dir), standing.unreadable))
         except OSError:  # its disk has failed, say: no reason for another service not to start
-            found.append(User(data_dir, images, Counter(), serves=True, unreadable=1))
+            found.append(ImageUser(data_dir, images, Counter(), serves=True, unreadable=1))
     return found
 
 

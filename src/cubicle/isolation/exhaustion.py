@@ -35,7 +35,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExhaustionOutcome:
     """What became of one of them."""
 
     resource: str
@@ -183,7 +183,7 @@ print(said, flush=True)
 """
 
 
-async def exhausted(resource: Resource, hog: Machine, neighbour: Machine, *, here: bool) -> Outcome:
+async def exhausted(resource: Resource, hog: Machine, neighbour: Machine, *, here: bool) -> ExhaustionOutcome:
     """Have one sandbox take all it can of a resource, and see what is left; `here` says that this is their host."""
     pid, said = await _begin(resource, hog)
     try:
@@ -192,7 +192,7 @@ async def exhausted(resource: Resource, hog: Machine, neighbour: Machine, *, her
     finally:
         if pid:
             await _answer(hog, ["sh", "-c", f"kill -9 {pid}"])
-    return Outcome(resource.name, said, left, host)
+    return ExhaustionOutcome(resource.name, said, left, host)
 
 
 async def _begin(resource: Resource, machine: Machine) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Attempts to get out of a sandbox, each with the answer that shows that its wall stands.
+"""Attempts to get out of a sandbox, each with the answer that shows that its layer holds.
 
 An attempt is a program for the sandbox, run as any command is. It holds when the last word that it prints is one of
 those it expects: the kernel's own refusal, not just the absence of success.
@@ -85,10 +85,10 @@ buffer = ctypes.create_string_buffer(4096)
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class EscapeProbe:
     """One way out, tried."""
 
-    wall: str
+    layer: str
     name: str
     program: str
     """An expression of Python, after the prelude; its value is printed. It may have statements before it, by lines."""

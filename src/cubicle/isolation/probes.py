@@ -1,8 +1,8 @@
-"""The ways out of a sandbox that are tried, wall by wall, and the answers that show that each is shut."""
+"""The ways out of a sandbox that are tried, layer by layer, and the answers that show that each is shut."""
 
 from __future__ import annotations
 
-from cubicle.isolation.probe import Attempt
+from cubicle.isolation.probe import EscapeProbe
 
 REFUSED = frozenset({"EPERM", "EACCES"})
 ABSENT = frozenset({"ENOSYS", "EPERM"})
@@ -13,8 +13,8 @@ DONE = frozenset({"DONE"})
 SHOWN = frozenset({"SHOWN"})
 
 
-def _call(wall: str, name: str, call: str, expects: frozenset[str] = REFUSED, contained: bool = False) -> Attempt:
-    return Attempt(wall, name, f"call({call})", expects, DONE if contained else frozenset())
+def _call(layer: str, name: str, call: str, expects: frozenset[str] = REFUSED, contained: bool = False) -> EscapeProbe:
+    return EscapeProbe(layer, name, f"call({call})", expects, DONE if contained else frozenset())
 
 
 SYSTEM_CALLS = (
@@ -31,7 +31,7 @@ SYSTEM_CALLS = (
     _call("namespaces", "a mount namespace of its own", "'unshare', 0x20000"),
     _call("namespaces", "a network of its own", "'unshare', 0x40000000", contained=True),
     _call("namespaces", "a process in a new user namespace", "'clone', 0x10000000 | 17, 0, 0, 0, 0", ABSENT, True),
-    Attempt(
+    EscapeProbe(
         "namespaces",
         "enter the guest's namespaces",
         "attempt(lambda: call('setns', os.open('/proc/1/ns/mnt', os.O_RDONLY), 0))",
@@ -63,20 +63,20 @@ SYSTEM_CALLS = (
 PRIVILEGES = (
     _call("capabilities", "become root", "'setresuid', 0, 0, 0"),
     _call("capabilities", "join root's groups", "'setgroups', 1, buffer"),
-    Attempt(
+    EscapeProbe(
         "capabilities",
         "raise capabilities",
         "import struct\n"
         "call('capset', struct.pack('II', 0x20080522, 0), struct.pack('6I', 0xffffffff, 0xffffffff, 0, 255, 255, 0))",
         REFUSED,
     ),
-    Attempt(
+    EscapeProbe(
         "capabilities",
         "keep any at all",
         "set(open('/proc/self/status').read().split('CapEff:')[1][1:17])",
         frozenset({"{'0'}"}),
     ),
-    Attempt(
+    EscapeProbe(
         "capabilities",
         "a setuid program",
         "import shutil, subprocess\n"
@@ -88,7 +88,7 @@ PRIVILEGES = (
         "'ROOT' if b'0' in said else 'NOTHING'",
         NOTHING,
     ),
-    Attempt(
+    EscapeProbe(
         "system call filter",
         "run without one",
         "s = open('/proc/self/status').read()\n"
@@ -101,22 +101,22 @@ PRIVILEGES = (
 GUEST = (
     _call("guest", "trace the guest", "'ptrace', 16, 1, 0, 0"),
     _call("guest", "seize the guest", "'ptrace', 0x4206, 1, 0, 0"),
-    Attempt(
+    EscapeProbe(
         "guest",
         "read the guest's memory by system call",
         "import struct\nv = ctypes.create_string_buffer(struct.pack('QQ', ctypes.addressof(buffer), 8))\n"
         "r = ctypes.create_string_buffer(struct.pack('QQ', 0x400000, 8))\ncall('process_vm_readv', 1, v, 1, r, 1, 0)",
         ABSENT,
     ),
-    Attempt("guest", "read the guest's memory by file", "reading('/proc/1/mem')", GONE | {"EIO"}),
-    Attempt("guest", "write the guest's memory by file", "writing('/proc/1/mem')", GONE),
-    Attempt(
+    EscapeProbe("guest", "read the guest's memory by file", "reading('/proc/1/mem')", GONE | {"EIO"}),
+    EscapeProbe("guest", "write the guest's memory by file", "writing('/proc/1/mem')", GONE),
+    EscapeProbe(
         "guest",
         "take the guest's descriptors",
         "fd = libc.syscall(numbers['pidfd_open'][which], 1, 0)\ncall('pidfd_getfd', fd, 3, 0)",
         ABSENT | {"EBADF"},
     ),
-    Attempt(
+    EscapeProbe(
         "guest",
         "open the guest's descriptors",
         "import stat\nfound = set()\n"
@@ -128,24 +128,26 @@ GUEST = (
         # gVisor lets everybody open the files and pipes of every process, but no socket: these are the sandbox's own.
         frozenset({"PIPES"}),
     ),
-    Attempt("guest", "see its private folder", "attempt(lambda: os.listdir('/run/cubicle') and None)", REFUSED),
-    Attempt("guest", "read its program", "reading('/run/cubicle/guest.pyz')", REFUSED),
-    Attempt(
+    EscapeProbe("guest", "see its private folder", "attempt(lambda: os.listdir('/run/cubicle') and None)", REFUSED),
+    EscapeProbe("guest", "read its program", "reading('/run/cubicle/guest.pyz')", REFUSED),
+    EscapeProbe(
         "guest",
         "speak to it as the host does",
         "attempt(lambda: socket.socket(socket.AF_UNIX).connect('/run/cubicle/host/guest.sock'))",
         REFUSED,
     ),
-    Attempt(
+    EscapeProbe(
         "guest",
         "stop and kill it",
         "import time\nfor n in range(1, 65): attempt(lambda: os.kill(1, n))\n"
         "time.sleep(0.05)\nopen('/proc/1/stat').read().rsplit(')', 1)[1].split()[0]",
         frozenset({"S", "R", "D"}),  # asleep, at work, or waiting for a disk: not stopped, and not dead
     ),
-    Attempt("guest", "raise its chance to be killed", "writing('/proc/1/oom_score_adj', '1000')", REFUSED),
-    Attempt("guest", "reach its root", "attempt(lambda: os.listdir('/proc/1/root/run/cubicle') and None)", REFUSED),
-    Attempt("guest", "enter its folder", "attempt(lambda: os.chdir('/proc/1/cwd/run/cubicle'))", REFUSED | {"ENOENT"}),
+    EscapeProbe("guest", "raise its chance to be killed", "writing('/proc/1/oom_score_adj', '1000')", REFUSED),
+    EscapeProbe("guest", "reach its root", "attempt(lambda: os.listdir('/proc/1/root/run/cubicle') and None)", REFUSED),
+    EscapeProbe(
+        "guest", "enter its folder", "attempt(lambda: os.chdir('/proc/1/cwd/run/cubicle'))", REFUSED | {"ENOENT"}
+    ),
 )
 
 _FILES = (
@@ -277,6 +279,6 @@ _FILES = (
         REFUSED | {"ENOSYS", "EAFNOSUPPORT"},
     ),
 )
-FILES = tuple(Attempt(*row) for row in _FILES)
+FILES = tuple(EscapeProbe(*row) for row in _FILES)
 
 ATTEMPTS = (*SYSTEM_CALLS, *PRIVILEGES, *GUEST, *FILES)

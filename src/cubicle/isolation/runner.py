@@ -1,4 +1,4 @@
-"""Proof that the walls stand: a throw-away sandbox tries to get out, and a report says what held."""
+"""Escape probes: a throw-away sandbox tries to get out, and a report says what held."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from cubicle.isolation.exhaustion import RESOURCES, exhausted
-from cubicle.isolation.probe import PRELUDE, Attempt, batch
+from cubicle.isolation.probe import PRELUDE, EscapeProbe, batch
 from cubicle.isolation.probes import ATTEMPTS
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
-from cubicle.sandbox.driver import Driver, Limits
+from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.warm_pool import connect, new_name
 
 # What was not tried counts as open, so a busy machine is given its time.
@@ -44,7 +44,7 @@ class Strength(StrEnum):
     MACHINE = "virtual machine"
 
 
-class Verdict(StrEnum):
+class ProbeVerdict(StrEnum):
     HOLDS = "holds"
     WEAK = "weak"
     """It stands, but not as strong as it could."""
@@ -55,13 +55,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One wall, tried."""
+    """One layer, tried."""
 
-    wall: str
+    layer: str
     attempt: str
-    verdict: Verdict
+    verdict: ProbeVerdict
     said: str = ""
-    """What the sandbox answered, where the wall does not hold."""
+    """What the sandbox answered, where the layer does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ class Report:
 
     @property
     def missing(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.verdict is Verdict.MISSING]
+        return [finding for finding in self.findings if finding.verdict is ProbeVerdict.MISSING]
 
     @property
     def weak(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.verdict is Verdict.WEAK]
+        return [finding for finding in self.findings if finding.verdict is ProbeVerdict.WEAK]
 
     @property
     def unchecked(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.verdict is Verdict.UNCHECKED]
+        return [finding for finding in self.findings if finding.verdict is ProbeVerdict.UNCHECKED]
 
     def told(self) -> dict[str, Any]:
         """As JSON tells it. `holds` means that each was tried and none is open."""
@@ -96,20 +96,25 @@ class Report:
     @classmethod
     def heard(cls, told: dict[str, Any]) -> Report:
         """From what `told` says. Raises ValueError, KeyError or TypeError."""
-        findings = (Finding(f["wall"], f["attempt"], Verdict(f["verdict"]), f["said"]) for f in told["findings"])
+        findings = (Finding(f["layer"], f["attempt"], ProbeVerdict(f["verdict"]), f["said"]) for f in told["findings"])
         return cls(Strength(told["strength"]), tuple(findings))
 
 
 _ELSEWHERE = [
     Finding(
-        wall, name, Verdict.UNCHECKED, "the engine is not on this service's host, where nothing could be put to find"
+        layer,
+        name,
+        ProbeVerdict.UNCHECKED,
+        "the engine is not on this service's host, where nothing could be put to find",
     )
-    for wall, name in _HOST_ATTEMPTS
+    for layer, name in _HOST_ATTEMPTS
 ]
 
 
-async def prove(driver: Driver, limits: Limits, *, kernel: str, here: bool = True, exhaust: bool = True) -> Report:
-    """Start sandboxes, try every wall from inside, and remove them. `kernel` is the release of the kernel that the
+async def prove(
+    driver: Driver, limits: SandboxLimits, *, kernel: str, here: bool = True, exhaust: bool = True
+) -> Report:
+    """Start sandboxes, try every layer from inside, and remove them. `kernel` is the release of the kernel that the
     sandboxes' host runs, and `here` says that this process is on that host; `exhaust` also uses up processes, memory
     and what the kernel shares out, which takes seconds.
 
@@ -183,10 +188,10 @@ async def answers_to(machine: Machine, sources: list[str]) -> list[str]:
     return [*heard, *["UNTRIED"] * len(sources)][: len(sources)]
 
 
-def _judged(attempt: Attempt, heard: str, strength: Strength) -> Finding:
+def _judged(attempt: EscapeProbe, heard: str, strength: Strength) -> Finding:
     if attempt.holds(heard, strength in (Strength.GVISOR, Strength.MACHINE)):
-        return Finding(attempt.wall, attempt.name, Verdict.HOLDS)
-    return Finding(attempt.wall, attempt.name, Verdict.MISSING, heard)
+        return Finding(attempt.layer, attempt.name, ProbeVerdict.HOLDS)
+    return Finding(attempt.layer, attempt.name, ProbeVerdict.MISSING, heard)
 
 
 async def _reach_host(machine: Machine, strength: Strength) -> list[Finding]:
@@ -225,7 +230,7 @@ async def _reach_sandbox(machine: Machine, other: Machine, strength: Strength) -
 
 
 async def _tried(machine: Machine, strength: Strength, tries: dict[tuple[str, str], str]) -> list[Finding]:
-    attempts = [Attempt(wall, name, program, _NOT_THERE) for (wall, name), program in tries.items()]
+    attempts = [EscapeProbe(layer, name, program, _NOT_THERE) for (layer, name), program in tries.items()]
     answers = await answers_to(machine, [attempt.source for attempt in attempts])
     return [_judged(attempt, heard, strength) for attempt, heard in zip(attempts, answers, strict=True)]
 
@@ -239,17 +244,19 @@ async def _user_namespace(machine: Machine, strength: Strength) -> Finding:
     """Root of the sandbox should be nobody on the host."""
     mapped = (await said(machine, "cat /proc/1/uid_map")).split()
     if strength in (Strength.GVISOR, Strength.MACHINE) or (len(mapped) == 3 and mapped[:2] != ["0", "0"]):
-        return Finding("user namespace", "be root of the host's own kernel", Verdict.HOLDS)
+        return Finding("user namespace", "be root of the host's own kernel", ProbeVerdict.HOLDS)
     advice = "root of a sandbox is root of the host, without its capabilities: switch on userns-remap in the engine"
-    return Finding("user namespace", "be root of the host's own kernel", Verdict.WEAK, advice)
+    return Finding("user namespace", "be root of the host's own kernel", ProbeVerdict.WEAK, advice)
 
 
-async def _disk(machine: Machine, limits: Limits) -> Finding:
+async def _disk(machine: Machine, limits: SandboxLimits) -> Finding:
     """Where the disk itself is as small as the limit, nothing can be written past it."""
     total = (await machine.stats()).disk_total
     if isinstance(total, int) and total <= limits.disk_bytes * 1.01:
-        return Finding("disk", "fill it", Verdict.HOLDS)
-    return Finding("disk", "fill it", Verdict.WEAK, "only a watchdog: a sandbox can pass its limit for some seconds")
+        return Finding("disk", "fill it", ProbeVerdict.HOLDS)
+    return Finding(
+        "disk", "fill it", ProbeVerdict.WEAK, "only a watchdog: a sandbox can pass its limit for some seconds"
+    )
 
 
 async def _shared(driver: Driver, here: bool) -> list[Finding]:
@@ -258,34 +265,34 @@ async def _shared(driver: Driver, here: bool) -> list[Finding]:
     async with _sandbox(driver) as hog, _sandbox(driver) as neighbour:
         for resource in RESOURCES:
             outcome = await exhausted(resource, hog, neighbour, here=here)
-            verdict = Verdict.WEAK if outcome.problem else Verdict.HOLDS
+            verdict = ProbeVerdict.WEAK if outcome.problem else ProbeVerdict.HOLDS
             found.append(Finding("shared resources", f"take all {resource.name}", verdict, outcome.problem))
     return found
 
 
-async def _limits(driver: Driver, limits: Limits, strength: Strength) -> list[Finding]:
+async def _limits(driver: Driver, limits: SandboxLimits, strength: Strength) -> list[Finding]:
     """The bomb and the hog: each meets its limit, in a sandbox of its own."""
     found = []
-    for wall, name, program, expects in (
+    for layer, name, program, expects in (
         ("processes", "a fork bomb", _BOMB % (limits.pids + 100), _BOMB_ANSWERS),
         ("memory", "more than its share", _HOG % (limits.memory_bytes * 2), _HOG_ANSWERS),
     ):
         async with _sandbox(driver) as machine:
-            found.append(await _limit(machine, strength, wall, name, program, expects))
+            found.append(await _limit(machine, strength, layer, name, program, expects))
     return found
 
 
 async def _limit(
-    machine: Machine, strength: Strength, wall: str, name: str, program: str, expects: frozenset[str]
+    machine: Machine, strength: Strength, layer: str, name: str, program: str, expects: frozenset[str]
 ) -> Finding:
     heard = await said(machine, ["python3", "-I", "-c", f"{PRELUDE}\n{program}"], _BATCH_SECONDS)
     alive = await said(machine, "echo alive") == "alive"
     if alive and heard.split()[-1] in expects:
-        return Finding(wall, name, Verdict.HOLDS)
-    if strength is Strength.GVISOR and (not alive or wall == "processes"):
+        return Finding(layer, name, ProbeVerdict.HOLDS)
+    if strength is Strength.GVISOR and (not alive or layer == "processes"):
         # The limit meets the process that plays the sandbox's kernel: it is wider, and the sandbox ends as a whole.
-        return Finding(wall, name, Verdict.WEAK, "the host is safe; at the limit the sandbox as a whole ends")
-    return Finding(wall, name, Verdict.MISSING, heard if alive else "the sandbox did not answer any more")
+        return Finding(layer, name, ProbeVerdict.WEAK, "the host is safe; at the limit the sandbox as a whole ends")
+    return Finding(layer, name, ProbeVerdict.MISSING, heard if alive else "the sandbox did not answer any more")
 
 
 # A process may end while it is looked at.

@@ -1,4 +1,4 @@
-"""When the walls are tried, where the outcome is kept, and what follows from it."""
+"""When isolation is checked, where the outcome is kept, and what follows from it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cubicle.guest import bundle
 from cubicle.isolation.runner import Report
 from cubicle.machine.errors import NoSpace, SandboxError, Unusable
 from cubicle.record import BadRecord
-from cubicle.settings import DriverName, RequireWalls, Settings
+from cubicle.settings import DriverName, RequireIsolation, Settings
 
 log = logging.getLogger(__name__)
 
 _KEPT_SECONDS = 7 * 86400
-_LARGEST = 4 * 1024**2
+_MAX_SIZE = 4 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class IsolationReport:
     """A report, and when it was made (seconds of the epoch)."""
 
     report: Report
@@ -48,72 +48,72 @@ def file_of(settings: Settings) -> Path:
     return settings.image_dir / "proofs" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}.json"
 
 
-def kept(file: Path) -> Proof | None:
+def kept(file: Path) -> IsolationReport | None:
     """What was found the last time, if that is not long ago."""
     try:
-        told = record.read(file, _LARGEST)
-        proof = Proof(Report.heard(dict(told.fields("report").values)), told.number("at"))
+        told = record.read(file, _MAX_SIZE)
+        proof = IsolationReport(Report.heard(dict(told.fields("report").values)), told.number("at"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, BadRecord):
         return None
     return proof if 0 <= time.time() - proof.at < _KEPT_SECONDS else None
 
 
-def keep(file: Path, proof: Proof) -> None:
+def keep(file: Path, proof: IsolationReport) -> None:
     """For the next start. A machine whose cache cannot be written proves each time anew."""
     try:
         durable.make_folder(file.parent, mode=0o755)
         record.write(file, {"at": proof.at, "report": proof.report.told()}, mode=0o644)
     except OSError as error:
-        log.warning("the proof of the walls could not be kept: %s", error.strerror)
+        log.warning("the isolation report could not be kept: %s", error.strerror)
 
 
-def demanded(settings: Settings) -> RequireWalls:
-    """What the settings ask for: left to itself, a driver that promises walls must have them."""
-    if settings.require_walls is not RequireWalls.AUTO:
+def demanded(settings: Settings) -> RequireIsolation:
+    """What the settings ask for: left to itself, a driver that promises isolation must have it."""
+    if settings.require_walls is not RequireIsolation.AUTO:
         return settings.require_walls
-    return RequireWalls.WARN if settings.driver is DriverName.MEMORY else RequireWalls.ENFORCE
+    return RequireIsolation.WARN if settings.driver is DriverName.MEMORY else RequireIsolation.ENFORCE
 
 
-class Warden:
-    """Knows whether the walls stand, and keeps the service from starting where they must and do not."""
+class StartupCheck:
+    """Knows whether the isolation holds, and keeps the service from starting where it must and does not."""
 
     def __init__(self, settings: Settings, prove: Callable[[], Awaitable[Report]], *, isolates: bool = True) -> None:
         self._settings = settings
         self._isolates = isolates
         self._prove = prove
-        self.proof: Proof | None = None
+        self.proof: IsolationReport | None = None
         self.postponed = False
         """Whether the disk was too full to try them: `check` has to be called again."""
 
     async def check(self) -> None:
-        """Try the walls, unless that was done lately. Raises Unusable when one that must stand is missing."""
+        """Check the isolation, unless that was done lately. Raises Unusable when a layer that must hold is missing."""
         if not self._isolates:
-            log.warning("DRIVER=memory has no walls: it is for tests")
+            log.warning("DRIVER=memory has no isolation: it is for tests")
             return
         file = await asyncio.to_thread(file_of, self._settings)
         found = await asyncio.to_thread(kept, file)
         if found is None or found.report.missing or found.report.unchecked:
             try:
-                found = Proof(await self._prove(), time.time())
+                found = IsolationReport(await self._prove(), time.time())
             except NoSpace as error:
                 if not self.postponed:
-                    log.error("the walls are not tried yet: %s", error)
+                    log.error("the isolation is not checked yet: %s", error)
                 self.postponed = True
                 return
             except SandboxError as error:
-                self._complain(f"The walls could not be tried: {error}")
+                self._complain(f"The isolation could not be checked: {error}")
                 return
             await asyncio.to_thread(keep, file, found)
         self.proof, self.postponed = found, False
         if found.report.missing:
-            names = sorted({finding.wall for finding in found.report.missing})
-            self._complain(f"These walls of the sandboxes do not hold: {', '.join(names)}.")
+            names = sorted({finding.layer for finding in found.report.missing})
+            self._complain(f"These layers of the sandboxes' isolation do not hold: {', '.join(names)}.")
         if found.report.unchecked:
-            names = [f"{finding.attempt} ({finding.wall})" for finding in found.report.unchecked]
+            names = [f"{finding.attempt} ({finding.layer})" for finding in found.report.unchecked]
             log.warning("isolation not checked, as the engine is not on this host: %s", ", ".join(names))
-        log.info("walls", extra={"strength": found.report.strength.value, "attempts": len(found.report.findings)})
+        log.info("isolation", extra={"strength": found.report.strength.value, "attempts": len(found.report.findings)})
 
     def _complain(self, what: str) -> None:
-        if demanded(self._settings) is RequireWalls.ENFORCE:
+        if demanded(self._settings) is RequireIsolation.ENFORCE:
             raise Unusable(f"{what} Run `cubicle doctor --prove`, or set REQUIRE_WALLS=warn to serve all the same.")
         log.warning("%s Run `cubicle doctor --prove`.", what)

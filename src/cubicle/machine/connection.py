@@ -24,8 +24,8 @@ from cubicle.machine.items import LARGE, Data, End, Eof, Event
 from cubicle.machine.liveness import Liveness
 
 _ROOM = wire.MAX_PAYLOAD + 256 * 1024
-_MOST_ITEMS = 4096
-_MOST_UNREAD = 8 * 1024 * 1024
+_MAX_ITEMS = 4096
+_MAX_UNREAD = 8 * 1024 * 1024
 _MAX_UNREAD_TOTAL = 64 * 1024 * 1024
 """Of all channels of one line together: each may have a window full."""
 _MAX_EVENTS = 16
@@ -48,7 +48,7 @@ _A = TypeVar("_A", bound=Message)
 class Channel(Generic[_E, _A]):
     """One exchange with the guest."""
 
-    def __init__(self, line: Line, number: int, request: Request[_E, _A]) -> None:
+    def __init__(self, line: GuestLink, number: int, request: Request[_E, _A]) -> None:
         self._line = line
         self.number = number
         self.request = request
@@ -177,7 +177,7 @@ class Channel(Generic[_E, _A]):
             self._unread += len(item.bytes)
             self._line.unread += len(item.bytes)
         self._events += isinstance(item, Event)
-        full = self._unread + self._consumed > wire.WINDOW or len(self._items) > _MOST_ITEMS
+        full = self._unread + self._consumed > wire.WINDOW or len(self._items) > _MAX_ITEMS
         if not isinstance(item, SandboxError) and (full or self._events > _MAX_EVENTS):
             raise wire.WireError("more than there was room for")
         last = self._items[-1] if self._items else None
@@ -204,7 +204,7 @@ CallerChannel = Channel[operations.Nothing, operations.Nothing]
 """Opened by the guest, for a caller from inside the sandbox."""
 
 
-class Line(asyncio.BufferedProtocol):
+class GuestLink(asyncio.BufferedProtocol):
     """One connection to a guest."""
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class Line(asyncio.BufferedProtocol):
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def over(cls, sock: socket.socket) -> Line:
+    async def over(cls, sock: socket.socket) -> GuestLink:
         """A line over a connected socket."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wire.WINDOW)
         with suppress(PermissionError):  # root may go beyond what the system lets others ask for
@@ -412,7 +412,7 @@ class Line(asyncio.BufferedProtocol):
         request = operations.Accepted.decode(fields)
         acceptor = self._acceptors.get(request.listener)
         if number % 2 or acceptor is None or not self.may_accept(len(self._inbound)):
-            if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNREAD:
+            if self._transport is not None and self._transport.get_write_buffer_size() > _MAX_UNREAD:
                 raise wire.WireError("the guest asks and does not listen")
             self.write(wire.frame(number, wire.CANCEL))
             return

@@ -15,17 +15,17 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-from cubicle.fairness.fair_queue import FairQueue, Share, current
+from cubicle.fairness.fair_queue import FairQueue, FairShareOf, current
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import fd_passing
-from cubicle.machine.connection import Line
+from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import Gone, MachineError
 from cubicle.machine.stream import Rest, Taker
 
 _CHUNK = 64 * 1024
 """Above this, the memory for a read costs more than the read of a small message itself."""
-_MOST_UNREAD = 1024 * 1024
-_MOST_IDLE_WAKES = 100
+_MAX_UNREAD = 1024 * 1024
+_MAX_IDLE_WAKES = 100
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _CLONE_NEWNET = 0x40000000
 _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
@@ -95,10 +95,10 @@ def _wake(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
-class SocketStream:
+class DialledSocket:
     """The same promises as `Stream`, over a socket of the service's own."""
 
-    def __init__(self, sock: socket.socket, line: Line) -> None:
+    def __init__(self, sock: socket.socket, line: GuestLink) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._line = line
@@ -108,7 +108,7 @@ class SocketStream:
         self._idle_wakes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._taker: Taker | None = None
-        self._charged: tuple[FairQueue, Share] | None = None
+        self._charged: tuple[FairQueue, FairShareOf] | None = None
         self._backlog: memoryview | None = None
         self._room: asyncio.Future[None] | None = None
         self._ends = False
@@ -132,7 +132,7 @@ class SocketStream:
             self._unread.appendleft(chunk[most:])
             chunk = chunk[:most]
         self._size -= len(chunk)
-        if self._size < _MOST_UNREAD:
+        if self._size < _MAX_UNREAD:
             self._go_on()
         return chunk
 
@@ -235,7 +235,7 @@ class SocketStream:
             chunk = self._sock.recv(_CHUNK, _AT_ONCE)
         except BlockingIOError:
             self._idle_wakes += 1
-            if self._idle_wakes > _MOST_IDLE_WAKES:  # an error queue, or a copy's reader, could keep the loop busy
+            if self._idle_wakes > _MAX_IDLE_WAKES:  # an error queue, or a copy's reader, could keep the loop busy
                 self._end(MachineError(ErrorCode.IO, "The connection into the sandbox is not usable."))
             return
         except OSError as error:
@@ -252,7 +252,7 @@ class SocketStream:
         else:
             self._unread.append(chunk)
             self._size += len(chunk)
-            if self._size >= _MOST_UNREAD:
+            if self._size >= _MAX_UNREAD:
                 self._hold()
         _wake(self._waiter)
 

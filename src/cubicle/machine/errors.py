@@ -9,7 +9,7 @@ SandboxError
 ├── Gone             the connection to its guest was lost
 ├── CannotRescue     what was set aside cannot be given back
 ├── MachineError     its guest could not do what was asked; `code` says why
-└── Unusable         this driver cannot work on this host; the message says what is missing and what mends it
+└── Unusable         this driver cannot work on this host; the message says what is missing and what fixes it
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from cubicle.guest import operations, wire
 from cubicle.guest.messages import BadMessage
 from cubicle.machine.errors import refusal
 
-_MOST_ANSWER = 32 * 1024
+_MAX_ANSWER = 32 * 1024
 """The longest path, each byte of it escaped, and some more."""
 _ONE = socket.CMSG_LEN(struct.calcsize("i"))
 """Room for one descriptor: CMSG_SPACE would round it up to two."""
 
 
-class NotHanded(Exception):
+class NotPassed(Exception):
     """What came is not what was asked for."""
 
 
@@ -35,17 +35,17 @@ async def ask(link: socket.socket, request: operations.Read) -> tuple[int, opera
         await asyncio.get_running_loop().sock_sendall(link, wire.frame(1, wire.OPEN, request.encode()))
         while not _whole(heard):
             await _readable(link)
-            part, ancillary, flags, _ = link.recvmsg(_MOST_ANSWER, _ONE, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+            part, ancillary, flags, _ = link.recvmsg(_MAX_ANSWER, _ONE, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
             found += _descriptors(ancillary)
             heard += part
-            if not part or flags & socket.MSG_CTRUNC or len(found) > 1 or len(heard) > _MOST_ANSWER:
-                raise NotHanded("the guest does not keep to the rules")
+            if not part or flags & socket.MSG_CTRUNC or len(found) > 1 or len(heard) > _MAX_ANSWER:
+                raise NotPassed("the guest does not keep to the rules")
         answer = _answer(heard)
         if not found:
-            raise NotHanded("the guest sent no descriptor")
+            raise NotPassed("the guest sent no descriptor")
         return found.pop(), answer
     except (OSError, wire.WireError, BadMessage) as error:
-        raise NotHanded(str(error)) from None
+        raise NotPassed(str(error)) from None
     finally:
         for descriptor in found:
             close(descriptor)
@@ -77,7 +77,7 @@ def _answer(heard: bytes) -> operations.FileSent:
     if channel == 1 and kind == wire.FAIL:
         raise refusal(operations.Failure.decode(fields))
     if channel != 1 or kind != wire.END:
-        raise NotHanded("the guest said something else")
+        raise NotPassed("the guest said something else")
     return operations.FileSent.decode(fields)
 
 

@@ -12,14 +12,14 @@ from cubicle.machine.connection import Channel
 from cubicle.machine.errors import MachineError
 from cubicle.machine.items import Data, End
 
-_LONGEST_LINE = 64 * 1024
+_MAX_LINE = 64 * 1024
 """Two paths of 4,096 bytes, each byte of them escaped, and some more."""
 
 
 def parse_entry(line: bytes) -> Entry:
     """One line of a listing."""
     try:
-        if len(line) > _LONGEST_LINE:
+        if len(line) > _MAX_LINE:
             raise BadMessage("it is too long")
         return Entry.decode_line(line)
     except BadMessage:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from cubicle.machine.errors import SandboxError
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """How long a guest may be silent that is not stopped or frozen: it may be slow, and people's processes end with it."""
 _PING_SECONDS = 1.0
 _RESUMES = 3
@@ -25,7 +25,7 @@ class Liveness:
         """When something came from the guest, by the clock of `time.monotonic`."""
         self.resume: Callable[[], Awaitable[bool]] | None = None
         """Lets a stopped or frozen guest run on; whether it was that."""
-        self.patience = PATIENCE
+        self.patience = TIMEOUT
         self.over = False
         """Whether there is nobody left to ask."""
         self.given_up = False

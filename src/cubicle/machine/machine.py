@@ -15,17 +15,17 @@ from cubicle.guest import operations, wire
 from cubicle.guest.operations import Edited, Entry, Exit, FileStat, Usage, Written
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import passed_file
-from cubicle.machine.connection import CallerChannel, Channel, Line
-from cubicle.machine.dialled_socket import SocketStream, connect_in
+from cubicle.machine.connection import CallerChannel, Channel, GuestLink
+from cubicle.machine.dialled_socket import DialledSocket, connect_in
 from cubicle.machine.errors import MachineError, NotRunning, SandboxError
-from cubicle.machine.fd_passing import NotHanded
+from cubicle.machine.fd_passing import NotPassed
 from cubicle.machine.files import FileReader, SentFile, parse_entry
 from cubicle.machine.items import Data, End
-from cubicle.machine.passed_file import FileThreads, HandedFile
+from cubicle.machine.passed_file import FileThreads, PassedFile
 from cubicle.machine.process import Process
 from cubicle.machine.refusals import Refusals
-from cubicle.machine.stream import Connection, Stream
-from cubicle.machine.upload_folder import HostFolder
+from cubicle.machine.stream import Stream, StreamConnection
+from cubicle.machine.upload_folder import UploadFolder
 
 HOME = "/home/assistant"
 UPLOADS = "/mnt/user-data/uploads"
@@ -48,8 +48,8 @@ class Machine:
     def __init__(
         self,
         name: str,
-        line: Line,
-        uploads: HostFolder | None = None,
+        line: GuestLink,
+        uploads: UploadFolder | None = None,
         reach: Callable[[], Awaitable[socket.socket]] | None = None,
         network: Callable[[], Awaitable[int | None]] | None = None,
         *,
@@ -65,7 +65,7 @@ class Machine:
         self.uploads = uploads
         """Its uploads folder, where the driver has it on this host."""
         self.environment: dict[str, str] = {}
-        """Variables of every command, besides those that it is given; attendants add to them."""
+        """Variables of every command, besides those that it is given; sandbox_services add to them."""
         self.refusals = Refusals()
         self.stopped = ""
         """Why somebody stops it on purpose, from just before it goes; empty otherwise."""
@@ -205,7 +205,7 @@ class Machine:
         finally:
             channel.cancel()
 
-    async def _handed_file(self, request: operations.Read) -> HandedFile | None:
+    async def _handed_file(self, request: operations.Read) -> PassedFile | None:
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
                 receive = partial(passed_file.receive, line=self._line, threads=self._file_threads, request=request)
@@ -304,7 +304,7 @@ class Machine:
     ) -> None:
         await self._line.ask(operations.Remove(path=path, recursive=recursive, as_root=as_root, roots=_list(roots)))
 
-    async def dial(self, port: int, *, straight: bool = False) -> Connection:
+    async def dial(self, port: int, *, straight: bool = False) -> StreamConnection:
         """Connect to a port of the sandbox's loopback; MachineError `refused` when nobody listens.
 
         With `straight`, the service connects by itself where it can enter the sandbox's network: dearer to open, and
@@ -313,7 +313,7 @@ class Machine:
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
                 sock = await self._connect(port) if straight else None
-                return SocketStream(sock, self._line) if sock is not None else await self._dial(port)
+                return DialledSocket(sock, self._line) if sock is not None else await self._dial(port)
         except TimeoutError:
             raise MachineError(ErrorCode.REFUSED, f"Port {port} of the sandbox does not answer.") from None
 
@@ -337,7 +337,7 @@ class Machine:
         try:
             with await self._reach() as link:
                 return await receive(link)
-        except NotHanded as error:
+        except NotPassed as error:
             log.warning("no descriptor comes out of a sandbox", extra={"sandbox": self.name, "why": str(error)})
             self._hands = False
         except NotRunning:

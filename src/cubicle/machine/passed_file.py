@@ -22,9 +22,9 @@ from typing import TypeVar, cast
 from cubicle.guest.operations import FileStat, Read
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import fd_passing
-from cubicle.machine.connection import Line
+from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import Gone, MachineError
-from cubicle.machine.fd_passing import NotHanded
+from cubicle.machine.fd_passing import NotPassed
 from cubicle.machine.files import FileReader
 from cubicle.machine.zero_copy import BrokeOff
 
@@ -33,7 +33,7 @@ WORTH = 1024**2
 _CHUNK = 256 * 1024
 """One is sent while the next is read: two of them for each client, however slow."""
 _SECONDS = 60.0
-_LONGEST = 32 * 1024**2  # then it is another client's turn
+_MAX_LENGTH = 32 * 1024**2  # then it is another client's turn
 _HEELS = 2  # milliseconds that a burst waits for the client to take more
 _MAX_THREADS = 2
 """Of one sandbox: files of its that never answer hold up no other."""
@@ -87,7 +87,7 @@ class FileThreads:
             done.set_result(cast(_T, outcome))
 
 
-async def receive(link: socket.socket, line: Line, threads: FileThreads, request: Read) -> HandedFile:
+async def receive(link: socket.socket, line: GuestLink, threads: FileThreads, request: Read) -> PassedFile:
     """Ask the guest on a connection of its own for an open file, and check what comes.
 
     NotHanded when it brings none, MachineError when it says no. Waits without limit: the caller sets one.
@@ -96,7 +96,7 @@ async def receive(link: socket.socket, line: Line, threads: FileThreads, request
     found = await threads.run(partial(checked, descriptor))
     rest = max(0, found.st_size - request.offset)
     length = rest if request.length is None else min(request.length, rest)
-    return HandedFile(descriptor, line, threads, FileStat.of(answer.path, found), request.offset, length)
+    return PassedFile(descriptor, line, threads, FileStat.of(answer.path, found), request.offset, length)
 
 
 def checked(descriptor: int) -> os.stat_result:
@@ -106,18 +106,18 @@ def checked(descriptor: int) -> os.stat_result:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     except OSError:
         fd_passing.close(descriptor)
-        raise NotHanded("this is not usable") from None
+        raise NotPassed("this is not usable") from None
     if not stat.S_ISREG(found.st_mode) or flags & os.O_PATH or flags & os.O_ACCMODE != os.O_RDONLY:
         fd_passing.close(descriptor)
-        raise NotHanded("this is no plain file that can only be read")
+        raise NotPassed("this is no plain file that can only be read")
     return found
 
 
-class HandedFile(FileReader):
+class PassedFile(FileReader):
     """The same promises as a file that comes in frames; closed at the latest when the line to its sandbox is lost."""
 
     def __init__(
-        self, descriptor: int, line: Line, threads: FileThreads, stat: FileStat, offset: int, length: int
+        self, descriptor: int, line: GuestLink, threads: FileThreads, stat: FileStat, offset: int, length: int
     ) -> None:
         super().__init__(stat, length)
         self._descriptor = descriptor
@@ -187,7 +187,7 @@ class HandedFile(FileReader):
 
     def _burst(self, client: _Shared) -> bool:
         """As much as the other side takes without a long wait; False at the end of a file that was cut short."""
-        end = min(self._end, self._at + _LONGEST)
+        end = min(self._end, self._at + _MAX_LENGTH)
         with client.used() as target, self._held() as source:
             while self._at < end and not self._closed:
                 try:

@@ -8,7 +8,7 @@ from typing import Any
 from cubicle.guest import operations
 from cubicle.guest.operations import Attached, Exit, Started
 from cubicle.guest.wire import ErrorCode
-from cubicle.machine.connection import Channel, Line
+from cubicle.machine.connection import Channel, GuestLink
 from cubicle.machine.errors import MachineError
 from cubicle.machine.items import Data, End
 
@@ -16,7 +16,7 @@ from cubicle.machine.items import Data, End
 class Process:
     """One command. Read its output, or wait for its end (which passes over what is left of the output)."""
 
-    def __init__(self, line: Line, channel: Channel[Any, Exit], begun: Started | Attached) -> None:
+    def __init__(self, line: GuestLink, channel: Channel[Any, Exit], begun: Started | Attached) -> None:
         self._line = line
         self._channel = channel
         self.id = (begun.attached if isinstance(begun, Attached) else begun.started)[:100]

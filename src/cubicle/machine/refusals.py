@@ -1,4 +1,4 @@
-"""What the network door refused a sandbox: for those who run commands there, and who watch its browser.
+"""What the egress proxy refused a sandbox: for those who run commands there, and who watch its browser.
 
 Most programs do not show it.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_MOST = 3
-_MOST_KEPT = 64
+_MAX_COUNT = 3
+_MAX_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Refusals:
     def add(self, refusal: Refusal) -> None:
         self._kept.pop(refusal.target, None)
         self._kept[refusal.target] = refusal
-        if len(self._kept) > _MOST_KEPT:
+        if len(self._kept) > _MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         for heard in self._listeners:
-            if len(heard) < _MOST and refusal.note not in heard:
+            if len(heard) < _MAX_COUNT and refusal.note not in heard:
                 heard.append(refusal.note)
 
     def latest(self, target: str) -> Refusal | None:

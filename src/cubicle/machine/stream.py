@@ -16,7 +16,7 @@ Rest = Callable[[], Awaitable[None]]
 """Returns when the taker can take more."""
 
 
-class Connection(Protocol):
+class StreamConnection(Protocol):
     """What a dial gives: frames of the guest's, or a socket that it handed over."""
 
     async def read(self, most: int = 65536) -> bytes:

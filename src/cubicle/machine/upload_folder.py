@@ -18,27 +18,27 @@ from typing import Protocol
 
 from cubicle.guest.atomic_write import TEMPORARY
 
-_MOST_AT_ONCE = 512  # pieces that one call of the kernel may take; it allows 1,024
+_MAX_CONCURRENT = 512  # pieces that one call of the kernel may take; it allows 1,024
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class HostFolder:
+class UploadFolder:
     """The folder for as long as the sandbox is up. Blocking; runs in threads. Errors are the operating system's."""
 
     def __init__(self, path: Path, owner: int) -> None:
         self._path = path
         self._owner = owner
-        self._drafts: set[HostDraft] = set()
+        self._drafts: set[UploadDraft] = set()
         self._lock = threading.Lock()
         self._ended = False
 
-    def draft(self, path: str) -> HostDraft:
+    def draft(self, path: str) -> UploadDraft:
         """Begin a file; missing folders are made."""
         try:
             with self._lock:
                 if self._ended:
                     raise OSError(errno.ESTALE, "the sandbox is no longer up")
-                draft = HostDraft(self._open(path), path, self._owner, self._forget)
+                draft = UploadDraft(self._open(path), path, self._owner, self._forget)
                 self._drafts.add(draft)
                 return draft
         except OSError:
@@ -66,7 +66,7 @@ class HostFolder:
                 finally:
                     os.close(folder)
 
-    def _forget(self, draft: HostDraft) -> None:
+    def _forget(self, draft: UploadDraft) -> None:
         with self._lock:
             self._drafts.discard(draft)
         if not draft.published:
@@ -89,19 +89,19 @@ class HostFolder:
         return folder
 
 
-class Sum(Protocol):
+class Hasher(Protocol):
     """One of hashlib's."""
 
     def update(self, data: memoryview, /) -> None: ...
 
 
-class HostDraft:
+class UploadDraft:
     """One file on its way. A closed one takes no more: OSError with ESTALE.
 
     One thread may write while another one sums up what is there.
     """
 
-    def __init__(self, folder: int, path: str, owner: int, forget: Callable[[HostDraft], None]) -> None:
+    def __init__(self, folder: int, path: str, owner: int, forget: Callable[[UploadDraft], None]) -> None:
         self.path = path
         self.published = False
         self._folder = folder
@@ -125,8 +125,8 @@ class HostDraft:
 
     def write(self, chunks: Sequence[bytes | memoryview]) -> None:
         with self._lock:
-            for start in range(0, len(chunks), _MOST_AT_ONCE):
-                self._write(list(chunks[start : start + _MOST_AT_ONCE]))
+            for start in range(0, len(chunks), _MAX_CONCURRENT):
+                self._write(list(chunks[start : start + _MAX_CONCURRENT]))
 
     def drain(self, pipe: int, count: int) -> None:
         """Write what a pipe holds, so many bytes, which do not come by this process."""
@@ -135,7 +135,7 @@ class HostDraft:
             while count:
                 count -= os.splice(pipe, self._fd, count)
 
-    def add_to(self, digest: Sum, start: int, stop: int) -> None:
+    def add_to(self, digest: Hasher, start: int, stop: int) -> None:
         """Sum up what is written from `start` to `stop`, where it lies.
 
         Nobody else has the file, so nobody shortens it under the mapping.

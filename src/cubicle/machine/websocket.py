@@ -23,7 +23,7 @@ from cubicle.fairness.fair_queue import MAX_TURN_SECONDS
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
-from cubicle.machine.stream import Connection, Rest
+from cubicle.machine.stream import Rest, StreamConnection
 
 _OPEN_LIMIT = 15.0
 _CLOSE_LIMIT = 2.0
@@ -49,7 +49,7 @@ class ConnectionOver(SandboxError):
 class WebSocketClient:
     """Messages both ways, whole and bounded; sending waits for room, and pings are answered while reading."""
 
-    def __init__(self, stream: Connection, protocol: ClientProtocol) -> None:
+    def __init__(self, stream: StreamConnection, protocol: ClientProtocol) -> None:
         self._stream = stream
         self._protocol = protocol
         self._ready: deque[tuple[bytes, bool]] = deque()

@@ -23,18 +23,18 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
-from cubicle.machine.upload_folder import HostDraft
+from cubicle.machine.upload_folder import UploadDraft
 
 _PIPE = 1024**2
 _MAPPED = 4 * 1024**2
 _AT_ONCE = 2
-_SYNCS_AT_ONCE = 16
-_LONGEST = 128 * 1024**2  # then it is another client's turn
+_MAX_CONCURRENT_SYNCS = 16
+_MAX_LENGTH = 128 * 1024**2  # then it is another client's turn
 _WORTH_A_BURST = 256 * 1024
 _WORTH_AWAITING = 512 * 1024
 _WORTH_MOVING = 1024**2
 _WORTH_A_THREAD = 4 * 1024**2  # so much to sum up that more is there before it is done: who sleeps wakes up late
-PATIENCE = 300.0  # seconds that a client may keep silent
+TIMEOUT = 300.0  # seconds that a client may keep silent
 _LOOKS_UP = 1.0  # seconds between two looks whether the sandbox still runs
 _HEELS = 2  # milliseconds that a burst waits for what follows it
 
@@ -81,14 +81,14 @@ class _Own(threading.local):
 
 _own = _Own()
 _summers = ThreadPoolExecutor(_AT_ONCE, "pour-sum")
-_syncers = ThreadPoolExecutor(_SYNCS_AT_ONCE, "pour-sync")  # a slow disk holds up no other upload
+_syncers = ThreadPoolExecutor(_MAX_CONCURRENT_SYNCS, "pour-sync")  # a slow disk holds up no other upload
 
 
 @runtime_checkable
-class Pourable(Protocol):
+class ZeroCopySource(Protocol):
     """Can give itself to a thread."""
 
-    async def into(self, begins: Callable[[], HostDraft]) -> tuple[os.stat_result, str]:
+    async def into(self, begins: Callable[[], UploadDraft]) -> tuple[os.stat_result, str]:
         """Begin the file, pour everything into it and publish it; what it is then, and its SHA-256."""
         ...
 
@@ -97,16 +97,16 @@ class BrokeOff(Exception):
     """The client went away before the end."""
 
 
-class Pour:
+class ZeroCopy:
     """`rest` bytes that are still to come from a non-blocking socket, of which this has a copy until it is closed."""
 
-    def __init__(self, source: int, rest: int, idle: float = PATIENCE) -> None:
+    def __init__(self, source: int, rest: int, idle: float = TIMEOUT) -> None:
         self._source = socket.socket(fileno=os.dup(source))
         self._source.setblocking(False)  # as it is: the copy has to know
         self.rest = rest
         self._idle = idle
         self._digest = hashlib.sha256()
-        self._draft: HostDraft | None = None
+        self._draft: UploadDraft | None = None
         self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._summing = False
         self._written = 0
@@ -116,7 +116,7 @@ class Pour:
         _wakes_at(self._source, 1)  # the copy and the original share it
         self._source.close()
 
-    async def into(self, begins: Callable[[], HostDraft], first: bytes) -> tuple[os.stat_result, str]:
+    async def into(self, begins: Callable[[], UploadDraft], first: bytes) -> tuple[os.stat_result, str]:
         """As Pourable's, in a thread. Raises BrokeOff, and what the disk says; then nothing of it is left."""
         loop = asyncio.get_running_loop()
         found = None
@@ -143,7 +143,7 @@ class Pour:
                 await asyncio.shield(loop.run_in_executor(None, self._draft.close))
         return found, self._digest.hexdigest()
 
-    async def _more(self, draft: HostDraft) -> None:
+    async def _more(self, draft: UploadDraft) -> None:
         """Wait until it is worth waking up a thread, or until the client has sent as little as one byte for long."""
         loop = asyncio.get_running_loop()
         _wakes_at(self._source, min(self.rest, _WORTH_A_BURST))
@@ -167,14 +167,14 @@ class Pour:
         except OSError:
             raise BrokeOff from None
 
-    def _burst(self, begins: Callable[[], HostDraft], first: bytes) -> bool:
+    def _burst(self, begins: Callable[[], UploadDraft], first: bytes) -> bool:
         """Whether the file is whole; False as long as more is to come."""
         awaited = self._draft is None  # the client has just begun: what is to come is at hand
         draft = self._draft = self._draft or begins()
         if first:
             draft.write([first])
             self._written += len(first)
-        end = max(0, self.rest - _LONGEST)
+        end = max(0, self.rest - _MAX_LENGTH)
         out, into = _pipe()
         try:
             much = self._move(draft, out, into, max(end, self.rest - _WORTH_A_THREAD), awaited=awaited)
@@ -193,7 +193,7 @@ class Pour:
         self._draft.close()
         return found
 
-    def _sum_while_it_comes(self, draft: HostDraft, move: Callable[[], bool]) -> None:
+    def _sum_while_it_comes(self, draft: UploadDraft, move: Callable[[], bool]) -> None:
         """It is the other thread that moves: this one has a processor already, has more to do, and is to keep it."""
         self._news = queue.SimpleQueue()
         self._summing = True
@@ -214,7 +214,7 @@ class Pour:
             mover.roam()
             moving.result()
 
-    def _move(self, draft: HostDraft, out: int, into: int, end: int, *, awaited: bool) -> bool:
+    def _move(self, draft: UploadDraft, out: int, into: int, end: int, *, awaited: bool) -> bool:
         """Move what the socket has through the pipe to the disk, until so many bytes are left; False if it is dry."""
         began = self._written
         while self.rest > end:
@@ -238,7 +238,7 @@ class Pour:
                 self._news.put(True)
         return True
 
-    def _catch_up(self, draft: HostDraft) -> None:
+    def _catch_up(self, draft: UploadDraft) -> None:
         while self._summed < self._written:
             stop = min(self._written, self._summed + _MAPPED)
             draft.add_to(self._digest, self._summed, stop)

@@ -1,1 +1,1 @@
-"""The MCP door. No type of the MCP SDK leaves this folder."""
+"""The MCP endpoint. No type of the MCP SDK leaves this folder."""

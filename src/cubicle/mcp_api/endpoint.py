@@ -1,4 +1,4 @@
-"""The MCP door as the application sees it: one object, entered once, that answers on every MCP path."""
+"""The MCP endpoint as the application sees it: one object, entered once, that answers on every MCP path."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cubicle.chat.authentication import Authentication
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.mcp_api.cancellation import InFlight
-from cubicle.mcp_api.handlers import Instructions, Protocol
-from cubicle.mcp_api.request_check import MOST_BODY, Gate, Receive, Scope, Send
+from cubicle.mcp_api.handlers import Instructions, McpHandlers
+from cubicle.mcp_api.request_check import MAX_BODY, Receive, RequestCheck, Scope, Send
 from cubicle.mcp_api.sessions import McpSessions
-from cubicle.mcp_api.subscriptions import Listening
+from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
 
 
-class McpDoor:
+class McpEndpoint:
     """Both protocol eras on one address. Answers only inside `running()`."""
 
     def __init__(
@@ -40,20 +40,20 @@ class McpDoor:
         self._settings = settings
         self._authentication = authentication
         self._queue = queue or FairQueue()
-        self._listening = Listening(uploads.changes)
-        self._gate: Gate | None = None
+        self._listening = Subscriptions(uploads.changes)
+        self._gate: RequestCheck | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         in_flight = InFlight()
         async with anyio.create_task_group() as tasks:
-            protocol = Protocol(
+            protocol = McpHandlers(
                 self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, tasks
             )
             server = protocol.server(__version__)
-            manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MOST_BODY)
+            manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY)
             async with manager.run():
-                self._gate = Gate(
+                self._gate = RequestCheck(
                     server,
                     manager.handle_request,
                     self._authentication,
@@ -68,7 +68,7 @@ class McpDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._gate is None:
-            raise RuntimeError("the MCP door is not open")
+            raise RuntimeError("the MCP endpoint is not open")
         await self._gate(scope, receive, send)
 
     def end_streams(self) -> None:
@@ -84,8 +84,8 @@ class McpDoor:
 class _Endpoint:
     """An ASGI application by type: Starlette takes a plain function for a request handler."""
 
-    def __init__(self, door: McpDoor) -> None:
-        self._door = door
+    def __init__(self, endpoint: McpEndpoint) -> None:
+        self._endpoint = endpoint
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        await self._door(scope, receive, send)
+        await self._endpoint(scope, receive, send)

@@ -14,12 +14,12 @@ from cubicle.core.problem import SERVER_ERROR, Problem
 from cubicle.mcp_api import jsonrpc
 
 MEDIA_TYPE = "application/json"
-_LONGEST_ERROR = 4096
+_MAX_ERROR = 4096
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-class Refused(Exception):
+class McpRefused(Exception):
     """The request goes no further."""
 
     def __init__(self, problem: Problem, code: int | None = None) -> None:
@@ -61,7 +61,7 @@ def with_server_errors(send: Send) -> Send:
             return
         start = held.pop() if held else None
         if start is not None:
-            if len(content := message["body"]) < _LONGEST_ERROR and is_unforeseen(json.loads(content)):
+            if len(content := message["body"]) < _MAX_ERROR and is_unforeseen(json.loads(content)):
                 await send_refusal(send, SERVER_ERROR)
                 return
             await send(start)

@@ -25,18 +25,18 @@ from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.core.paths import readable
 from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge, UploadUri
-from cubicle.fairness.fair_queue import FairQueue, Share, metered
+from cubicle.fairness.fair_queue import FairQueue, FairShareOf, metered
 from cubicle.fairness.fair_slots import Busy, FairSlots
 from cubicle.files.uploads import Content, Upload, Uploads
 from cubicle.machine.errors import SandboxError
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.pagination import page
-from cubicle.mcp_api.progress import Following
-from cubicle.mcp_api.subscriptions import Listening
+from cubicle.mcp_api.progress import ProgressStream
+from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.transport import COMMENT
 from cubicle.sandbox.fleet import Asleep
-from cubicle.tools.base import Answer, Block, Call, Image, Tool
+from cubicle.tools.base import Answer, Block, Call, ImageContent, Tool
 from cubicle.tools.registry import Registry, UnknownTool
 
 log = logging.getLogger(__name__)
@@ -55,14 +55,14 @@ Instructions = Callable[[Caller], Awaitable[str]]
 
 
 @dataclass(frozen=True)
-class Protocol:
+class McpHandlers:
     """Answers the methods of MCP for the caller that the gate has identified."""
 
     registry: Registry
     uploads: Uploads
     instructions: Instructions
     in_flight: InFlight
-    listening: Listening
+    listening: Subscriptions
     queue: FairQueue
     lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
     tasks: anyio.abc.TaskGroup
@@ -93,7 +93,7 @@ class Protocol:
         if not _is_modern(ctx):
             return await self._answer(ctx, call_next)
         chat = _caller(ctx).chat
-        return await metered(self._answer(ctx, call_next), self.queue, Share(chat.tenant, chat.id))
+        return await metered(self._answer(ctx, call_next), self.queue, FairShareOf(chat.tenant, chat.id))
 
     async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """No exception text leaves, and the instructions are those of the caller's chat."""
@@ -299,7 +299,7 @@ def _is_modern(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def _following(context: Context) -> Following:
+def _following(context: Context) -> ProgressStream:
     """How this caller follows a tool: by progress when it gave a token, else by log messages in the handshake era.
 
     A sign of life is a progress notification where there is a token, and always a comment line on the stream (which
@@ -323,7 +323,7 @@ def _following(context: Context) -> Following:
         if token is not None:
             await progress(text, seconds)
 
-    return Following(message if token is None else progress, beat, flush=token is not None)
+    return ProgressStream(message if token is None else progress, beat, flush=token is not None)
 
 
 def _resources(chat: Chat, files: Sequence[Upload]) -> list[dict[str, Any]]:
@@ -346,6 +346,6 @@ def _contents(uri: str, file: Content) -> dict[str, Any]:
 
 
 def _block(block: Block) -> types.TextContent | types.ImageContent:
-    if isinstance(block, Image):
+    if isinstance(block, ImageContent):
         return types.ImageContent(data=base64.b64encode(block.data).decode(), mime_type=block.media_type)
     return types.TextContent(text=block.text)

@@ -17,15 +17,15 @@ REQUEST_CANCELLED = -32800
 SANDBOX_UNAVAILABLE = -32050
 TOO_MANY_STREAMS = -32051
 
-_LARGEST_ID = 2**63 - 1
+_MAX_ID = 2**63 - 1
 
 
-class BadMessage(ValueError):
+class BadJsonRpc(ValueError):
     """The body is not one JSON-RPC message; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class JsonRpcMessage:
     """The outside of a message; no method means that it answers a request."""
 
     method: str | None
@@ -34,27 +34,27 @@ class Message:
     has_params: bool = True
 
 
-def parse(decoded: Any) -> Message:
-    """The message that a decoded body is. Raises BadMessage."""
+def parse(decoded: Any) -> JsonRpcMessage:
+    """The message that a decoded body is. Raises BadJsonRpc."""
     if not isinstance(decoded, dict):
-        raise BadMessage("The body must be one JSON-RPC message: an object. Send messages one by one, not as a batch.")
+        raise BadJsonRpc("The body must be one JSON-RPC message: an object. Send messages one by one, not as a batch.")
     if decoded.get("jsonrpc") != "2.0":
-        raise BadMessage('The field `jsonrpc` must be "2.0".')
+        raise BadJsonRpc('The field `jsonrpc` must be "2.0".')
     method, identity, params = decoded.get("method"), decoded.get("id"), decoded.get("params")
     if "id" in decoded and not is_request_id(identity):
-        raise BadMessage("The field `id` must be a string or an integer.")
+        raise BadJsonRpc("The field `id` must be a string or an integer.")
     if params is not None and not isinstance(params, dict):
-        raise BadMessage("The field `params` must be an object.")
+        raise BadJsonRpc("The field `params` must be an object.")
     if method is None and ("id" not in decoded or not _is_outcome(decoded)):
-        raise BadMessage("The field `method` is missing.")
+        raise BadJsonRpc("The field `method` is missing.")
     if method is not None and not isinstance(method, str):
-        raise BadMessage("The field `method` must be a string.")
-    return Message(method, identity, params or {}, params is not None)
+        raise BadJsonRpc("The field `method` must be a string.")
+    return JsonRpcMessage(method, identity, params or {}, params is not None)
 
 
 def is_request_id(value: Any) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
-        return -_LARGEST_ID <= value <= _LARGEST_ID
+        return -_MAX_ID <= value <= _MAX_ID
     return isinstance(value, str)
 
 

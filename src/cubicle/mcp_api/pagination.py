@@ -11,18 +11,18 @@ from mcp.shared.exceptions import MCPError
 from cubicle.files.uploads import Upload
 from cubicle.mcp_api import jsonrpc
 
-MOST = 10_000
+MAX_COUNT = 10_000
 """In one answer. Few clients ask for a second part, so the first one is large."""
 
 
 def page(files: Sequence[Upload], cursor: str | None) -> tuple[Sequence[Upload], str | None]:
     """The part behind the cursor, and the cursor of the next one. Raises MCPError."""
-    if cursor is None and len(files) <= MOST:
+    if cursor is None and len(files) <= MAX_COUNT:
         return files, None
     behind = _path(cursor) if cursor is not None else b""
     rest = sorted((file for file in files if _raw(file) > behind), key=_raw)
-    part = rest[:MOST]
-    return part, base64.urlsafe_b64encode(_raw(part[-1])).decode() if len(rest) > MOST else None
+    part = rest[:MAX_COUNT]
+    return part, base64.urlsafe_b64encode(_raw(part[-1])).decode() if len(rest) > MAX_COUNT else None
 
 
 def _raw(file: Upload) -> bytes:

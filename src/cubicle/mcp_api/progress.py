@@ -20,7 +20,7 @@ Send = Callable[[str, float], Awaitable[None]]
 """Sends one batch to the caller: the text, and the seconds since the start."""
 
 
-class Following:
+class ProgressStream:
     """Gathers output without ever waiting, and sends it at most every `WINDOW` seconds.
 
     A caller that reads slowly gets fewer and larger batches, capped in the middle; the command is not held up.

@@ -28,12 +28,12 @@ from cubicle.core.problem import Problem
 from cubicle.core.request_limits import JsonStructure, TooComplex
 from cubicle.fairness.fair_slots import Busy, FairSlots
 from cubicle.log import note_caller
-from cubicle.machine.zero_copy import PATIENCE
+from cubicle.machine.zero_copy import TIMEOUT
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
-from cubicle.mcp_api.errors import Refused, send_refusal, with_server_errors
+from cubicle.mcp_api.errors import McpRefused, send_refusal, with_server_errors
 from cubicle.mcp_api.handlers import CALLER, SESSION
-from cubicle.mcp_api.jsonrpc import BadMessage, Message
+from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.transport import Unforeseen, answer
@@ -45,7 +45,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-MOST_BODY = 64 * 1024**2
+MAX_BODY = 64 * 1024**2
 _MAX_OTHER_BODY = 1024**2
 """Of everything but tools/call."""
 _ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
@@ -56,7 +56,7 @@ class Disconnected(Exception):
 
 
 @dataclass(frozen=True)
-class Gate:
+class RequestCheck:
     """One ASGI application for every MCP path."""
 
     server: Server[Any]
@@ -85,7 +85,7 @@ class Gate:
                 await self._answer(scope, headers, caller, receive, tell, stack)
         except Busy as error:
             await send_refusal(tell, Problem(429, str(error), {"Retry-After": "1"}))
-        except Refused as refusal:
+        except McpRefused as refusal:
             await send_refusal(tell, refusal.problem, refusal.code)
         except Disconnected:
             return
@@ -101,11 +101,11 @@ class Gate:
         try:
             identity = self.authentication.authenticate(shown, Who.BEARER)
         except NotLetIn as refused:
-            raise Refused(refused.problem) from None
+            raise McpRefused(refused.problem) from None
         try:
             return identify(headers, self.mode, identity.tenant)
         except (BadChatId, ChatIdMissing) as error:
-            raise Refused(problem.bad_request(str(error))) from None
+            raise McpRefused(problem.bad_request(str(error))) from None
 
     async def _answer(
         self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send, stack: AsyncExitStack
@@ -116,34 +116,36 @@ class Gate:
             case "DELETE":
                 session = self._session(headers, caller)
                 if session is None:
-                    raise Refused(problem.bad_request(f"Name the MCP session to end in the header {SESSION_HEADER}."))
+                    raise McpRefused(
+                        problem.bad_request(f"Name the MCP session to end in the header {SESSION_HEADER}.")
+                    )
                 self.sessions.end(caller.chat.tenant, session)
                 await send({"type": "http.response.start", "status": 204, "headers": []})
                 await send({"type": "http.response.body", "body": b""})
             case _:
-                raise Refused(problem.not_allowed("POST", "DELETE"))
+                raise McpRefused(problem.not_allowed("POST", "DELETE"))
 
     async def _post(
         self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send, stack: AsyncExitStack
     ) -> None:
         if not accepts_mcp(headers.all("Accept")):
-            raise Refused(problem.NOT_ACCEPTED)
+            raise McpRefused(problem.NOT_ACCEPTED)
         if not is_json(headers.get("Content-Type")):
-            raise Refused(problem.NOT_JSON)
+            raise McpRefused(problem.NOT_JSON)
         version = headers.get("MCP-Protocol-Version")
         handshake = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
         session = self._session(headers, caller) if handshake else None
         try:
             body = await _read(headers, receive, lambda: stack.enter_async_context(self.large.hold(caller.chat)))
             message = jsonrpc.parse(from_json(body, cache_strings="keys"))
-        except BadMessage as error:
-            raise Refused(problem.bad_request(str(error)), jsonrpc.INVALID_REQUEST) from None
+        except BadJsonRpc as error:
+            raise McpRefused(problem.bad_request(str(error)), jsonrpc.INVALID_REQUEST) from None
         except TooComplex as error:
-            raise Refused(problem.bad_request(str(error)), jsonrpc.PARSE_ERROR) from None
+            raise McpRefused(problem.bad_request(str(error)), jsonrpc.PARSE_ERROR) from None
         except ValueError:
-            raise Refused(problem.bad_request("The body is not JSON."), jsonrpc.PARSE_ERROR) from None
+            raise McpRefused(problem.bad_request("The body is not JSON."), jsonrpc.PARSE_ERROR) from None
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
-            raise Refused(problem.too_large(_MAX_OTHER_BODY))
+            raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
             await self.modern(scope, _replay(body, receive), with_server_errors(send))
@@ -151,7 +153,7 @@ class Gate:
         session = scope[SESSION] = self._handshake(message, caller, session)
         await answer(self.server, message, version, scope, receive, _with_session(send, session))
 
-    def _handshake(self, message: Message, caller: Caller, session: str | None) -> str | None:
+    def _handshake(self, message: JsonRpcMessage, caller: Caller, session: str | None) -> str | None:
         """The session of this message; a cancellation takes effect here."""
         if message.method == "initialize":
             return self.sessions.mint()
@@ -165,9 +167,9 @@ class Gate:
         if session is None:
             return None
         if not is_wellformed(session):
-            raise Refused(problem.bad_request(f"The header {SESSION_HEADER} does not hold a session id."))
+            raise McpRefused(problem.bad_request(f"The header {SESSION_HEADER} does not hold a session id."))
         if self.sessions.is_ended(caller.chat.tenant, session):
-            raise Refused(_ENDED)
+            raise McpRefused(_ENDED)
         return session
 
 
@@ -177,25 +179,25 @@ async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awai
     Raises TooComplex, and Busy.
     """
     declared = headers.get("Content-Length") or ""
-    if declared.isdigit() and int(declared) > MOST_BODY:
-        raise Refused(problem.too_large(MOST_BODY))
+    if declared.isdigit() and int(declared) > MAX_BODY:
+        raise McpRefused(problem.too_large(MAX_BODY))
     parts: list[bytes] = []
     size = 0
     structure = JsonStructure()
     while True:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 message = await receive()
         except TimeoutError:
-            raise Refused(Problem(408, "The rest of the request did not come.")) from None
+            raise McpRefused(Problem(408, "The rest of the request did not come.")) from None
         if message["type"] != "http.request":
             raise Disconnected
         part = message.get("body", b"")
         if size <= _MAX_OTHER_BODY < size + len(part):
             await make_room()
         size += len(part)
-        if size > MOST_BODY:
-            raise Refused(problem.too_large(MOST_BODY))
+        if size > MAX_BODY:
+            raise McpRefused(problem.too_large(MAX_BODY))
         structure.feed(part)
         parts.append(part)
         if not message.get("more_body", False):

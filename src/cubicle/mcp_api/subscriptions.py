@@ -20,11 +20,11 @@ from cubicle.core.resource_uris import NoSuchResource, UploadUri
 from cubicle.files.changes import Changes
 from cubicle.mcp_api import jsonrpc
 
-MOST_STREAMS = 1000
-MOST_STREAMS_OF_A_TENANT = 500  # one leaves room for others
-MOST_STREAMS_OF_A_CHAT = 32
-MOST_URIS = 1000
-_MOST_WAITING = 256
+MAX_STREAMS = 1000
+MAX_STREAMS_OF_A_TENANT = 500  # one leaves room for others
+MAX_STREAMS_OF_A_CHAT = 32
+MAX_URIS = 1000
+_MAX_WAITING = 256
 """Events that wait for a client that does not read; one more ends its stream."""
 
 Context = ServerRequestContext[Any, Any]
@@ -52,7 +52,7 @@ class _ChatBus:
 
 
 @dataclass(frozen=True)
-class Listening:
+class Subscriptions:
     """All open streams: bounded, and ended together when the service ends."""
 
     changes: Changes
@@ -63,15 +63,15 @@ class Listening:
     ) -> types.SubscriptionsListenResult:
         """One stream, until the client closes it or `close` is called."""
         of_tenant = self.changes.count_of(chat.tenant)
-        full = len(self._open) >= MOST_STREAMS or of_tenant >= MOST_STREAMS_OF_A_TENANT
-        if full or self.changes.count(chat) >= MOST_STREAMS_OF_A_CHAT:
+        full = len(self._open) >= MAX_STREAMS or of_tenant >= MAX_STREAMS_OF_A_TENANT
+        if full or self.changes.count(chat) >= MAX_STREAMS_OF_A_CHAT:
             raise MCPError(jsonrpc.TOO_MANY_STREAMS, "Too many streams listen already. Close one, or try again later.")
         uris = _uris(params.notifications.resource_subscriptions or [], chat)
         wanted = types.SubscriptionFilter(
             resources_list_changed=params.notifications.resources_list_changed,
             resource_subscriptions=list(uris.values()),
         )
-        handler = ListenHandler(_ChatBus(self.changes, chat, uris), max_buffered_events=_MOST_WAITING)
+        handler = ListenHandler(_ChatBus(self.changes, chat, uris), max_buffered_events=_MAX_WAITING)
         self._open.add(handler)
         try:
             return await handler(context, params.model_copy(update={"notifications": wanted}))
@@ -86,8 +86,8 @@ class Listening:
 
 def _uris(asked: list[str], chat: Chat) -> dict[str, str]:
     """The URIs among those asked for that can ever change for this caller, by path."""
-    if len(asked) > MOST_URIS:
-        raise MCPError(jsonrpc.INVALID_PARAMS, f"At most {MOST_URIS} resources can be listened to in one stream.")
+    if len(asked) > MAX_URIS:
+        raise MCPError(jsonrpc.INVALID_PARAMS, f"At most {MAX_URIS} resources can be listened to in one stream.")
     found: dict[str, str] = {}
     for uri in asked:
         try:

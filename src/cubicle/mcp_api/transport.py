@@ -26,7 +26,7 @@ from starlette.requests import Request
 
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.errors import is_unforeseen
-from cubicle.mcp_api.jsonrpc import Message
+from cubicle.mcp_api.jsonrpc import JsonRpcMessage
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Unforeseen(Exception):
     """A method failed in a way that nobody foresaw, before its answer began: an HTTP 500. The log has the reason."""
 
 
-class Exchange:
+class HttpExchange:
     """What the SDK's kernel sees of the request (a `DispatchContext`), and the events that go back."""
 
     transport = _TRANSPORT
@@ -88,7 +88,7 @@ class Exchange:
 
 async def answer(
     server: Server[Any],
-    message: Message,
+    message: JsonRpcMessage,
     version: str | None,
     scope: MutableMapping[str, Any],
     receive: Receive,
@@ -100,7 +100,7 @@ async def answer(
         await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
         return
-    exchange = Exchange(message.id, Request(scope), send)
+    exchange = HttpExchange(message.id, Request(scope), send)
     scope[COMMENT] = exchange.comment
     outcome: dict[str, Any] | None = None
     async with anyio.create_task_group() as tasks:
@@ -120,7 +120,9 @@ async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _outcome(server: Server[Any], exchange: Exchange, message: Message, version: str | None) -> dict[str, Any]:
+async def _outcome(
+    server: Server[Any], exchange: HttpExchange, message: JsonRpcMessage, version: str | None
+) -> dict[str, Any]:
     """The result or the error, as the answer's field; no text of an unforeseen exception is in it."""
     connection = Connection.from_envelope(version or DEFAULT_NEGOTIATED_VERSION, None, None)
     try:

@@ -29,7 +29,7 @@ def shipped_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class SkillShelf:
     """The skills that one user sees, by name, each once."""
 
     skills: tuple[Skill, ...]
@@ -44,13 +44,13 @@ def digest(skills: Iterable[Skill]) -> str:
     return hashlib.sha256("\n".join(s.digest for s in skills).encode()).hexdigest()
 
 
-def arrange(skills: Iterable[Skill]) -> Shelf:
+def arrange(skills: Iterable[Skill]) -> SkillShelf:
     """A later skill hides an earlier one of the same name: the nearer to the user wins."""
     by_name = {s.name: s for s in skills}
-    return Shelf(tuple(by_name[name] for name in sorted(by_name)))
+    return SkillShelf(tuple(by_name[name] for name in sorted(by_name)))
 
 
-class Library:
+class SkillCatalogue:
     """Reads skills from folders and the settings service; keeps each user's shelf for a short while."""
 
     def __init__(
@@ -67,12 +67,12 @@ class Library:
         self._users = users
         self._settings = settings
         self._clock = clock
-        self._shelves: OrderedDict[tuple[str, str], tuple[float, Shelf]] = OrderedDict()
+        self._shelves: OrderedDict[tuple[str, str], tuple[float, SkillShelf]] = OrderedDict()
         self._everyones: tuple[float, tuple[Skill, ...]] = (float("-inf"), ())
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._reading = asyncio.Semaphore(_MAX_READERS)
 
-    async def of(self, email: str | None, tenant: str = "main") -> Shelf:
+    async def of(self, email: str | None, tenant: str = "main") -> SkillShelf:
         """The shelf of this user; without an e-mail, what everyone has."""
         key = (tenant, (email or "").strip().lower())
         # However many ask at a time, one reads: a hundred threads in the folders would hold up the event loop.
@@ -90,13 +90,13 @@ class Library:
     def _is_fresh(self, read_at: float) -> bool:
         return self._clock() - read_at < FRESH_SECONDS
 
-    def _keep(self, key: tuple[str, str], read_at: float, shelf: Shelf) -> None:
+    def _keep(self, key: tuple[str, str], read_at: float, shelf: SkillShelf) -> None:
         self._shelves[key] = (read_at, shelf)
         self._shelves.move_to_end(key)
         while len(self._shelves) > MAX_USERS:
             self._shelves.popitem(last=False)
 
-    def _read(self, key: tuple[str, str], own: UserSettings) -> tuple[float, Shelf]:
+    def _read(self, key: tuple[str, str], own: UserSettings) -> tuple[float, SkillShelf]:
         tenant, email = key
         read_at, skills = self._everyones
         if not self._is_fresh(read_at):

@@ -19,9 +19,9 @@ from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import HOME, Machine
-from cubicle.prompt.catalogue import Library, Shelf
+from cubicle.prompt.catalogue import SkillCatalogue, SkillShelf
 from cubicle.prompt.skills import MOUNT, BadSkill, Skill, SkillFile
-from cubicle.prompt.system_prompt import Prompt
+from cubicle.prompt.system_prompt import SystemPrompt
 
 log = logging.getLogger(__name__)
 
@@ -40,17 +40,19 @@ class _Known:
     """What this service knows to be in a sandbox that it is connected to."""
 
     laid_out: dict[str, str] | None = None
-    shelf: Shelf | None = None
+    shelf: SkillShelf | None = None
     readme: str = ""
     written: bytes | None = None
     looked_at: float = float("-inf")
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
-class Outfitter:
+class Provisioner:
     """Keeps skills and README.md of sandboxes current; does nothing, quickly, when they are."""
 
-    def __init__(self, library: Library, prompt: Prompt, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, library: SkillCatalogue, prompt: SystemPrompt, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._library = library
         self._prompt = prompt
         self._clock = clock
@@ -90,7 +92,7 @@ class Outfitter:
     def _look_is_due(self, known: _Known) -> bool:
         return self._clock() - known.looked_at >= LOOK_SECONDS
 
-    async def _lay_out(self, machine: Machine, known: _Known, shelf: Shelf, *, own: bool) -> None:
+    async def _lay_out(self, machine: Machine, known: _Known, shelf: SkillShelf, *, own: bool) -> None:
         """Make /mnt/skills what the shelf says. A caller without an e-mail leaves the user's own as they are."""
         if known.laid_out is None:
             known.laid_out = await _read_marker(machine)

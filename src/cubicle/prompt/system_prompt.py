@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
 from cubicle.core.text import one_line, quoted
-from cubicle.prompt.catalogue import Library
+from cubicle.prompt.catalogue import SkillCatalogue
 from cubicle.prompt.skill_list import skill_list
 
 FRESH_SECONDS = 60.0
@@ -27,12 +27,12 @@ _templates = Environment(
 )
 
 
-class Prompt:
+class SystemPrompt:
     """Renders the prompt."""
 
     def __init__(
         self,
-        library: Library,
+        library: SkillCatalogue,
         links: Links,
         *,
         command_timeout: float = 120,

@@ -14,10 +14,10 @@ from cubicle.prompt.settings_service import SettingsService
 
 log = logging.getLogger(__name__)
 
-_MOST_CHATS = 10_000
+_MAX_CHATS = 10_000
 
 
-class PersonalTokens:
+class UserTokens:
     """Knows for whom each chat works, and what the settings service has for them."""
 
     def __init__(self, users: SettingsService) -> None:
@@ -31,7 +31,7 @@ class PersonalTokens:
             return
         self._emails[caller.chat] = caller.email
         self._emails.move_to_end(caller.chat)
-        while len(self._emails) > _MOST_CHATS:
+        while len(self._emails) > _MAX_CHATS:
             self._emails.popitem(last=False)
 
     def forget(self, chat: Chat) -> None:

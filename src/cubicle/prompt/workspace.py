@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 from cubicle.core.caller import Caller
 from cubicle.machine.machine import Machine
-from cubicle.prompt.provision import Outfitter
-from cubicle.prompt.user_tokens import PersonalTokens
+from cubicle.prompt.provision import Provisioner
+from cubicle.prompt.user_tokens import UserTokens
 from cubicle.sandbox.fleet import Fleet
 
 
-class Workplace:
+class Workspace:
     """Where tools find the machine of the caller that they work for."""
 
-    def __init__(self, fleet: Fleet, outfitter: Outfitter | None = None, tokens: PersonalTokens | None = None) -> None:
+    def __init__(self, fleet: Fleet, outfitter: Provisioner | None = None, tokens: UserTokens | None = None) -> None:
         self._fleet = fleet
         self._tokens = tokens
         self._outfitter = outfitter

@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ChatRecord:
     chat: Chat
     last_used: float
     since: float | None
     """When the chat's first call came; None where that was not written down."""
 
 
-class Ledger:
+class ChatIndex:
     """One small file per chat; its time stamp is the time of the last use."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,9 +60,9 @@ class Ledger:
         except OSError as error:
             log.warning("what was written down of a chat cannot be removed: %s", error.strerror)
 
-    def read(self) -> dict[str, Record]:
+    def read(self) -> dict[str, ChatRecord]:
         """Everything that is written down; what cannot be read is as if it were not there."""
-        found: dict[str, Record] = {}
+        found: dict[str, ChatRecord] = {}
         for path in self._folder.iterdir():
             with suppress(OSError, BadRecord, BadChatId):
                 known = _read(path)
@@ -71,10 +71,10 @@ class Ledger:
         return found
 
 
-def _read(path: Path) -> Record:
+def _read(path: Path) -> ChatRecord:
     fields = record.read(path)
     chat = Chat(fields.text("chat"), fields.text("tenant"))
     since = None
     with suppress(BadRecord):
         since = fields.number("since")
-    return Record(chat, path.stat().st_mtime, since)
+    return ChatRecord(chat, path.stat().st_mtime, since)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
 
-from cubicle.machine.upload_folder import HostFolder
+from cubicle.machine.upload_folder import UploadFolder
 from cubicle.sandbox.lost_found import Lost
-from cubicle.sandbox.trash import Discarded, Note
+from cubicle.sandbox.trash import Discarded, TrashNote
 
 
 class State(StrEnum):
@@ -31,7 +31,7 @@ CONDITIONS: dict[State, Condition] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SandboxSeen:
     """What a driver finds of one sandbox among its own objects."""
 
     name: str
@@ -42,11 +42,11 @@ class Seen:
     """Why it failed, in words."""
     image: str = ""
     current: bool = True
-    """Of a blank one: a new one would be the same today, by its image, guest, limits and walls."""
+    """Of a blank one: a new one would be the same today, by its image, guest, limits and isolation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What one sandbox may use."""
 
     memory_bytes: int = 2 * 1024**3
@@ -62,7 +62,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class DriverHost:
     """The machine that sandboxes run on."""
 
     kernel: str
@@ -120,7 +120,7 @@ class Driver(Protocol):
     async def close(self) -> None:
         """Let go of what the driver object holds; sandboxes stay up."""
 
-    async def host(self) -> Host:
+    async def host(self) -> DriverHost:
         """The machine that its sandboxes run on. Raises SandboxError."""
 
     async def start(self, name: str, owner: str | None) -> None:
@@ -137,7 +137,7 @@ class Driver(Protocol):
     async def delete(self, name: str) -> None:
         """Stop it and remove everything of it, also from the trash. Nothing happens if there is none."""
 
-    async def discard(self, name: str, note: Note) -> None:
+    async def discard(self, name: str, note: TrashNote) -> None:
         """Stop it and move it to the trash with all its files; its owner can have a new one at once.
 
         Nothing happens if there is none. A crash leaves it with its owner or in the trash, never in both or in neither.
@@ -162,13 +162,13 @@ class Driver(Protocol):
         False for one that is merely slow, and for one that is not up. Raises nothing but SandboxError.
         """
 
-    async def list(self) -> Sequence[Seen]:
+    async def list(self) -> Sequence[SandboxSeen]:
         """Every sandbox that there is, up or not, but for those in the trash."""
 
     async def rescue(self, lost: Lost, owner: str) -> str:
         """Give a sandbox that was set aside to an owner; its name. Raises CannotRescue."""
 
-    def uploads(self, name: str) -> HostFolder | None:
+    def uploads(self, name: str) -> UploadFolder | None:
         """The uploads folder of one that is up, if this host can write it; None where everything goes by the guest.
 
         `stop` and `delete` end the folder before they let go of the sandbox's disk.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cubicle.sandbox.clock import DAY, QUIET_SECONDS, Clock, ServiceClock
 from cubicle.sandbox.driver import Driver, State
-from cubicle.sandbox.slot import Berth
+from cubicle.sandbox.slot import Slot
 
 log = logging.getLogger(__name__)
 
@@ -74,17 +74,17 @@ class Expiry:
         driver: Driver,
         clock: ServiceClock,
         ages: Ages,
-        berths: Mapping[str, Berth],
+        slots: Mapping[str, Slot],
         *,
-        used: Callable[[Berth], None],
-        stop: Callable[[Berth], Awaitable[None]],
-        remove: Callable[[Berth], Awaitable[None]],
+        used: Callable[[Slot], None],
+        stop: Callable[[Slot], Awaitable[None]],
+        remove: Callable[[Slot], Awaitable[None]],
         trash_changed: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._clock = clock
         self._ages = ages
-        self._berths = berths
+        self._slots = slots
         self._used = used
         self._stop = stop
         self._remove = remove
@@ -103,11 +103,11 @@ class Expiry:
     async def sweep(self) -> None:
         """Stop what is idle; remove what nobody came back for; delete what was in the trash for long enough."""
         self._clock.tick()
-        for berth in list(self._berths.values()):
+        for slot in list(self._slots.values()):
             try:
-                await self._sweep_one(berth)
+                await self._sweep_one(slot)
             except Exception:
-                log.exception("sweeping failed", extra={"chat": berth.chat.id if berth.chat else "?"})
+                log.exception("sweeping failed", extra={"chat": slot.chat.id if slot.chat else "?"})
         try:
             await self._sweep_trash()
         except Exception:
@@ -115,7 +115,7 @@ class Expiry:
 
     async def save(self) -> None:
         """Keep the clock and all last uses. One that cannot be written makes chats older than they count, no more."""
-        uses = {berth.key: berth.last_used for berth in self._berths.values() if berth.name}
+        uses = {slot.key: slot.last_used for slot in self._slots.values() if slot.name}
         if self._in_trash is None:
             uses = {**self._clock.uses, **uses}  # not everything was looked at yet
         else:
@@ -125,26 +125,26 @@ class Expiry:
         except OSError as error:
             log.warning("the ages of chats could not be written down: %s", error.strerror)
 
-    async def _sweep_one(self, berth: Berth) -> None:
-        if berth.leases:
-            self._used(berth)
-        if not berth.name or self._fate(berth) is Fate.KEEP:
+    async def _sweep_one(self, slot: Slot) -> None:
+        if slot.leases:
+            self._used(slot)
+        if not slot.name or self._fate(slot) is Fate.KEEP:
             return
-        async with berth.lock:
-            match self._fate(berth):  # it may have been used meanwhile
+        async with slot.lock:
+            match self._fate(slot):  # it may have been used meanwhile
                 case Fate.REMOVE:
-                    await self._remove(berth)
+                    await self._remove(slot)
                 case Fate.STOP:
-                    log.info("stopped: idle", extra={"chat": berth.chat.id if berth.chat else "?"})
-                    await self._stop(berth)
+                    log.info("stopped: idle", extra={"chat": slot.chat.id if slot.chat else "?"})
+                    await self._stop(slot)
 
-    def _fate(self, berth: Berth) -> Fate:
+    def _fate(self, slot: Slot) -> Fate:
         return fate(
             self._ages,
-            idle=self._clock.now() - berth.last_used,
+            idle=self._clock.now() - slot.last_used,
             calm=self._clock.calm,
-            in_use=berth.leases > 0 or berth.held > 0,
-            up=berth.state in (State.RUNNING, State.FAILED),
+            in_use=slot.leases > 0 or slot.held > 0,
+            up=slot.state in (State.RUNNING, State.FAILED),
         )
 
     async def _sweep_trash(self) -> None:

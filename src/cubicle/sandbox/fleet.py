@@ -16,15 +16,15 @@ from cubicle.log import chat_fields
 from cubicle.machine.errors import NoSpace, NotRunning, OwnedByAnother, SandboxError, StartFailed
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
-from cubicle.sandbox.chat_index import Ledger, Record
+from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
 from cubicle.sandbox.clock import DAY, Clock
-from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, Seen, State
+from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, SandboxSeen, State
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
-from cubicle.sandbox.sandbox_services import Attendant, Attendants
-from cubicle.sandbox.slot import Berth, Overview
-from cubicle.sandbox.trash import Discarded, Note
-from cubicle.sandbox.warm_pool import Furnish, Pool, connect, new_name
+from cubicle.sandbox.sandbox_services import SandboxService, SandboxServices
+from cubicle.sandbox.slot import Overview, Slot
+from cubicle.sandbox.trash import Discarded, TrashNote
+from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect, new_name
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Fleet:
     def __init__(
         self,
         driver: Driver,
-        ledger: Ledger,
+        chat_index: ChatIndex,
         *,
         pool_size: int = 2,
         idle_after: float = 24 * 3600,
@@ -57,33 +57,33 @@ class Fleet:
         trash_after: float = 7 * DAY,
         clock: Clock | None = None,
         clock_file: Path | None = None,
-        attendants: Sequence[Attendant] = (),
+        sandbox_services: Sequence[SandboxService] = (),
         furnish: Furnish | None = None,
         space: FreeSpace | None = None,
     ) -> None:
         self._driver = driver
         self._space = space
-        self._ledger = ledger
+        self._chat_index = chat_index
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
-        self._attendants = Attendants(attendants)
-        self._berths: dict[str, Berth] = {}
+        self._sandbox_services = SandboxServices(sandbox_services)
+        self._slots: dict[str, Slot] = {}
         self._expiry = Expiry(
             driver,
             self._clock,
             self._ages,
-            self._berths,
+            self._slots,
             used=self._used,
             stop=self._stop,
             remove=self._expire,
             trash_changed=self._follow_trash,
         )
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
-        self.pool = Pool(driver, pool_size, furnish)
+        self.pool = WarmPool(driver, pool_size, furnish)
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
-        self._adoption = Adoption(driver, self._berths, self._attendants)
+        self._adoption = Adoption(driver, self._slots, self._sandbox_services)
         self.hold = ""
         """Why no sandbox is started for a chat at present; empty if they are."""
         self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
@@ -94,7 +94,7 @@ class Fleet:
 
     async def __aenter__(self) -> Self:
         await self._driver.open()
-        await asyncio.to_thread(self._ledger.open)
+        await asyncio.to_thread(self._chat_index.open)
         await asyncio.to_thread(self._clock.open)
         await self._group.__aenter__()
         found = await self._find()
@@ -110,11 +110,11 @@ class Fleet:
         self._closing = True
         for task in self._keepers:
             task.cancel()
-        for berth in self._berths.values():
-            if berth.starting is not None:
-                berth.starting.cancel()
-        for berth in self._berths.values():
-            self._hang_up(berth)
+        for slot in self._slots.values():
+            if slot.starting is not None:
+                slot.starting.cancel()
+        for slot in self._slots.values():
+            self._hang_up(slot)
         self.pool.close()
         await self._group.__aexit__(None, None, None)
         await self._expiry.save()
@@ -127,31 +127,31 @@ class Fleet:
         Without `wake`, one that was stopped stays so: Asleep. One that died by itself is started again, and what fails
         in the block with a SandboxError is no use: a page that tries again and again keeps nothing up.
         """
-        berth = self._berths.get(chat.digest)
-        if berth is None and not create:
-            berth = await self._look_for(chat)
-            if berth is None:
+        slot = self._slots.get(chat.digest)
+        if slot is None and not create:
+            slot = await self._look_for(chat)
+            if slot is None:
                 raise NoSandbox(_NOT_MADE)
-        if berth is None:
-            berth = self._berths.setdefault(chat.digest, Berth(chat.digest, last_used=self._clock.now()))
+        if slot is None:
+            slot = self._slots.setdefault(chat.digest, Slot(chat.digest, last_used=self._clock.now()))
         if not wake:
-            await self._require_up(berth)
-        berth.chat = chat
-        berth.leases += 1
+            await self._require_up(slot)
+        slot.chat = chat
+        slot.leases += 1
         counts = True
         try:
-            yield berth.live or await self._bring_up(berth, chat, create)
-            if self._space is not None and self._space.tight and berth.live is not None:
-                await self._driver.flush(berth.name)
+            yield slot.live or await self._bring_up(slot, chat, create)
+            if self._space is not None and self._space.tight and slot.live is not None:
+                await self._driver.flush(slot.name)
         except SandboxError:
             counts = wake
             raise
         finally:
-            berth.leases -= 1
+            slot.leases -= 1
             if counts:
-                self._used(berth)
-            if not berth.name and not berth.leases:
-                self._forget_empty(berth)
+                self._used(slot)
+            if not slot.name and not slot.leases:
+                self._forget_empty(slot)
 
     @asynccontextmanager
     async def look(self, chat: Chat, *, hold: bool = False) -> AsyncIterator[Machine]:
@@ -159,26 +159,26 @@ class Fleet:
 
         It may be stopped meanwhile, which is `Gone`; with `hold`, for what takes its time, not for being idle.
         """
-        berth = self._berths.get(chat.digest)
-        if berth is None or not (berth.name or berth.starting):
+        slot = self._slots.get(chat.digest)
+        if slot is None or not (slot.name or slot.starting):
             raise NoSandbox(_NOT_MADE)
-        machine = berth.live or await self._adoption.machine(berth)
+        machine = slot.live or await self._adoption.machine(slot)
         if machine is None:
-            raise Asleep(berth.why_down)
-        berth.held += hold
+            raise Asleep(slot.why_down)
+        slot.held += hold
         try:
             yield machine
         finally:
-            berth.held -= hold
+            slot.held -= hold
 
     def has(self, chat: Chat) -> bool:
         """Whether the chat has a sandbox, up or not."""
-        berth = self._berths.get(chat.digest)
-        return berth is not None and bool(berth.name)
+        slot = self._slots.get(chat.digest)
+        return slot is not None and bool(slot.name)
 
     def state(self, chat: Chat) -> Overview | None:
-        berth = self._berths.get(chat.digest)
-        return None if berth is None else berth.overview(self._clock.now())
+        slot = self._slots.get(chat.digest)
+        return None if slot is None else slot.overview(self._clock.now())
 
     def condition(self, chat: Chat) -> Condition:
         """The state of the chat's sandbox in a word; "none" for a chat that has none."""
@@ -188,29 +188,29 @@ class Fleet:
 
     def overview(self) -> list[Overview]:
         now = self._clock.now()
-        return [berth.overview(now) for berth in self._berths.values() if berth.name or berth.reason]
+        return [slot.overview(now) for slot in self._slots.values() if slot.name or slot.reason]
 
     async def stop(self, chat: Chat) -> None:
         """Stop the chat's sandbox now; its files stay."""
-        berth = self._berths.get(chat.digest)
-        if berth is not None and berth.name:
-            async with berth.lock:
-                berth.say_stopped("The operator stopped this sandbox.")
-                await self._stop(berth)
-                berth.reason = "The operator stopped it."
+        slot = self._slots.get(chat.digest)
+        if slot is not None and slot.name:
+            async with slot.lock:
+                slot.say_stopped("The operator stopped this sandbox.")
+                await self._stop(slot)
+                slot.reason = "The operator stopped it."
 
     async def remove(self, chat: Chat, *, now: bool = False) -> bool:
         """Move the chat's sandbox to the trash with everything in it, or delete it `now`; False if there is none."""
-        berth = self._berths.get(chat.digest) or await self._look_for(chat)
-        if berth is None:
+        slot = self._slots.get(chat.digest) or await self._look_for(chat)
+        if slot is None:
             return False
-        if not await self._is_there(berth):
-            if not berth.leases:
-                self._berths.pop(chat.digest, None)
-            return bool(berth.reason)  # one that never started is shown until it is removed
-        async with berth.lock:
-            berth.say_stopped("The operator removed this sandbox.")
-            await self._remove(berth, "removed by hand", now=now)
+        if not await self._is_there(slot):
+            if not slot.leases:
+                self._slots.pop(chat.digest, None)
+            return bool(slot.reason)  # one that never started is shown until it is removed
+        async with slot.lock:
+            slot.say_stopped("The operator removed this sandbox.")
+            await self._remove(slot, "removed by hand", now=now)
         return True
 
     async def trash(self) -> Sequence[Discarded]:
@@ -219,83 +219,83 @@ class Fleet:
 
     # ---- starting
 
-    async def _require_up(self, berth: Berth) -> None:
+    async def _require_up(self, slot: Slot) -> None:
         """Asleep for one that was stopped, here or by another program; not for one that died, or whose line broke."""
-        if berth.live is not None or berth.starting is not None:
+        if slot.live is not None or slot.starting is not None:
             return
-        if not berth.name:
+        if not slot.name:
             raise NoSandbox(_NOT_MADE)
-        if berth.state is State.RUNNING:
-            seen = [found.state for found in await self._driver.list() if found.name == berth.name]
-            if State.STOPPED not in seen and berth.state is State.RUNNING:
+        if slot.state is State.RUNNING:
+            seen = [found.state for found in await self._driver.list() if found.name == slot.name]
+            if State.STOPPED not in seen and slot.state is State.RUNNING:
                 return
-        raise Asleep(berth.why_down)
+        raise Asleep(slot.why_down)
 
-    async def _bring_up(self, berth: Berth, chat: Chat, create: bool) -> Machine:
+    async def _bring_up(self, slot: Slot, chat: Chat, create: bool) -> Machine:
         """One start at a time for a chat, whoever asks; a caller that goes away does not take it from the others."""
-        if not create and berth.starting is None and not await self._is_there(berth):
+        if not create and slot.starting is None and not await self._is_there(slot):
             raise NoSandbox(_NOT_MADE)
         if self._closing:
             raise StartFailed("The service is stopping.")
-        if berth.starting is None:
-            berth.starting = self._group.create_task(self._start(berth, chat), name=f"start {berth.digest}")
-            berth.starting.add_done_callback(lambda task: setattr(berth, "starting", None))
-        outcome = await asyncio.shield(berth.starting)
+        if slot.starting is None:
+            slot.starting = self._group.create_task(self._start(slot, chat), name=f"start {slot.digest}")
+            slot.starting.add_done_callback(lambda task: setattr(slot, "starting", None))
+        outcome = await asyncio.shield(slot.starting)
         if isinstance(outcome, SandboxError):
             raise type(outcome)(str(outcome))  # one of its own for each caller
         return outcome
 
-    async def _start(self, berth: Berth, chat: Chat) -> Machine | StartFailed:
-        async with berth.lock:
-            if berth.live is not None:
-                return berth.live
-            offence = berth.machine.offence if berth.machine is not None else ""
-            self._hang_up(berth)
-            berth.state, berth.reason = State.STARTING, ""
+    async def _start(self, slot: Slot, chat: Chat) -> Machine | StartFailed:
+        async with slot.lock:
+            if slot.live is not None:
+                return slot.live
+            offence = slot.machine.offence if slot.machine is not None else ""
+            self._hang_up(slot)
+            slot.state, slot.reason = State.STARTING, ""
             began = time.perf_counter()
             try:
                 async with asyncio.timeout(_START_LIMIT):
                     if offence:
                         log.error("the sandbox's guest broke a rule: %s", offence, extra={"chat": chat.id})
-                        await self._driver.stop(berth.name)
-                    machine = await self._machine_for(berth, chat)
+                        await self._driver.stop(slot.name)
+                    machine = await self._machine_for(slot, chat)
             except NoSpace as error:
-                berth.state, berth.reason = State.STOPPED, str(error)
+                slot.state, slot.reason = State.STOPPED, str(error)
                 return error  # told to the operator once, not at each call
             except TimeoutError:
-                berth.state, berth.reason = State.FAILED, f"It did not start within {_START_LIMIT:g} s."
+                slot.state, slot.reason = State.FAILED, f"It did not start within {_START_LIMIT:g} s."
             except SandboxError as error:
-                berth.state, berth.reason = State.FAILED, str(error)
+                slot.state, slot.reason = State.FAILED, str(error)
             except Exception as error:
                 log.exception("a start failed in a way nobody foresaw", extra=chat_fields(chat))
-                berth.state, berth.reason = State.FAILED, _unforeseen(error)
+                slot.state, slot.reason = State.FAILED, _unforeseen(error)
             else:
-                await self._attendants.start(self._group, chat, machine)
-                berth.machine, berth.state = machine, State.RUNNING
+                await self._sandbox_services.start(self._group, chat, machine)
+                slot.machine, slot.state = machine, State.RUNNING
                 ms = round((time.perf_counter() - began) * 1000, 1)
                 log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 return machine
-            log.error("sandbox failed to start: %s", berth.reason, extra=chat_fields(chat))
-            return StartFailed(f"The sandbox of this chat could not be started. {berth.reason}")
+            log.error("sandbox failed to start: %s", slot.reason, extra=chat_fields(chat))
+            return StartFailed(f"The sandbox of this chat could not be started. {slot.reason}")
 
-    async def _machine_for(self, berth: Berth, chat: Chat) -> Machine:
+    async def _machine_for(self, slot: Slot, chat: Chat) -> Machine:
         # Not what it was when it was last seen: it may have been removed, or restored, by the command line.
-        berth.name = await self._driver.find(chat.digest, berth.name) or ""
-        if berth.name and (machine := await self._reconnected(berth, chat)) is not None:
-            berth.since = await asyncio.to_thread(self._ledger.enter, chat)
+        slot.name = await self._driver.find(chat.digest, slot.name) or ""
+        if slot.name and (machine := await self._reconnected(slot, chat)) is not None:
+            slot.since = await asyncio.to_thread(self._chat_index.enter, chat)
             return machine
         if self.hold:
             raise NoSpace(self.hold)
         if self._space is not None:
             await asyncio.to_thread(self._space.require)
-        berth.since = await asyncio.to_thread(self._ledger.enter, chat)
-        if not berth.name and (blank := await self._blank_for(chat)) is not None:
-            berth.name = blank.name
+        slot.since = await asyncio.to_thread(self._chat_index.enter, chat)
+        if not slot.name and (blank := await self._blank_for(chat)) is not None:
+            slot.name = blank.name
             return blank
-        name = berth.name or new_name()
+        name = slot.name or new_name()
         async with self._starts.hold(chat):
             await self._driver.start(name, chat.digest)
-            berth.name = name
+            slot.name = name
             try:
                 return await connect(self._driver, name)
             except SandboxError:  # once more from the beginning
@@ -319,48 +319,48 @@ class Fleet:
                 return blank
         return None
 
-    async def _reconnected(self, berth: Berth, chat: Chat) -> Machine | None:
+    async def _reconnected(self, slot: Slot, chat: Chat) -> Machine | None:
         """The machine of one that is up and answers. One that does not, or has another guest, is stopped."""
-        given_up, berth.given_up = berth.given_up, False
+        given_up, slot.given_up = slot.given_up, False
         why = "it did not answer before"
         try:
             if not given_up:
-                return await connect(self._driver, berth.name, patience=ANSWER_SECONDS)
+                return await connect(self._driver, slot.name, patience=ANSWER_SECONDS)
         except NotRunning:
             return None
         except SandboxError as error:
             why = str(error)
         log.warning("a sandbox is restarted, its processes end: %s", why, extra={"chat": chat.id})
-        await self._driver.stop(berth.name)
+        await self._driver.stop(slot.name)
         return None
 
     # ---- ending
 
-    def _hang_up(self, berth: Berth) -> None:
-        if berth.machine is not None:
-            berth.given_up = berth.machine.given_up
-            berth.machine.close()
-            berth.machine = None
+    def _hang_up(self, slot: Slot) -> None:
+        if slot.machine is not None:
+            slot.given_up = slot.machine.given_up
+            slot.machine.close()
+            slot.machine = None
 
-    async def _stop(self, berth: Berth) -> None:
-        berth.state = State.STOPPED  # first: who finds the line broken must not take it for a crash
-        self._hang_up(berth)
-        await self._driver.stop(berth.name)
-        berth.state, berth.reason = State.STOPPED, ""
+    async def _stop(self, slot: Slot) -> None:
+        slot.state = State.STOPPED  # first: who finds the line broken must not take it for a crash
+        self._hang_up(slot)
+        await self._driver.stop(slot.name)
+        slot.state, slot.reason = State.STOPPED, ""
 
-    async def _remove(self, berth: Berth, reason: str, *, now: bool = False) -> None:
-        berth.state = State.STOPPED
-        self._hang_up(berth)
-        if berth.name and (now or not self._ages.trash_after):
-            await self._driver.delete(berth.name)
-        elif berth.name:
-            await self._driver.discard(berth.name, Note(berth.chat, reason, time.time()))
-        self._ledger.remove(berth.digest)
-        berth.name, berth.state, berth.reason = "", State.STOPPED, ""
-        if not berth.leases:
-            self._berths.pop(berth.digest, None)
-        if berth.chat is not None:
-            await self._tell_removed(berth.chat)
+    async def _remove(self, slot: Slot, reason: str, *, now: bool = False) -> None:
+        slot.state = State.STOPPED
+        self._hang_up(slot)
+        if slot.name and (now or not self._ages.trash_after):
+            await self._driver.delete(slot.name)
+        elif slot.name:
+            await self._driver.discard(slot.name, TrashNote(slot.chat, reason, time.time()))
+        self._chat_index.remove(slot.digest)
+        slot.name, slot.state, slot.reason = "", State.STOPPED, ""
+        if not slot.leases:
+            self._slots.pop(slot.digest, None)
+        if slot.chat is not None:
+            await self._tell_removed(slot.chat)
 
     async def _tell_removed(self, chat: Chat) -> None:
         for callback in self._on_removed:
@@ -371,73 +371,73 @@ class Fleet:
             except Exception:
                 log.exception("something of a removed chat is left", extra=chat_fields(chat))
 
-    def _forget_empty(self, berth: Berth) -> None:
+    def _forget_empty(self, slot: Slot) -> None:
         """Of a chat without a sandbox only why it has none is kept, and of the last ones only."""
-        if berth.starting is not None or berth.lock.locked():
+        if slot.starting is not None or slot.lock.locked():
             return
-        if not berth.reason:
-            self._berths.pop(berth.digest, None)
+        if not slot.reason:
+            self._slots.pop(slot.digest, None)
             return
-        failed = [other for other in self._berths.values() if not other.name and not other.leases]
+        failed = [other for other in self._slots.values() if not other.name and not other.leases]
         for other in failed[: max(0, len(failed) - _MAX_FAILED)]:
-            self._berths.pop(other.digest, None)
+            self._slots.pop(other.digest, None)
 
-    async def _expire(self, berth: Berth) -> None:
-        log.info("removed: nobody used it", extra=chat_fields(berth.chat))
-        await self._remove(berth, "not used for DATA_MAX_AGE_DAYS")
+    async def _expire(self, slot: Slot) -> None:
+        log.info("removed: nobody used it", extra=chat_fields(slot.chat))
+        await self._remove(slot, "not used for DATA_MAX_AGE_DAYS")
 
-    def _used(self, berth: Berth) -> None:
+    def _used(self, slot: Slot) -> None:
         now = self._clock.now()
-        if now - berth.last_used > _TOUCH_EVERY:
-            self._ledger.touch(berth.digest)
-        berth.last_used = now
+        if now - slot.last_used > _TOUCH_EVERY:
+            self._chat_index.touch(slot.digest)
+        slot.last_used = now
 
     # ---- keeping
 
-    def _berth_of(self, found: Seen, record: Record | None) -> Berth:
-        berth = Berth(found.owner or "", name=found.name, state=found.state, reason=found.reason)
+    def _slot_of(self, found: SandboxSeen, record: ChatRecord | None) -> Slot:
+        slot = Slot(found.owner or "", name=found.name, state=found.state, reason=found.reason)
         if record is not None:
-            berth.chat, berth.since = record.chat, record.since
-        berth.last_used = self._clock.last_use(berth.key)
-        return berth
+            slot.chat, slot.since = record.chat, record.since
+        slot.last_used = self._clock.last_use(slot.key)
+        return slot
 
-    async def _is_there(self, berth: Berth) -> bool:
+    async def _is_there(self, slot: Slot) -> bool:
         """Whether the chat has a sandbox right now: the command line may have removed or restored it."""
-        async with berth.lock:
-            berth.name = await self._driver.find(berth.digest, berth.name) or ""
-        return bool(berth.name)
+        async with slot.lock:
+            slot.name = await self._driver.find(slot.digest, slot.name) or ""
+        return bool(slot.name)
 
     async def _follow_trash(self, in_trash: Collection[str]) -> None:
         """Forget what the command line removed, and take in what it restored."""
-        for berth in [berth for berth in self._berths.values() if berth.name in in_trash]:
-            async with berth.lock:
-                if berth.name in in_trash and not berth.leases:
-                    self._hang_up(berth)
-                    self._berths.pop(berth.digest, None)
-        records = await asyncio.to_thread(self._ledger.read)
+        for slot in [slot for slot in self._slots.values() if slot.name in in_trash]:
+            async with slot.lock:
+                if slot.name in in_trash and not slot.leases:
+                    self._hang_up(slot)
+                    self._slots.pop(slot.digest, None)
+        records = await asyncio.to_thread(self._chat_index.read)
         for found in await self._driver.list():
-            if found.owner in records and found.owner not in self._berths:
-                self._berths[found.owner] = self._berth_of(found, records[found.owner])
+            if found.owner in records and found.owner not in self._slots:
+                self._slots[found.owner] = self._slot_of(found, records[found.owner])
 
-    async def _look_for(self, chat: Chat) -> Berth | None:
+    async def _look_for(self, chat: Chat) -> Slot | None:
         """The sandbox of a chat that has none as far as is known: the command line may have restored it."""
         name = await self._driver.find(chat.digest)
         if name is None:
             return None
-        since = await asyncio.to_thread(self._ledger.enter, chat)
-        found = Berth(chat.digest, chat=chat, name=name, since=since, last_used=self._clock.now())
-        return self._berths.setdefault(chat.digest, found)
+        since = await asyncio.to_thread(self._chat_index.enter, chat)
+        found = Slot(chat.digest, chat=chat, name=name, since=since, last_used=self._clock.now())
+        return self._slots.setdefault(chat.digest, found)
 
-    async def _find(self) -> Sequence[Seen]:
+    async def _find(self) -> Sequence[SandboxSeen]:
         """Note what a service before left. Records of chats that the driver does not list stay: it may do so later."""
-        records = await asyncio.to_thread(self._ledger.read)
+        records = await asyncio.to_thread(self._chat_index.read)
         seen = await self._driver.list()
         for found in seen:
             if found.owner is not None:
-                self._berths[found.owner] = self._berth_of(found, records.get(found.owner))
+                self._slots[found.owner] = self._slot_of(found, records.get(found.owner))
         return seen
 
-    async def _keep_pool(self, found: Sequence[Seen]) -> None:
+    async def _keep_pool(self, found: Sequence[SandboxSeen]) -> None:
         await self.pool.adopt([seen for seen in found if seen.owner is None])
         await self.pool.keep_full()
 

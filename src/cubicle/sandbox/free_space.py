@@ -25,7 +25,7 @@ _MARGIN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class DiskUsage:
     """What the file system of DATA_DIR has left."""
 
     total: int
@@ -64,14 +64,14 @@ class FreeSpace:
         """Bytes that sandboxes have written and that are not on the host's disk yet: they are no longer free."""
         self._pending = pending
 
-    def usage(self) -> Usage:
+    def usage(self) -> DiskUsage:
         """How it stands now."""
         found = os.statvfs(_existing(self._folder))
         total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
         inodes_left = not found.f_files or found.f_favail >= _MIN_FREE_INODES or not self._floor
-        return Usage(total, max(0, free - self._pending), min(self._floor, total // _MAX_SHARE), inodes_left)
+        return DiskUsage(total, max(0, free - self._pending), min(self._floor, total // _MAX_SHARE), inodes_left)
 
-    def measure(self) -> Usage:
+    def measure(self) -> DiskUsage:
         """How it stands now; also notices that the floor was passed, in either direction."""
         usage = self.usage()
         self.tight = bool(self._floor) and usage.above_floor < _TIGHT
@@ -88,7 +88,7 @@ class FreeSpace:
                 "no sandbox is started now. Nothing is lost. Try again later, or tell the operator."
             )
 
-    def _note(self, usage: Usage) -> None:
+    def _note(self, usage: DiskUsage) -> None:
         if self._short_since is None:
             if not usage.enough:
                 self._short_since = time.time()

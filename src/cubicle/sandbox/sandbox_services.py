@@ -14,17 +14,17 @@ from cubicle.machine.machine import Machine
 
 log = logging.getLogger(__name__)
 
-Attendant = Callable[[Chat, Machine], AbstractAsyncContextManager[None]]
+SandboxService = Callable[[Chat, Machine], AbstractAsyncContextManager[None]]
 """Entered before the machine's first lease, left when the machine is gone."""
 
 
-class Attendants:
-    def __init__(self, attendants: Sequence[Attendant]) -> None:
-        self._attendants = attendants
+class SandboxServices:
+    def __init__(self, sandbox_services: Sequence[SandboxService]) -> None:
+        self._sandbox_services = sandbox_services
 
     async def start(self, group: asyncio.TaskGroup, chat: Chat, machine: Machine) -> None:
         """Start them in a task of their own, and wait until they are ready; only then others may use the machine."""
-        if self._attendants:
+        if self._sandbox_services:
             ready = asyncio.Event()
             group.create_task(self._run(chat, machine, ready), name=f"attend {machine.name}")
             try:
@@ -47,7 +47,7 @@ class Attendants:
 
     async def _serve(self, chat: Chat, machine: Machine, ready: asyncio.Event) -> None:
         async with AsyncExitStack() as stack:
-            for attendant in self._attendants:
-                await stack.enter_async_context(attendant(chat, machine))
+            for sandbox_service in self._sandbox_services:
+                await stack.enter_async_context(sandbox_service(chat, machine))
             ready.set()
             await machine.gone()

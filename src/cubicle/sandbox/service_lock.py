@@ -13,7 +13,7 @@ from pathlib import Path
 from cubicle import record
 from cubicle.settings import BadSettings
 
-_LONGEST_PLACE = 300
+_MAX_PLACE = 300
 _LOOK_SECONDS = 0.2
 
 
@@ -29,7 +29,7 @@ def only_service_of(data_dir: Path, place: str) -> Iterator[None]:
                 raise BadSettings(f"Another service uses DATA_DIR={data_dir}. Stop it, or set another DATA_DIR.")
         with suppress(OSError):  # the disk is full: the lock counts, the place is for people
             os.ftruncate(lock, 0)
-            os.pwrite(lock, place.encode()[:_LONGEST_PLACE], 0)
+            os.pwrite(lock, place.encode()[:_MAX_PLACE], 0)
         yield
     finally:
         os.close(lock)
@@ -49,7 +49,7 @@ def service_of(data_dir: Path) -> str | None:
         lock = os.open(_file(data_dir), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if not _taken(lock, fcntl.LOCK_SH):
-                return os.pread(lock, _LONGEST_PLACE, 0).decode(errors="replace")
+                return os.pread(lock, _MAX_PLACE, 0).decode(errors="replace")
         finally:
             os.close(lock)
     return None

@@ -28,7 +28,7 @@ class Overview:
 
 
 @dataclass(eq=False)
-class Berth:
+class Slot:
     """The sandbox of one chat: which one, how it is, who uses it."""
 
     digest: str

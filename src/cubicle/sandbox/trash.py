@@ -13,7 +13,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class TrashNote:
     """Whose sandbox it was, and why and when it was removed."""
 
     chat: Chat | None
@@ -51,6 +51,6 @@ class Discarded:
     name: str
     owner: str | None
     """The digest of the chat that it belonged to."""
-    note: Note | None
+    note: TrashNote | None
     """None if it cannot be read: such a sandbox is never deleted for its age."""
     image: str = ""

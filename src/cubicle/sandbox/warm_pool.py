@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from cubicle.machine.connection import Line
+from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import NoSpace, SandboxError
-from cubicle.machine.liveness import PATIENCE
+from cubicle.machine.liveness import TIMEOUT
 from cubicle.machine.machine import Machine
-from cubicle.sandbox.driver import Driver, Seen, State
+from cubicle.sandbox.driver import Driver, SandboxSeen, State
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _REST_AFTER_DEATH = 1.0
 _LOADING_SECONDS = 60.0
 _PING_SECONDS = 1.0
 _ADOPT_SECONDS = 5.0
-_ADOPTS_AT_ONCE = 8
+_MAX_CONCURRENT_ADOPTS = 8
 
 Furnish = Callable[[Machine], Awaitable[None]]
 """What a blank sandbox gets before anybody waits for it."""
@@ -35,7 +35,7 @@ async def connect(driver: Driver, name: str, *, patience: float = _LOADING_SECON
     one that was up before. One that is stopped or frozen is let run on.
     """
     reach = partial(driver.connect, name)
-    line = await Line.over(await reach())
+    line = await GuestLink.over(await reach())
     can = driver.capabilities
     line.liveness.resume = partial(driver.resume, name) if can.resumes else None
     line.liveness.patience = patience
@@ -52,7 +52,7 @@ async def connect(driver: Driver, name: str, *, patience: float = _LOADING_SECON
     except BaseException:
         machine.close()
         raise
-    line.liveness.patience = PATIENCE
+    line.liveness.patience = TIMEOUT
     return machine
 
 
@@ -60,7 +60,7 @@ def new_name() -> str:
     return "s" + secrets.token_hex(10)
 
 
-class Pool:
+class WarmPool:
     """Keeps `size` blank sandboxes running. One task of the fleet fills it.
 
     A blank one that dies, hangs or cannot be used is deleted with everything of it.
@@ -108,9 +108,9 @@ class Pool:
         while self._blank:
             self._blank.popleft().close()
 
-    async def adopt(self, found: Sequence[Seen]) -> None:
+    async def adopt(self, found: Sequence[SandboxSeen]) -> None:
         """Take in the blank ones that outlived a service before, as far as there is room; delete the others."""
-        gate = asyncio.Semaphore(_ADOPTS_AT_ONCE)
+        gate = asyncio.Semaphore(_MAX_CONCURRENT_ADOPTS)
         usable = [seen.name for seen in found if seen.state is State.RUNNING and seen.current]
         self._unwanted.update(seen.name for seen in found if seen.name not in usable)
 

@@ -13,17 +13,17 @@ from cubicle.tools.line_numbers import count
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextContent:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ImageContent:
     data: bytes
     media_type: str
 
 
-Block = Text | Image
+Block = TextContent | ImageContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class Answer:
     def text(self) -> str:
         """The answer in words, for people."""
         return "\n".join(
-            block.text if isinstance(block, Text) else f"[{block.media_type}, {count(len(block.data), 'byte')}]"
+            block.text if isinstance(block, TextContent) else f"[{block.media_type}, {count(len(block.data), 'byte')}]"
             for block in self.blocks
         )
 
 
 def say(text: str) -> Answer:
-    return Answer((Text(text),))
+    return Answer((TextContent(text),))
 
 
 def fail(sentence: str) -> Answer:
     """A failure, as a sentence that tells the model what to do next."""
-    return Answer((Text(sentence),), error=True)
+    return Answer((TextContent(sentence),), error=True)
 
 
 def _nowhere(_text: str) -> None:

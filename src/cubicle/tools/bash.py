@@ -9,12 +9,12 @@ from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import HOME
 from cubicle.machine.process import Process
-from cubicle.prompt.workspace import Workplace
+from cubicle.prompt.workspace import Workspace
 from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments
-from cubicle.tools.base import Answer, Call, Text, fail, schema
+from cubicle.tools.base import Answer, Call, TextContent, fail, schema
 from cubicle.tools.errors import sentence
-from cubicle.tools.exit_codes import Verdict
+from cubicle.tools.exit_codes import ExitVerdict
 from cubicle.tools.output import Cap, Decoder
 
 _DESCRIPTION = """\
@@ -53,7 +53,7 @@ class BashTool:
         required=("command", "description"),
     )
 
-    def __init__(self, workplace: Workplace, *, timeout: float, memory_mb: int) -> None:
+    def __init__(self, workplace: Workspace, *, timeout: float, memory_mb: int) -> None:
         self._workplace = workplace
         self._timeout = timeout
         self._memory_mb = memory_mb
@@ -76,11 +76,11 @@ class BashTool:
         verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
         notes = [_ROOM.format(exit.made_room)] if exit.made_room else []
         notes += [f"Note: {sentence}" for sentence in refused]
-        blocks = (Text(_compose(output.text(), verdict)), *map(Text, notes))
+        blocks = (TextContent(_compose(output.text(), verdict)), *map(TextContent, notes))
         beside = (verdict.note, *notes) if verdict.note else tuple(notes)
         return Answer(blocks, error=verdict.error, exit=exit, notes=beside)
 
-    def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> Verdict:
+    def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> ExitVerdict:
         if exit.timed_out:
             return exit_codes.timed_out(timeout)
         if exit.out_of_memory:
@@ -122,7 +122,7 @@ def _refused(error: MachineError, cwd: str) -> str:
             return f"The command may not have run: {reason}. Look at what it left behind, then try again."
 
 
-def _compose(printed: str, verdict: Verdict) -> str:
+def _compose(printed: str, verdict: ExitVerdict) -> str:
     """The output, and after it the line that says how the command ended."""
     if not verdict.note:
         return printed or "(no output)"

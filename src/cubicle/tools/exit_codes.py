@@ -28,26 +28,26 @@ ANSWERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ExitVerdict:
     """Whether a command failed, and the line that says so."""
 
     error: bool
     note: str = ""
 
 
-def judge(command: str, code: int, printed: bool) -> Verdict:
+def judge(command: str, code: int, printed: bool) -> ExitVerdict:
     """The verdict on a command that ended by itself; `printed`: it wrote something."""
     if code == 0:
-        return Verdict(error=False)
+        return ExitVerdict(error=False)
     if code == 1:
         name = last_command(command)
         if name in ANSWERS:
-            return Verdict(error=False, note=f"[exit code 1: {name} says {ANSWERS[name]}; this is not an error]")
+            return ExitVerdict(error=False, note=f"[exit code 1: {name} says {ANSWERS[name]}; this is not an error]")
         if name == "find" and printed:
-            return Verdict(
+            return ExitVerdict(
                 error=False, note="[exit code 1: find could not look everywhere; the results above are what it found]"
             )
-    return Verdict(error=True, note=f"[exit code {code}]" if printed else f"{_SILENT}\n[exit code {code}]")
+    return ExitVerdict(error=True, note=f"[exit code {code}]" if printed else f"{_SILENT}\n[exit code {code}]")
 
 
 def signal_name(number: int) -> str:
@@ -57,17 +57,17 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def killed(number: int) -> Verdict:
+def killed(number: int) -> ExitVerdict:
     """The verdict on a command that a signal ended."""
-    return Verdict(error=True, note=f"[killed by {signal_name(number)}] {_KILLED}")
+    return ExitVerdict(error=True, note=f"[killed by {signal_name(number)}] {_KILLED}")
 
 
-def timed_out(seconds: float) -> Verdict:
-    return Verdict(error=True, note=f"[timed out after {seconds:g} s] {_TIMED_OUT}")
+def timed_out(seconds: float) -> ExitVerdict:
+    return ExitVerdict(error=True, note=f"[timed out after {seconds:g} s] {_TIMED_OUT}")
 
 
-def out_of_memory(limit_mb: int) -> Verdict:
-    return Verdict(
+def out_of_memory(limit_mb: int) -> ExitVerdict:
+    return ExitVerdict(
         error=True,
         note=f"[killed: out of memory (limit {limit_mb:,} MB); use less of it, for example work in smaller pieces]",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import WRITABLE_ROOTS
-from cubicle.prompt.workspace import Workplace
+from cubicle.prompt.workspace import Workspace
 from cubicle.tools.arguments import Arguments
 from cubicle.tools.base import Answer, Call, fail, say, schema
 from cubicle.tools.errors import sentence
@@ -31,7 +31,7 @@ class CreateFile:
         required=("path", "content"),
     )
 
-    def __init__(self, workplace: Workplace) -> None:
+    def __init__(self, workplace: Workspace) -> None:
         self._workplace = workplace
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
@@ -65,7 +65,7 @@ class StrReplace:
         required=("path", "old_str", "new_str"),
     )
 
-    def __init__(self, workplace: Workplace) -> None:
+    def __init__(self, workplace: Workspace) -> None:
         self._workplace = workplace
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:

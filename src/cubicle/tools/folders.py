@@ -7,7 +7,7 @@ from cubicle.machine.machine import READABLE_ROOTS, Machine
 from cubicle.tools.output import Cap
 
 _LEVELS = 2
-_MOST_ENTRIES = 2_000
+_MAX_ENTRIES = 2_000
 
 
 async def show_folder(machine: Machine, path: str) -> str:
@@ -15,15 +15,13 @@ async def show_folder(machine: Machine, path: str) -> str:
     shown = Cap()
     shown.feed(f"{path.rstrip('/') or '/'}/\n")
     entries = 0
-    async for entry in machine.list(path, depth=_LEVELS, limit=_MOST_ENTRIES, roots=READABLE_ROOTS):
+    async for entry in machine.list(path, depth=_LEVELS, limit=_MAX_ENTRIES, roots=READABLE_ROOTS):
         shown.feed(_line(entry))
         entries += 1
     if not entries:
         shown.feed("  (nothing here but what starts with a dot, if that)\n")
-    if entries >= _MOST_ENTRIES:
-        shown.feed(
-            f"[only the first {_MOST_ENTRIES:,} entries are shown; use bash_tool with find or ls for the rest]\n"
-        )
+    if entries >= _MAX_ENTRIES:
+        shown.feed(f"[only the first {_MAX_ENTRIES:,} entries are shown; use bash_tool with find or ls for the rest]\n")
     return shown.text().rstrip("\n")
 
 

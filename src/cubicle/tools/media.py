@@ -12,13 +12,13 @@ from cubicle.core.media_types import media_type
 from cubicle.guest.operations import Exit
 from cubicle.machine.machine import READABLE_ROOTS, Machine
 from cubicle.settings import ViewImages
-from cubicle.tools.base import Answer, Block, Image, Text
+from cubicle.tools.base import Answer, Block, ImageContent, TextContent
 from cubicle.tools.folders import human_size
 from cubicle.tools.output import OUTPUT_CAP, joined
 from cubicle.tools.scripts import program
 
-LONGEST_SIDE = 1280
-MOST_THUMBNAIL = 200 * 1024
+MAX_SIDE = 1280
+MAX_THUMBNAIL = 200 * 1024
 _LIMIT = 90.0
 _OFFICE = (".docx", ".xlsx", ".pptx")
 
@@ -98,31 +98,31 @@ async def show_image(machine: Machine, path: str, size: int, header: ImageHeader
     picture = await _picture(machine, path, size, header)
     if picture is None:
         return Answer(
-            (Text(f"{line}. This sandbox could not make a small picture of it; use bash_tool to work with it."),)
+            (TextContent(f"{line}. This sandbox could not make a small picture of it; use bash_tool to work with it."),)
         )
     data, kind = picture
     shown: Block
     if style is ViewImages.BLOCKS:
-        shown = Image(data, kind)
+        shown = ImageContent(data, kind)
     else:
-        shown = Text(f"data:{kind};base64,{base64.b64encode(data).decode()}")
-    return Answer((Text(line), shown))
+        shown = TextContent(f"data:{kind};base64,{base64.b64encode(data).decode()}")
+    return Answer((TextContent(line), shown))
 
 
 async def _picture(machine: Machine, path: str, size: int, header: ImageHeader) -> tuple[bytes, str] | None:
     """The image itself where it is small enough, else a thumbnail that the sandbox makes."""
-    fits = 0 < max(header.width, header.height) <= LONGEST_SIDE and size <= MOST_THUMBNAIL
+    fits = 0 < max(header.width, header.height) <= MAX_SIDE and size <= MAX_THUMBNAIL
     if fits and header.kind in ("png", "jpeg"):
-        return await _slice(machine, path, 0, MOST_THUMBNAIL), header.media_type
-    command = ["python3", "-I", "-c", await _program("thumbnail"), path, str(LONGEST_SIDE), str(MOST_THUMBNAIL)]
+        return await _slice(machine, path, 0, MAX_THUMBNAIL), header.media_type
+    command = ["python3", "-I", "-c", await _program("thumbnail"), path, str(MAX_SIDE), str(MAX_THUMBNAIL)]
     data = bytearray()
     async with machine.run(command, timeout=_LIMIT, merge=False) as process:
         async for stream, chunk in process.output:
-            if stream == 1 and len(data) <= MOST_THUMBNAIL:
+            if stream == 1 and len(data) <= MAX_THUMBNAIL:
                 data += chunk
         exit = await process.wait()
     made = read_header(bytes(data))
-    if exit.code != 0 or made is None or made.kind not in ("png", "jpeg") or len(data) > MOST_THUMBNAIL:
+    if exit.code != 0 or made is None or made.kind not in ("png", "jpeg") or len(data) > MAX_THUMBNAIL:
         return None
     return bytes(data), made.media_type
 

@@ -11,17 +11,17 @@ from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.machine.errors import Gone, SandboxError
-from cubicle.prompt.workspace import Workplace
+from cubicle.prompt.workspace import Workspace
 from cubicle.settings import Settings
 from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments, BadArgument
-from cubicle.tools.base import Answer, Call, Text, Tool, fail
+from cubicle.tools.base import Answer, Call, TextContent, Tool, fail
 from cubicle.tools.bash import BashTool
 from cubicle.tools.files import CreateFile, StrReplace
 from cubicle.tools.sub_agent import SubAgent, SubAgentTool
-from cubicle.tools.view import View
+from cubicle.tools.view import ViewTool
 
-SHARED_WARNING = Text(
+SHARED_WARNING = TextContent(
     f"Warning: this request carried no chat id, so it ran in the sandbox `default`, which everybody without a chat id "
     f"shares. Set the header {CHAT_HEADERS[0]} in the client to give each chat its own sandbox."
 )
@@ -41,7 +41,7 @@ class Registry:
     @classmethod
     def build(
         cls,
-        workplace: Workplace,
+        workplace: Workspace,
         settings: Settings,
         sub_agent: SubAgent | None = None,
         activity: Activity | None = None,
@@ -49,7 +49,7 @@ class Registry:
         return cls(
             (
                 BashTool(workplace, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb),
-                View(workplace, settings.view_images),
+                ViewTool(workplace, settings.view_images),
                 CreateFile(workplace),
                 StrReplace(workplace),
                 SubAgentTool(sub_agent),

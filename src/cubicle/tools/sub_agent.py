@@ -9,7 +9,7 @@ from cubicle.tools.arguments import Arguments
 from cubicle.tools.base import Answer, Call, fail, schema
 
 MODELS = ("sonnet", "opus", "haiku")
-_MOST_TURNS = 1_000
+_MAX_TURNS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class SubAgentTool:
         self._agent = agent
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
-        turns = arguments.optional_number("max_turns", 1, _MOST_TURNS)
+        turns = arguments.optional_number("max_turns", 1, _MAX_TURNS)
         task = Task(
             arguments.text("prompt", "task"),
             arguments.optional_choice("model", MODELS),

@@ -8,7 +8,7 @@ from cubicle.core.image_header import read_header
 from cubicle.core.media_types import looks_binary
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import READABLE_ROOTS, Machine
-from cubicle.prompt.workspace import Workplace
+from cubicle.prompt.workspace import Workspace
 from cubicle.settings import ViewImages
 from cubicle.tools.arguments import Arguments
 from cubicle.tools.base import Answer, Call, fail, say, schema
@@ -21,7 +21,7 @@ from cubicle.tools.output import Decoder
 _START = 64 * 1024
 
 
-class View:
+class ViewTool:
     """Text with line numbers, folders as trees, images small, documents as their text, the rest as base64."""
 
     name = "view"
@@ -47,7 +47,7 @@ class View:
         required=("path",),
     )
 
-    def __init__(self, workplace: Workplace, images: ViewImages) -> None:
+    def __init__(self, workplace: Workspace, images: ViewImages) -> None:
         self._workplace = workplace
         self._images = images
 

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from cubicle.agents.agent_token import Pass
-from cubicle.agents.budget import OutOfBudget, Purses
-from cubicle.agents.live_tokens import AgentTokens, TokenRefused
-from cubicle.agents.pricing import Usage
+from cubicle.agents.agent_token import AgentToken
+from cubicle.agents.budget import BudgetStore, OutOfBudget
+from cubicle.agents.live_tokens import LiveTokens, TokenRefused
+from cubicle.agents.pricing import TokenUsage
 from cubicle.core.chat import Chat
-from cubicle.egress.rules_file import Additions, Rulebook
+from cubicle.egress.rules_file import Additions, RulesFile
 from cubicle.log import chat_fields
 from cubicle.machine.machine import Machine
 from cubicle.machine.refusals import Refusal
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _LOGGER = re.compile(r"cubicle(\.[a-z_]{1,40}){0,6}")
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "context"}
 _MAX_FIELDS = 64
-_LONGEST = 4000
+_MAX_LENGTH = 4000
 _MAX_TOKENS = 2**53
 
 
@@ -50,7 +50,9 @@ class Attachment:
 class Answers:
     """One object for all workers, one after the other."""
 
-    def __init__(self, budgets: Purses, tokens: AgentTokens, additions: Additions | None, rulebook: Rulebook) -> None:
+    def __init__(
+        self, budgets: BudgetStore, tokens: LiveTokens, additions: Additions | None, rulebook: RulesFile
+    ) -> None:
         self._budgets = budgets
         self._tokens = tokens
         self._uses: dict[int, asyncio.Event] = {}
@@ -135,7 +137,7 @@ class Answers:
 
     def _on_count(self, fields: Fields, sockets: list[socket.socket]) -> None:
         used = {name: min(max(0, int(number)), _MAX_TOKENS) for name, number in fields["usage"].items()}
-        self._budgets.count(_chat(fields), _text(fields["model"]), Usage(**used))
+        self._budgets.count(_chat(fields), _text(fields["model"]), TokenUsage(**used))
 
     def _on_resume(self, fields: Fields, sockets: list[socket.socket]) -> Awaitable[Fields]:
         return self._resume(self._attachments.get(int(fields["id"])))
@@ -167,7 +169,7 @@ class Answers:
         name, level, given = _text(fields["logger"]), int(fields["level"]), dict(fields["fields"])
         logger = logging.getLogger(name if _LOGGER.fullmatch(name) else "cubicle.worker")
         extra = {
-            key: value[:_LONGEST] if isinstance(value, str) else value
+            key: value[:_MAX_LENGTH] if isinstance(value, str) else value
             for key, value in itertools.islice(given.items(), _MAX_FIELDS)
             if _NAME.fullmatch(key) and key not in _STANDARD_FIELDS and isinstance(value, str | int | float)
         }
@@ -176,10 +178,10 @@ class Answers:
         logger.log(min(max(level, logging.DEBUG), logging.CRITICAL), "%s", _text(fields["text"]), extra=extra)
 
 
-def token_of(fields: Fields) -> Pass:
+def token_of(fields: Fields) -> AgentToken:
     """A token as the control channel carries it."""
     given = fields["token"]
-    return Pass(**{**given, "servers": tuple(given["servers"])})
+    return AgentToken(**{**given, "servers": tuple(given["servers"])})
 
 
 def environment_of(answer: Fields) -> dict[str, str]:
@@ -189,7 +191,7 @@ def environment_of(answer: Fields) -> dict[str, str]:
         raise ChannelLost("The worker's answer is of another form.")
     if not all(_NAME.fullmatch(name) and isinstance(value, str) for name, value in found.items()):
         raise ChannelLost("The worker's answer is of another form.")
-    return {name: value[:_LONGEST] for name, value in found.items()}
+    return {name: value[:_MAX_LENGTH] for name, value in found.items()}
 
 
 def _chat(fields: Fields) -> Chat:
@@ -199,4 +201,4 @@ def _chat(fields: Fields) -> Chat:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("a text is missing")
-    return value[:_LONGEST]
+    return value[:_MAX_LENGTH]

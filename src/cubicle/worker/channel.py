@@ -24,7 +24,7 @@ _MAX_QUEUED = 4 * 1024 * 1024
 _MAX_PENDING = 2000
 """Questions of the other side that are being answered."""
 _MAX_DESCRIPTORS = 4
-_MAX_AT_ONCE = 64
+_MAX_CONCURRENT = 64
 _ROOM = socket.CMSG_SPACE(_MAX_DESCRIPTORS * array.array("i").itemsize)
 
 Fields = dict[str, Any]
@@ -134,7 +134,7 @@ class ControlChannel:
         self._loop.remove_writer(self._sock.fileno())
 
     def _on_readable(self) -> None:
-        for _ in range(_MAX_AT_ONCE):
+        for _ in range(_MAX_CONCURRENT):
             if self.closed.is_set():
                 return
             flags = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Self
 
-from cubicle.agents.budget import Purses
-from cubicle.agents.live_tokens import AgentTokens
+from cubicle.agents.budget import BudgetStore
+from cubicle.agents.live_tokens import LiveTokens
 from cubicle.core.chat import Chat
 from cubicle.egress.environment import proxy_environment
 from cubicle.egress.quota import FOLDER, remove_record
-from cubicle.egress.rules_file import Additions, Rulebook
+from cubicle.egress.rules_file import Additions, RulesFile
 from cubicle.egress.tls_authority import Authority
 from cubicle.log import chat_fields
 from cubicle.machine.errors import SandboxError
@@ -44,21 +44,21 @@ _FORGET_SECONDS = 5.0
 
 
 class NetworkWorker:
-    """Give `attend` to the fleet, inside `async with` of this object."""
+    """Give `attached` to the fleet, inside `async with` of this object."""
 
     def __init__(
         self,
         setup: Setup,
         *,
-        budgets: Purses,
-        tokens: AgentTokens,
+        budgets: BudgetStore,
+        tokens: LiveTokens,
         additions: Additions | None = None,
         captive: Callable[[], bool] = lambda: False,
     ) -> None:
         self._setup = replace(setup, has_additions=additions is not None)
         self._budgets = budgets
         self._captive = captive
-        self._rulebook = Rulebook(setup.rules_file, setup.policy)
+        self._rulebook = RulesFile(setup.rules_file, setup.policy)
         self._answers = Answers(budgets, tokens, additions, self._rulebook)
         self._spawner = Spawner()
         self._process: WorkerProcess | None = None
@@ -97,7 +97,7 @@ class NetworkWorker:
         await asyncio.to_thread(remove_record, self._setup.folder / FOLDER, chat.digest)
 
     @asynccontextmanager
-    async def attend(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
+    async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
         """Have the worker serve this sandbox for as long as it is up, whichever worker that is."""
         machine.environment |= proxy_environment()  # also for what starts before the worker does
         attachment = Attachment(chat, machine)

@@ -13,10 +13,10 @@ from typing import Any
 
 import anyio
 
-from cubicle.agents.agent_token import Pass
+from cubicle.agents.agent_token import AgentToken
 from cubicle.agents.budget import OutOfBudget
 from cubicle.agents.live_tokens import NOT_A_TOKEN, TokenRefused
-from cubicle.agents.pricing import Usage
+from cubicle.agents.pricing import TokenUsage
 from cubicle.core.chat import Chat
 from cubicle.egress.meter import Pace
 from cubicle.egress.policy import Rule, Scheme
@@ -34,8 +34,8 @@ _MAX_LINES = 500.0
 REFUSALS_PER_SECOND = 20.0
 MAX_REFUSALS = 100.0
 _SUMMARY_SECONDS = 10.0
-_LONGEST = 4000
-_LONGEST_TOKEN = 4096
+_MAX_LENGTH = 4000
+_MAX_TOKEN = 4096
 
 
 class Service:
@@ -59,9 +59,9 @@ class Service:
             for rule in answer["rules"]
         )
 
-    async def checked(self, chat: Chat, text: str) -> Pass:
+    async def checked(self, chat: Chat, text: str) -> AgentToken:
         """The agent's token that this text is. Raises TokenRefused."""
-        if not text or len(text) > _LONGEST_TOKEN or not text.isascii():
+        if not text or len(text) > _MAX_TOKEN or not text.isascii():
             raise TokenRefused(NOT_A_TOKEN)
         answer = await self._ask("check_token", chat, text=text)
         if refused := answer.get("refused"):
@@ -69,7 +69,7 @@ class Service:
         return token_of(answer)
 
     @contextmanager
-    def using(self, chat: Chat, given: Pass) -> Iterator[anyio.CancelScope]:
+    def using(self, chat: Chat, given: AgentToken) -> Iterator[anyio.CancelScope]:
         """What is done in the block ends when the service says that the token does."""
         use = next(self._uses)
         with anyio.CancelScope() as scope:
@@ -80,7 +80,7 @@ class Service:
                 watch.cancel()
                 self._channel.notify("release_token", use=use)
 
-    async def _watch(self, use: int, chat: Chat, given: Pass, scope: anyio.CancelScope) -> None:
+    async def _watch(self, use: int, chat: Chat, given: AgentToken, scope: anyio.CancelScope) -> None:
         with suppress(ChannelLost):
             await self._channel.ask("use_token", limit=None, **_named(chat), use=use, token=asdict(given))
         scope.cancel()
@@ -91,7 +91,7 @@ class Service:
         if refused := answer.get("refused"):
             raise OutOfBudget(str(refused))
 
-    def count(self, chat: Chat, model: str, usage: Usage) -> None:
+    def count(self, chat: Chat, model: str, usage: TokenUsage) -> None:
         self._channel.notify("count", **_named(chat), model=model[:200], usage=asdict(usage))
 
     async def save(self, chat: Chat) -> None:
@@ -160,12 +160,12 @@ class ForwardedLog(logging.Handler):
             self._forward("cubicle.worker", logging.WARNING, f"{volume.omitted} lines were left out here", named)
             volume.omitted, volume.summed_at = 0, now
         if record.exc_info:
-            fields["exception"] = logging.Formatter().formatException(record.exc_info)[-_LONGEST:]
+            fields["exception"] = logging.Formatter().formatException(record.exc_info)[-_MAX_LENGTH:]
         self._forward(record.name, record.levelno, record.getMessage(), fields)
 
     def _forward(self, logger: str, level: int, text: str, fields: dict[str, Any]) -> None:
-        self._channel.notify("log", logger=logger, level=level, text=text[:_LONGEST], fields=fields)
+        self._channel.notify("log", logger=logger, level=level, text=text[:_MAX_LENGTH], fields=fields)
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | bool) else str(value)[:_LONGEST]
+    return value if isinstance(value, int | float | bool) else str(value)[:_MAX_LENGTH]

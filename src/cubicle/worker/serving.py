@@ -16,9 +16,9 @@ from typing import Any
 
 import uvloop
 
-from cubicle.agents.gateway import Relay
+from cubicle.agents.gateway import Gateway
 from cubicle.core.chat import Chat
-from cubicle.egress.proxy import EgressDoor
+from cubicle.egress.proxy import EgressProxy
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.machine.refusals import Refusal, Refusals
@@ -26,7 +26,7 @@ from cubicle.tasks import start_task
 from cubicle.worker.channel import ChannelLost, ControlChannel, Fields, Handler
 from cubicle.worker.remote import MAX_REFUSALS, REFUSALS_PER_SECOND, ForwardedLog, Service, Volume
 from cubicle.worker.setup import Setup
-from cubicle.worker.shares import MeteredLine, Shares, current, task_factory
+from cubicle.worker.shares import CpuShares, MeteredLine, current, task_factory
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Worker:
         }
         self.channel = ControlChannel(control, handlers)
         service = Service(self.channel)
-        self._egress = EgressDoor(
+        self._egress = EgressProxy(
             setup.policy,
             folder=setup.folder,
             rules_file=setup.rules_file,
@@ -83,8 +83,8 @@ class Worker:
             additions=service.additions if setup.has_additions else None,
         )
         self._egress.rulebook.on_read = self._on_rules_read
-        self._gateway = Relay(setup.apis, setup.servers, service, service)
-        self._shares = Shares()
+        self._gateway = Gateway(setup.apis, setup.servers, service, service)
+        self._shares = CpuShares()
         self._attached: dict[int, asyncio.Task[None]] = {}
 
     @asynccontextmanager
@@ -152,8 +152,8 @@ class Worker:
             async with AsyncExitStack() as stack:
                 try:
                     await machine.hello(_HELLO_SECONDS)
-                    await stack.enter_async_context(self._egress.attend(chat, machine, captive=captive))
-                    await stack.enter_async_context(self._gateway.attend(chat, machine))
+                    await stack.enter_async_context(self._egress.attached(chat, machine, captive=captive))
+                    await stack.enter_async_context(self._gateway.attached(chat, machine))
                     ready.set_result(dict(machine.environment))
                     await machine.gone()
                 except SandboxError as error:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cubicle.agents.mcp_servers import McpServers
-from cubicle.agents.upstreams import Api
+from cubicle.agents.upstreams import UpstreamApi
 from cubicle.egress.policy import Policy
 from cubicle.egress.rules_file import RulesSource
-from cubicle.egress.upstream_connections import Limits
+from cubicle.egress.upstream_connections import EgressLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class Setup:
     folder: Path
     """Of the egress proxy: its certificate authority and the allowances of the chats."""
     rules_file: Path | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: EgressLimits = field(default_factory=EgressLimits)
     has_additions: bool = False
     """Whether chats may have rules of their own that set headers."""
     trust_file: Path | None = None
     """Certificates to trust in servers instead of those of the host."""
-    apis: Mapping[str, Api] = field(default_factory=dict, repr=False)
+    apis: Mapping[str, UpstreamApi] = field(default_factory=dict, repr=False)
     servers: McpServers = field(default_factory=McpServers, repr=False)
     rules: RulesSource | None = None
     """The last rules that could be used."""

@@ -16,49 +16,49 @@ from contextvars import Context, ContextVar
 from typing import Any
 
 from cubicle.core.chat import Chat
-from cubicle.machine.connection import Line
+from cubicle.machine.connection import GuestLink
 
 SLACK = 0.003
 """Seconds of processor time."""
-_STEPS_AT_ONCE = 8
+_MAX_CONCURRENT_STEPS = 8
 """Of one chat, that go on before the event loop looks for what else there is to do."""
 
-current: ContextVar[Share | None] = ContextVar("cubicle_worker_share", default=None)
+current: ContextVar[CpuShare | None] = ContextVar("cubicle_worker_share", default=None)
 """For whom the running task works."""
 
 
-class Shares:
+class CpuShares:
     """All chats of the worker."""
 
     def __init__(self) -> None:
-        self._shares: dict[Chat, Share] = {}
-        self._recent: set[Share] = set()
-        self._before: set[Share] = set()
+        self._shares: dict[Chat, CpuShare] = {}
+        self._recent: set[CpuShare] = set()
+        self._before: set[CpuShare] = set()
         """Those that did something in this round and in the one before."""
-        self._waiting: set[Share] = set()
+        self._waiting: set[CpuShare] = set()
         self._chats: Counter[str] = Counter()
         """How many chats of each tenant had work then."""
         self._level = 0.0
         """How far the one that is least far on had come."""
         self._pump: asyncio.Handle | None = None
 
-    def of(self, chat: Chat) -> Share:
-        return self._shares.setdefault(chat, Share(self, chat))
+    def of(self, chat: Chat) -> CpuShare:
+        return self._shares.setdefault(chat, CpuShare(self, chat))
 
-    def forget(self, share: Share) -> None:
+    def forget(self, share: CpuShare) -> None:
         self._shares.pop(share.chat, None)
         self._recent.discard(share)
         self._before.discard(share)
 
-    def charge(self, share: Share, seconds: float) -> None:
+    def charge(self, share: CpuShare, seconds: float) -> None:
         self._recent.add(share)
         share.progress = max(share.progress, self._level)  # what it did not use before is not owed to it
         share.progress += seconds * max(1, self._chats[share.chat.tenant])
 
-    def may_go_on(self, share: Share) -> bool:
+    def may_go_on(self, share: CpuShare) -> bool:
         return share.progress <= self._level + SLACK
 
-    def wait(self, share: Share) -> asyncio.Future[None]:
+    def wait(self, share: CpuShare) -> asyncio.Future[None]:
         """The next turn of this chat."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         share.turns.append(turn)
@@ -80,7 +80,7 @@ class Shares:
         self._look()
         for share in list(self._waiting):
             released = 0
-            while share.turns and (released < _STEPS_AT_ONCE and share.progress <= self._level + SLACK):
+            while share.turns and (released < _MAX_CONCURRENT_STEPS and share.progress <= self._level + SLACK):
                 turn = share.turns.popleft()
                 if not turn.done():
                     turn.set_result(None)
@@ -91,12 +91,12 @@ class Shares:
             self._pump = asyncio.get_running_loop().call_soon(self._go_on)
 
 
-class Share:
+class CpuShare:
     """One chat."""
 
     __slots__ = ("_shares", "chat", "lines", "progress", "turns")
 
-    def __init__(self, shares: Shares, chat: Chat) -> None:
+    def __init__(self, shares: CpuShares, chat: Chat) -> None:
         self._shares = shares
         self.chat = chat
         self.progress = 0.0
@@ -118,7 +118,7 @@ class Metered(collections.abc.Coroutine[Any, Any, Any]):
 
     __slots__ = ("_had_turn", "_inner", "_share")
 
-    def __init__(self, inner: Coroutine[Any, Any, Any], share: Share) -> None:
+    def __init__(self, inner: Coroutine[Any, Any, Any], share: CpuShare) -> None:
         self._inner = inner
         self._share = share
         self._had_turn = False
@@ -157,7 +157,7 @@ def task_factory(loop: Any, work: Any, context: Context | None = None, **more: A
     return asyncio.Task(work, loop=loop, context=context, **more)
 
 
-class MeteredLine(Line):
+class MeteredLine(GuestLink):
     """The worker's connection to a guest: its frames are parsed on the time of its chat."""
 
     MAX_UNREAD = 256 * 1024 * 1024

@@ -13,17 +13,17 @@ import pytest
 from cubicle.drivers.common.checks import Verdict
 from cubicle.drivers.docker import config, engine
 from cubicle.drivers.docker.checks import sharing
-from cubicle.drivers.docker.config import Facts, Wanted
+from cubicle.drivers.docker.config import ContainerSpec, EngineFacts
 from cubicle.machine.errors import Unusable
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import SandboxLimits
 
 LIMITED = {"core", "sigpending", "msgqueue", "memlock"}
-LIMITS = Limits(memory_bytes=1 << 30, cpus=1.5, pids=100, disk_bytes=1 << 32)
+LIMITS = SandboxLimits(memory_bytes=1 << 30, cpus=1.5, pids=100, disk_bytes=1 << 32)
 
 
-def container(facts: Facts | None = None, socket_dir: Path | None = Path("/data/one/host")) -> dict:
-    wanted = Wanted("inst", "one", "image:tag", "digest", {"LANG": "C.UTF-8"}, LIMITS, socket_dir)
-    return config.container(wanted, facts or Facts("aarch64"))
+def container(facts: EngineFacts | None = None, socket_dir: Path | None = Path("/data/one/host")) -> dict:
+    wanted = ContainerSpec("inst", "one", "image:tag", "digest", {"LANG": "C.UTF-8"}, LIMITS, socket_dir)
+    return config.container(wanted, facts or EngineFacts("aarch64"))
 
 
 def test_nothing_is_given_that_is_not_needed():
@@ -55,19 +55,19 @@ def test_what_the_host_shows_of_itself_is_hidden_also_where_it_cannot_be_looked_
         "/proc/diskstats",
     } <= hidden
     (mask,) = [
-        o for o in container(Facts("aarch64", podman=True))["HostConfig"]["SecurityOpt"] if o.startswith("mask=")
+        o for o in container(EngineFacts("aarch64", podman=True))["HostConfig"]["SecurityOpt"] if o.startswith("mask=")
     ]
     assert {"/sys/block", "/proc/fs"} <= set(mask.removeprefix("mask=").split(":"))
-    assert hidden <= set(config.facts_of_host(Facts("aarch64")).hidden)
+    assert hidden <= set(config.facts_of_host(EngineFacts("aarch64")).hidden)
 
 
 @pytest.mark.parametrize("remapped", [False, True])
 def test_that_sandboxes_of_an_engine_share_is_told(remapped):
-    check = sharing(Facts("aarch64", user_namespace=remapped))
+    check = sharing(EngineFacts("aarch64", user_namespace=remapped))
     assert check.verdict is Verdict.WEAK
     assert ("engine's root" in check.found) is remapped
-    assert "runsc" in check.mend
-    assert sharing(Facts("aarch64", gvisor=True)).verdict is Verdict.GOOD
+    assert "runsc" in check.fix
+    assert sharing(EngineFacts("aarch64", gvisor=True)).verdict is Verdict.GOOD
 
 
 def test_the_seccomp_profile_is_the_embedded_drivers_without_message_queues():
@@ -81,10 +81,10 @@ def test_the_seccomp_profile_is_the_embedded_drivers_without_message_queues():
 
 def test_podman_is_told_the_same_in_its_own_way(tmp_path: Path):
     """Its seccomp option names a file, and what limits it is not told it raises, which takes a capability."""
-    host = container(Facts("aarch64", podman=True, seccomp_file=tmp_path / "seccomp.json"))["HostConfig"]
+    host = container(EngineFacts("aarch64", podman=True, seccomp_file=tmp_path / "seccomp.json"))["HostConfig"]
     assert f"seccomp={tmp_path}/seccomp.json" in host["SecurityOpt"]
     assert {limit["Name"] for limit in host["Ulimits"]} == {*LIMITED, "nofile", "nproc"}
-    far = container(Facts("aarch64", podman=True), None)["HostConfig"]
+    far = container(EngineFacts("aarch64", podman=True), None)["HostConfig"]
     assert not any(option.startswith("seccomp=") for option in far["SecurityOpt"])
     assert {limit["Name"] for limit in container()["HostConfig"]["Ulimits"]} == LIMITED
 
@@ -105,8 +105,8 @@ def test_limits_are_told():
         100,
     )
     assert "StorageOpt" not in host
-    assert container(Facts("aarch64", disk_quota=True))["HostConfig"]["StorageOpt"] == {"size": str(1 << 32)}
-    assert container(Facts("aarch64", gvisor=True))["HostConfig"]["PidsLimit"] == 800
+    assert container(EngineFacts("aarch64", disk_quota=True))["HostConfig"]["StorageOpt"] == {"size": str(1 << 32)}
+    assert container(EngineFacts("aarch64", gvisor=True))["HostConfig"]["PidsLimit"] == 800
 
 
 def test_only_the_socket_folder_is_of_the_host_and_no_engine_socket_is_mounted():
@@ -123,8 +123,8 @@ def test_only_the_socket_folder_is_of_the_host_and_no_engine_socket_is_mounted()
 
 
 def test_coding_agents_can_be_read_and_not_written():
-    wanted = Wanted("inst", "one", "image:tag", "digest", {}, LIMITS, None, agents=Path("/images/agents"))
-    mounts = config.container(wanted, Facts("aarch64"))["HostConfig"]["Mounts"]
+    wanted = ContainerSpec("inst", "one", "image:tag", "digest", {}, LIMITS, None, agents=Path("/images/agents"))
+    mounts = config.container(wanted, EngineFacts("aarch64"))["HostConfig"]["Mounts"]
     (bind,) = [m for m in mounts if m["Type"] == "bind"]
     assert (bind["Source"], bind["Target"], bind["ReadOnly"]) == ("/images/agents", "/opt/agents", True)
 

@@ -17,19 +17,19 @@ import pytest
 
 from cubicle.drivers.docker import driver as docker_driver
 from cubicle.drivers.docker.driver import DockerDriver
-from cubicle.drivers.docker.engine import Address
+from cubicle.drivers.docker.engine import EngineAddress
 from cubicle.images.store import ImageStore
 from cubicle.isolation import runner
 from cubicle.machine.errors import Gone, MachineError, SandboxError, Unusable
 from cubicle.machine.machine import Machine
-from cubicle.machine.stream import Connection, Stream
-from cubicle.sandbox.driver import Host, Limits, State
+from cubicle.machine.stream import Stream, StreamConnection
+from cubicle.sandbox.driver import DriverHost, SandboxLimits, State
 from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
 from tests.drivers.makers import some_base
 
 pytestmark = pytest.mark.docker
-SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=32 * 1024**2)
+SMALL = SandboxLimits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=32 * 1024**2)
 Make = Callable[..., AbstractAsyncContextManager[DockerDriver]]
 
 
@@ -40,7 +40,7 @@ def make_driver(tmp_path: Path) -> Make:
 
     @asynccontextmanager
     async def make(keep: bool = False, **options: Any) -> AsyncIterator[DockerDriver]:
-        options = {"limits": SMALL, "address": Address(load().docker_host), **options}
+        options = {"limits": SMALL, "address": EngineAddress(load().docker_host), **options}
         image = options.pop("image", base.digest)
         driver = DockerDriver(tmp_path / "data", store, image, **options)
         await driver.open()
@@ -96,7 +96,7 @@ async def over_tcp(path: str) -> AsyncIterator[str]:
         await asyncio.gather(*left, return_exceptions=True)
 
 
-async def dialled(machine: Machine, port: int) -> Connection | None:
+async def dialled(machine: Machine, port: int) -> StreamConnection | None:
     try:
         return await machine.dial(port, straight=True)
     except MachineError:
@@ -106,7 +106,7 @@ async def dialled(machine: Machine, port: int) -> Connection | None:
 async def test_an_engine_of_another_machine_is_spoken_to_over_exec_streams(make_driver: Make) -> None:
     async with (
         over_tcp(load().docker_host.removeprefix("unix://")) as url,
-        make_driver(address=Address(url)) as driver,
+        make_driver(address=EngineAddress(url)) as driver,
     ):
         assert not driver.by_socket
         await driver.start("one", "a" * 32)
@@ -134,17 +134,20 @@ async def test_an_engine_of_another_machine_is_spoken_to_over_exec_streams(make_
 
 async def test_the_isolation_check_says_what_it_could_not_try_on_another_machine(make_driver: Make) -> None:
     """Files, ports and sockets of this machine say nothing about one that an engine elsewhere runs on."""
-    async with over_tcp(load().docker_host.removeprefix("unix://")) as url, make_driver(address=Address(url)) as far:
+    async with (
+        over_tcp(load().docker_host.removeprefix("unix://")) as url,
+        make_driver(address=EngineAddress(url)) as far,
+    ):
         host = await far.host()
         assert not host.here
-        report = await runner.prove(far, Limits(), kernel=host.kernel, here=host.here, exhaust=False)
+        report = await runner.prove(far, SandboxLimits(), kernel=host.kernel, here=host.here, exhaust=False)
     unchecked = {finding.attempt for finding in report.unchecked}
     assert unchecked == {"a file of the host", "a port of the host's loopback", "an abstract socket of the host"}
     assert {finding.verdict.value for finding in report.unchecked} == {"not checked"}
     assert report.missing == []
     assert (report.told()["holds"], report.told()["not_checked"]) == (False, 3)
     async with make_driver() as near:
-        assert await near.host() == Host(platform.release(), here=True)
+        assert await near.host() == DriverHost(platform.release(), here=True)
         with pytest.MonkeyPatch.context() as patch:  # the service is in a container, and has the engine's socket
             patch.setattr(socket, "gethostname", lambda: "3f2a1b")
             assert not (await near.host()).here
@@ -154,7 +157,7 @@ async def test_an_engine_that_went_away_is_said_in_words_by_every_verb(make_driv
     async with make_driver() as near, AsyncExitStack() as wire:
         await near.start("one", None)
         url = await wire.enter_async_context(over_tcp(load().docker_host.removeprefix("unix://")))
-        async with make_driver(keep=True, address=Address(url)) as far:
+        async with make_driver(keep=True, address=EngineAddress(url)) as far:
             container = await far.container_id("one")
             await wire.aclose()
             for verb in (
@@ -228,7 +231,9 @@ async def test_a_blank_one_counts_as_new_only_as_long_as_a_new_one_would_be_the_
 async def test_two_services_with_two_folders_do_not_meet(make_driver: Make, tmp_path: Path) -> None:
     store = ImageStore(load().image_dir)
     base = await asyncio.to_thread(some_base, store)
-    other = DockerDriver(tmp_path / "other", store, base.digest, limits=SMALL, address=Address(load().docker_host))
+    other = DockerDriver(
+        tmp_path / "other", store, base.digest, limits=SMALL, address=EngineAddress(load().docker_host)
+    )
     await other.open()
     async with make_driver() as driver:
         await driver.start("one", "a" * 32)
@@ -239,7 +244,7 @@ async def test_two_services_with_two_folders_do_not_meet(make_driver: Make, tmp_
 
 
 async def test_no_engine_is_said_in_words(tmp_path: Path) -> None:
-    driver = DockerDriver(tmp_path, ImageStore(tmp_path), "slim", address=Address("unix:///nowhere.sock"))
+    driver = DockerDriver(tmp_path, ImageStore(tmp_path), "slim", address=EngineAddress("unix:///nowhere.sock"))
     with pytest.raises(Unusable, match="No Docker engine answers"):
         await driver.open()
 
@@ -249,7 +254,11 @@ async def test_an_image_that_the_engine_has_is_enough(make_driver: Make, tmp_pat
     async with make_driver() as driver:
         reference = driver._image.reference
     lone = DockerDriver(
-        tmp_path / "lone", ImageStore(tmp_path / "none"), reference, limits=SMALL, address=Address(load().docker_host)
+        tmp_path / "lone",
+        ImageStore(tmp_path / "none"),
+        reference,
+        limits=SMALL,
+        address=EngineAddress(load().docker_host),
     )
     await lone.open()
     try:

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from cubicle.drivers.docker.driver import DockerDriver
-from cubicle.drivers.docker.engine import Address
+from cubicle.drivers.docker.engine import EngineAddress
 from cubicle.images.store import ImageStore
 from cubicle.isolation import runner
-from cubicle.isolation.runner import Verdict
-from cubicle.sandbox.driver import Limits
+from cubicle.isolation.runner import ProbeVerdict
+from cubicle.sandbox.driver import SandboxLimits
 from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
 from tests.conftest import absent
@@ -31,7 +31,7 @@ from tests.drivers.makers import some_base
 
 pytestmark = [pytest.mark.docker, pytest.mark.real, pytest.mark.timeout(1200)]
 
-LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
+LIMITS = SandboxLimits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 FORMATS = {"btrfs": (["mkfs.btrfs", "-q"], "loop"), "xfs": (["mkfs.xfs", "-q"], "loop,pquota")}
 STORAGE = {"plain": "overlay2", "btrfs": "btrfs", "xfs": "overlay2"}
 WITH_QUOTAS = [pytest.param(kind, marks=pytest.mark.long) for kind in FORMATS]
@@ -96,19 +96,19 @@ def engine(folder: Path, data: Path, storage: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=["plain", *WITH_QUOTAS])
-def address(request: pytest.FixtureRequest) -> Iterator[Address]:
+def address(request: pytest.FixtureRequest) -> Iterator[EngineAddress]:
     # The root user of containers has to get to the engine's data, and a test's own folder lets nobody in.
     folder = Path(tempfile.mkdtemp(prefix="cubicle-engine-", dir="/tmp"))
     folder.chmod(0o711)
     try:
         with disk(folder, request.param) as data, engine(folder, data, STORAGE[request.param]) as where:
-            yield Address(where)
+            yield EngineAddress(where)
     finally:
         shutil.rmtree(folder)
 
 
 @pytest.fixture
-def unopened(address: Address, tmp_path: Path) -> DockerDriver:
+def unopened(address: EngineAddress, tmp_path: Path) -> DockerDriver:
     store = ImageStore(load().image_dir)
     return DockerDriver(tmp_path / "data", store, some_base(store).digest, limits=LIMITS, address=address)
 
@@ -127,9 +127,9 @@ async def driver(unopened: DockerDriver) -> AsyncIterator[DockerDriver]:
 
 async def test_every_wall_holds(driver: DockerDriver) -> None:
     report = await runner.prove(driver, LIMITS, kernel=platform.release())
-    weak = [finding for finding in report.findings if finding.verdict is not Verdict.HOLDS]
+    weak = [finding for finding in report.findings if finding.verdict is not ProbeVerdict.HOLDS]
     # A quota of btrfs does not show: the report cannot tell it from a watchdog. It is tried below.
-    assert [finding.wall for finding in weak if finding.wall != "disk"] == []
+    assert [finding.layer for finding in weak if finding.layer != "disk"] == []
 
 
 async def test_root_of_a_sandbox_is_nobody_on_the_host(driver: DockerDriver) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.images.store import SUBUID_START, Base, ImageStore
+from cubicle.images.store import SUBUID_START, BuiltImage, ImageStore
 from cubicle.machine.machine import Machine
-from cubicle.sandbox.driver import Limits, Seen
+from cubicle.sandbox.driver import SandboxLimits, SandboxSeen
 from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import load
 from tests.conftest import absent
@@ -24,7 +24,7 @@ from tests.drivers.makers import some_base
 from tests.support import remains
 from tests.support.emptying import leave
 
-SMALL = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
+SMALL = SandboxLimits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
 
 
 @pytest.fixture(scope="session")
@@ -33,12 +33,12 @@ def store() -> ImageStore:
 
 
 @pytest.fixture(scope="session")
-def base(store: ImageStore) -> Base:
+def base(store: ImageStore) -> BuiltImage:
     return some_base(store)
 
 
 @pytest.fixture(scope="session")
-def standard(store: ImageStore) -> Base:
+def standard(store: ImageStore) -> BuiltImage:
     """The newest image with a browser and Node."""
     for base in store.built():
         if base.manifest.variant == "standard":
@@ -51,7 +51,7 @@ Make = Callable[..., AbstractAsyncContextManager[OciDriver]]
 
 
 @pytest.fixture
-def make_driver(tmp_path: Path, store: ImageStore, base: Base) -> Make:
+def make_driver(tmp_path: Path, store: ImageStore, base: BuiltImage) -> Make:
     """Opens drivers over one folder; all sandboxes are gone when the block ends."""
 
     @asynccontextmanager
@@ -124,6 +124,6 @@ async def eventually(question: Callable[[], Any], seconds: float = 60.0) -> Any:
     return answer
 
 
-async def state_of(driver: OciDriver, name: str) -> Seen:
+async def state_of(driver: OciDriver, name: str) -> SandboxSeen:
     (seen,) = [s for s in await driver.list() if s.name == name]
     return seen

@@ -11,22 +11,30 @@ import pytest
 from cubicle.drivers.common import seccomp
 from cubicle.drivers.common.container import CAPABILITIES, RLIMITS
 from cubicle.drivers.common.hidden import hidden
-from cubicle.drivers.oci.config import TERMINALS, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
-from cubicle.sandbox.driver import Limits
+from cubicle.drivers.oci.config import (
+    TERMINALS,
+    BundleSpec,
+    Folders,
+    HostFacts,
+    bundle_config,
+    guest_args,
+    guest_mounts,
+)
+from cubicle.sandbox.driver import SandboxLimits
 
 FOLDERS = Folders(Path("/r"), Path("/u"), Path("/o"), Path("/s"), Path("/g.pyz"))
 
 
-def config(limits: Limits | None = None, facts: Facts | None = None) -> dict[str, Any]:
-    wanted = Wanted(
+def config(limits: SandboxLimits | None = None, facts: HostFacts | None = None) -> dict[str, Any]:
+    wanted = BundleSpec(
         Path("/r"),
         "/cubicle/x/y",
         1_000_000,
-        limits or Limits(),
+        limits or SandboxLimits(),
         guest_args(FOLDERS, {"LANG": "C"}),
         guest_mounts(FOLDERS),
     )
-    return bundle_config(wanted, facts or Facts("x86_64"))
+    return bundle_config(wanted, facts or HostFacts("x86_64"))
 
 
 def mounts_at(target: str) -> list[dict[str, Any]]:
@@ -54,14 +62,14 @@ def test_the_guest_has_its_capabilities_and_no_more():
 
 
 def test_limits_are_in_the_bundle_and_swap_adds_nothing():
-    resources = config(Limits(memory_bytes=100 << 20, cpus=1.5, pids=7))["linux"]["resources"]
+    resources = config(SandboxLimits(memory_bytes=100 << 20, cpus=1.5, pids=7))["linux"]["resources"]
     assert resources["memory"] == {"limit": 100 << 20, "swap": 100 << 20}
     assert resources["cpu"] == {"period": 100_000, "quota": 150_000}
     assert resources["pids"] == {"limit": 7}
 
 
 def test_a_host_that_does_not_count_swap_is_not_asked_to():
-    assert "swap" not in config(facts=Facts("x86_64", swap_accounting=False))["linux"]["resources"]["memory"]
+    assert "swap" not in config(facts=HostFacts("x86_64", swap_accounting=False))["linux"]["resources"]["memory"]
 
 
 @pytest.mark.parametrize("target", ["/mnt/user-data/uploads", "/mnt/skills", "/run/cubicle/guest.pyz"])
@@ -103,7 +111,7 @@ def test_the_guest_is_told_its_socket_and_its_commands_environment():
 def test_the_limits_of_a_process_are_in_the_bundle_of_gvisor_alone():
     """The other runtimes are started with them, and hand them on."""
     assert config()["process"]["rlimits"] == []
-    found = config(facts=Facts("x86_64", gvisor=True, rlimits={"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 1000}))
+    found = config(facts=HostFacts("x86_64", gvisor=True, rlimits={"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 1000}))
     assert found["process"]["rlimits"] == [
         {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
         {"type": "RLIMIT_NOFILE", "hard": 1000, "soft": 1000},

@@ -14,9 +14,9 @@ import pytest
 from cubicle.drivers.oci import id_ranges, mounts, runtimes
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.id_ranges import first_id, is_own
-from cubicle.drivers.oci.namespaces import Maker, Wanted, for_files, for_sandbox
+from cubicle.drivers.oci.namespaces import NamespaceMaker, NamespaceSpec, for_files, for_sandbox
 from cubicle.images.store import SUBUID_START
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import SandboxLimits
 from tests.conftest import absent
 from tests.drivers.oci.conftest import SMALL, eventually, first_process, machine_of, said
 
@@ -111,7 +111,7 @@ async def test_without_mounts_that_show_other_ids_sandboxes_run_on_the_shared_ra
 async def test_gvisor_runs_with_ids_of_its_own_and_without(make_driver, monkeypatch, tmp_path):
     if not await asyncio.to_thread(runtimes.find, "runsc", tmp_path):
         absent("needs runsc: scripts/packages test")
-    async with make_driver(runtime="runsc", limits=Limits()) as driver:
+    async with make_driver(runtime="runsc", limits=SandboxLimits()) as driver:
         await driver.start("one", None)
         await said(driver, "one", WRITE)
         assert await said(driver, "one", READ) == READS
@@ -158,7 +158,7 @@ async def test_uploads_of_the_host_belong_to_root_of_the_sandbox(driver):
 
 
 def test_a_maker_of_namespaces_that_was_killed_is_replaced():
-    maker = Maker()
+    maker = NamespaceMaker()
     try:
         closed(maker.make(for_files(SUBUID_START, first_id(1))))
         assert maker._process is not None
@@ -166,14 +166,14 @@ def test_a_maker_of_namespaces_that_was_killed_is_replaced():
         maker._process.wait()
         closed(maker.make(for_sandbox(first_id(1), first_id(1)), for_files(SUBUID_START, first_id(1))))
         with pytest.raises(OSError, match=r"."):
-            maker.make(for_files(SUBUID_START, first_id(1)), Wanted(((0, 2**32 - 1, 65536),)))
+            maker.make(for_files(SUBUID_START, first_id(1)), NamespaceSpec(((0, 2**32 - 1, 65536),)))
         closed(maker.make(for_files(SUBUID_START, first_id(1))))  # one refusal is not the end of it
     finally:
         maker.close()
 
 
 def test_a_maker_that_was_closed_works_again():
-    maker = Maker()
+    maker = NamespaceMaker()
     for _ in range(2):
         with maker.making(for_files(SUBUID_START, first_id(1))) as made:
             (descriptor,) = made.result()
@@ -184,7 +184,7 @@ def test_a_maker_that_was_closed_works_again():
 
 
 def test_a_maker_ends_with_its_service():
-    maker = Maker()
+    maker = NamespaceMaker()
     closed(maker.make(for_files(SUBUID_START, first_id(1))))
     process = maker._process
     assert process is not None

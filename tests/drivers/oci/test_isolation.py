@@ -1,4 +1,4 @@
-"""The walls and limits of a sandbox of the embedded driver, tried from inside."""
+"""The isolation and limits of a sandbox of the embedded driver, tried from inside."""
 
 from __future__ import annotations
 

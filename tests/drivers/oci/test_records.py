@@ -13,7 +13,7 @@ import pytest
 
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
-from cubicle.drivers.oci.records import Home, Meta, Records
+from cubicle.drivers.oci.records import Meta, OciHome, OciRecords
 from cubicle.drivers.oci.repair import repair
 from cubicle.images.users import leave_note, users
 from cubicle.machine.errors import OwnerHasSandbox, SandboxError
@@ -130,7 +130,7 @@ def test_another_data_dir_is_only_read(tmp_path, kind):
     """Whatever it holds, the images of the host stay usable."""
     data, other, images = tmp_path / "data", tmp_path / "other", tmp_path / "images"
     for folder in (data, other):
-        records = Records(folder)
+        records = OciRecords(folder)
         records.make_folders()
         home_of(records, "a", "chat")
     leave_note(images, other, {"x"})
@@ -242,7 +242,7 @@ async def test_rescue_gives_a_sandbox_back(make_driver, tmp_path):
 # ---- records alone, without a sandbox
 
 
-def home_of(records: Records, name: str, owner: str | None = None, used: float = 1000) -> Home:
+def home_of(records: OciRecords, name: str, owner: str | None = None, used: float = 1000) -> OciHome:
     draft = records.draft(name)
     (draft.path / "disk.img").write_bytes(name.encode())
     os.utime(draft.path / "disk.img", (used, used))
@@ -254,21 +254,23 @@ def home_of(records: Records, name: str, owner: str | None = None, used: float =
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Records:
-    records = Records(tmp_path)
+def records(tmp_path: Path) -> OciRecords:
+    records = OciRecords(tmp_path)
     records.make_folders()
     return records
 
 
-def owners(records: Records) -> dict[str, str]:
-    return {name: records.owner_of(Home(records.sandboxes / name), records.owned()) or "" for name in _names(records)}
+def owners(records: OciRecords) -> dict[str, str]:
+    return {
+        name: records.owner_of(OciHome(records.sandboxes / name), records.owned()) or "" for name in _names(records)
+    }
 
 
-def _names(records: Records) -> list[str]:
+def _names(records: OciRecords) -> list[str]:
     return [home.name for home in records.homes()]
 
 
-def disks(records: Records) -> set[str]:
+def disks(records: OciRecords) -> set[str]:
     """Every disk that is still anywhere."""
     return {path.read_text() for path in records.root.rglob("disk.img")}
 
@@ -321,7 +323,7 @@ def test_what_nobody_was_given_is_removed_and_what_may_be_somebodys_is_not(recor
 def test_what_is_in_the_way_of_a_folder_is_kept(tmp_path):
     for name in ("sandboxes", "owners", "making"):
         (tmp_path / name).write_text(name)
-    records = Records(tmp_path)
+    records = OciRecords(tmp_path)
     records.make_folders()
     home_of(records, "a", "chat")
     assert owners(records) == {"a": "chat"}
@@ -344,14 +346,14 @@ def test_a_binding_is_one_step(records, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(os, "symlink", short)
             try:
-                records.bind(Home(records.sandboxes / "a"), "chat")
+                records.bind(OciHome(records.sandboxes / "a"), "chat")
             except OSError:
                 assert owners(records) == {"a": ""}
                 continue
         assert owners(records) == {"a": "chat"}
     home_of(records, "b")
     with pytest.raises(OwnerHasSandbox) as refused:
-        records.bind(Home(records.sandboxes / "b"), "chat")
+        records.bind(OciHome(records.sandboxes / "b"), "chat")
     assert refused.value.name == "a"
     assert owners(records) == {"a": "chat", "b": ""}
 

@@ -18,14 +18,14 @@ import pytest
 from cubicle import durable
 from cubicle.core.chat import Chat
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
-from cubicle.drivers.oci.records import Meta, Records
+from cubicle.drivers.oci.records import Meta, OciRecords
 from cubicle.drivers.oci.trash import Trash
 from cubicle.images import users as image_users
 from cubicle.machine.errors import OwnerHasSandbox
-from cubicle.sandbox.trash import Note
+from cubicle.sandbox.trash import TrashNote
 
 CHAT, OTHER = Chat("chat"), Chat("other")
-NOTE = Note(CHAT, "removed by a test", time.time())
+NOTE = TrashNote(CHAT, "removed by a test", time.time())
 
 # Dies before the Nth system call that changes a name or opens a file: after the one before it.
 _SCRIPT = """
@@ -58,17 +58,17 @@ else:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Records:
+def records(tmp_path: Path) -> OciRecords:
     return make_records(tmp_path / "data")
 
 
-def make_records(folder: Path) -> Records:
-    records = Records(folder)
+def make_records(folder: Path) -> OciRecords:
+    records = OciRecords(folder)
     records.make_folders()
     return records
 
 
-def make_home(records: Records, name: str, owner: Chat | None = CHAT) -> None:
+def make_home(records: OciRecords, name: str, owner: Chat | None = CHAT) -> None:
     home = records.home(name)
     home.path.mkdir()
     (home.path / "disk.img").write_bytes(b"kept" * 1000)
@@ -79,7 +79,7 @@ def make_home(records: Records, name: str, owner: Chat | None = CHAT) -> None:
         records.bind(home, owner.digest)
 
 
-def killed_at(records: Records, deed: str, owner: Chat, left: int) -> bool:
+def killed_at(records: OciRecords, deed: str, owner: Chat, left: int) -> bool:
     """Whether the deed was cut off after so many system calls."""
     words = [sys.executable, "-c", _SCRIPT, str(records.root), deed, owner.digest, str(left)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -88,7 +88,7 @@ def killed_at(records: Records, deed: str, owner: Chat, left: int) -> bool:
     return done.returncode != 0
 
 
-def every_cut(tmp_path: Path, deed: str, owner: Chat = CHAT) -> Iterator[Records]:
+def every_cut(tmp_path: Path, deed: str, owner: Chat = CHAT) -> Iterator[OciRecords]:
     """The records after a kill at each point of a deed, and after the whole of it."""
     for left in range(100):
         records = make_records(tmp_path / f"{deed}-{left}")
@@ -103,7 +103,7 @@ def every_cut(tmp_path: Path, deed: str, owner: Chat = CHAT) -> Iterator[Records
     pytest.fail("it never came to an end")
 
 
-def places(records: Records) -> tuple[bool, bool]:
+def places(records: OciRecords) -> tuple[bool, bool]:
     """Whether the sandbox is where sandboxes are, and whether it is in the trash; whole, if it is there."""
     found = records.home("one").path, records.trash / "one"
     for path in found:
@@ -111,7 +111,7 @@ def places(records: Records) -> tuple[bool, bool]:
     return found[0].exists(), found[1].exists()
 
 
-def can_have_another(records: Records, chat: Chat) -> bool:
+def can_have_another(records: OciRecords, chat: Chat) -> bool:
     try:
         make_home(records, "two", chat)
     except OwnerHasSandbox:
@@ -154,7 +154,9 @@ def test_a_deletion_that_was_cut_off_is_finished_at_the_next_start(tmp_path: Pat
         assert set(os.listdir(records.trash)) <= {"one"}
 
 
-def test_a_full_disk_takes_the_note_in_place_of_the_bundle(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_takes_the_note_in_place_of_the_bundle(
+    records: OciRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_home(records, "one")
     home = records.home("one")
     write = durable.write
@@ -172,7 +174,7 @@ def test_a_full_disk_takes_the_note_in_place_of_the_bundle(records: Records, mon
 
 
 def test_without_any_space_it_is_removed_restored_and_deleted(
-    records: Records, monkeypatch: pytest.MonkeyPatch
+    records: OciRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -194,7 +196,7 @@ def test_without_any_space_it_is_removed_restored_and_deleted(
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b'{"chat": 1}', json.dumps({"chat": "../x", "tenant": "", "at": 1}).encode()]
 )
-def test_a_note_that_cannot_be_read_hides_nothing(records: Records, content: bytes) -> None:
+def test_a_note_that_cannot_be_read_hides_nothing(records: OciRecords, content: bytes) -> None:
     make_home(records, "one")
     make_home(records, "two", OTHER)
     for name in ("one", "two"):
@@ -206,14 +208,14 @@ def test_a_note_that_cannot_be_read_hides_nothing(records: Records, content: byt
     assert places(records) == (True, False)
 
 
-def test_the_image_of_a_sandbox_in_the_trash_is_in_use(records: Records, tmp_path: Path) -> None:
+def test_the_image_of_a_sandbox_in_the_trash_is_in_use(records: OciRecords, tmp_path: Path) -> None:
     make_home(records, "one")
     Trash(records).discard(records.home("one"), NOTE)
     (user,) = image_users.users(tmp_path / "images", sandboxes_by_image, records.root)
     assert user.sandboxes == {"image-of-one": 1}
 
 
-def test_of_many_that_remove_and_restore_at_once_none_is_lost(records: Records) -> None:
+def test_of_many_that_remove_and_restore_at_once_none_is_lost(records: OciRecords) -> None:
     trash = Trash(records)
     chats = [Chat(f"chat-{number}") for number in range(8)]
     for chat in chats:
@@ -221,7 +223,7 @@ def test_of_many_that_remove_and_restore_at_once_none_is_lost(records: Records) 
 
     def there_and_back(chat: Chat) -> None:
         for _ in range(10):
-            trash.discard(records.home(chat.id), Note(chat, "", 1.0))
+            trash.discard(records.home(chat.id), TrashNote(chat, "", 1.0))
             trash.restore(chat.id, chat.digest)
 
     with ThreadPoolExecutor(len(chats)) as threads:

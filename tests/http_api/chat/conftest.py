@@ -1,4 +1,4 @@
-"""A service with the routes of a chat's files, prompt and skills, over the memory driver, behind the true door."""
+"""A service with the routes of a chat's files, prompt and skills, over the memory driver, behind the true proxy."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from cubicle.chat.authentication import Authentication
-from cubicle.chat.key_attempts import KeyTries
+from cubicle.chat.key_attempts import KeyAttempts
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.keys import KeyRing
 from cubicle.files.uploads import Uploads
 from cubicle.http_api.archive import ArchiveRoutes
-from cubicle.http_api.auth import Access
+from cubicle.http_api.auth import AccessCheck
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.files import FileRoutes
-from cubicle.http_api.origin_check import OriginGuard
+from cubicle.http_api.origin_check import OriginCheck
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.uploads import UploadRoutes
-from cubicle.prompt.catalogue import Library
-from cubicle.prompt.system_prompt import Prompt
+from cubicle.prompt.catalogue import SkillCatalogue
+from cubicle.prompt.system_prompt import SystemPrompt
 from cubicle.sandbox.fleet import Fleet
 from tests.support.service import refusing, serve
 
@@ -65,12 +65,12 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
     ring = KeyRing.parse(options.get("key", ""))
     mode = options.get("mode", Isolation.LENIENT)
     links = Links(b"s" * 32, "https://box.example/base", ring)
-    library = Library(None, None, options.get("users"))
+    library = SkillCatalogue(None, None, options.get("users"))
     uploads = Uploads(fleet)
     table = RouteTable()
     app = Starlette(
         routes=table.bind(
-            prompt=PromptRoutes(Prompt(library, links), mode, "https://box.example/base"),
+            prompt=PromptRoutes(SystemPrompt(library, links), mode, "https://box.example/base"),
             skills=SkillRoutes(library, mode),
             uploads=UploadRoutes(uploads, options.get("limit_mb", 8)),
             archive=ArchiveRoutes(fleet),
@@ -78,8 +78,8 @@ async def site_of(fleet: Fleet, **options: Any) -> AsyncIterator[Site]:
             raw=RawRoutes(fleet, links),
         ),
         middleware=[
-            Middleware(OriginGuard, [links.base_url]),
-            Middleware(Access, Authentication(KeyTries(ring, 0), links), table, refusing, mode),
+            Middleware(OriginCheck, [links.base_url]),
+            Middleware(AccessCheck, Authentication(KeyAttempts(ring, 0), links), table, refusing, mode),
         ],
         exception_handlers=HANDLERS,  # type: ignore[arg-type]
     )

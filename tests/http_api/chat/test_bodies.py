@@ -78,7 +78,7 @@ async def test_a_connection_that_is_to_be_closed_is_closed_in_spite_of_an_offer(
     ids=["of known length", "with leave", "in chunks", "as a form"],
 )
 async def test_a_client_that_says_nothing_any_more_is_given_up(site, monkeypatch, headers, sent):
-    monkeypatch.setattr(uvicorn_http, "PATIENCE", 0.2)
+    monkeypatch.setattr(uvicorn_http, "TIMEOUT", 0.2)
     async with connection(site) as (reader, writer):
         writer.write(head("POST", "silent/a", headers) + sent)
         if "Expect" in headers:

@@ -5,8 +5,8 @@ import pytest
 from cubicle.core.chat import Chat
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.images.store import SUBUID_START, ImageStore
-from cubicle.sandbox.chat_index import Ledger
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.chat_index import ChatIndex
+from cubicle.sandbox.driver import SandboxLimits
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import load
 from tests.drivers.makers import some_base
@@ -20,7 +20,7 @@ MB = 1024**2
 @pytest.fixture
 def driver(tmp_path):
     store = ImageStore(load().image_dir)
-    return OciDriver(tmp_path, store, some_base(store).digest, SUBUID_START, limits=Limits(disk_bytes=48 * MB))
+    return OciDriver(tmp_path, store, some_base(store).digest, SUBUID_START, limits=SandboxLimits(disk_bytes=48 * MB))
 
 
 async def streamed(size):
@@ -33,7 +33,7 @@ async def streamed(size):
 )
 async def test_it_is_507_nothing_is_kept_and_the_chat_goes_on(driver, tmp_path, body):
     chat = Chat("full")
-    async with Fleet(driver, Ledger(tmp_path / "ledger"), pool_size=0) as fleet:
+    async with Fleet(driver, ChatIndex(tmp_path / "ledger"), pool_size=0) as fleet:
         try:
             async with site_of(fleet, limit_mb=512) as site:
                 small = await site.client.post("/api/uploads/full/small.bin", content=body(2))

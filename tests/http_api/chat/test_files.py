@@ -272,7 +272,7 @@ async def test_a_folder_that_cannot_be_read_is_not_there_and_hides_nothing_else(
 
 
 async def test_a_listing_says_when_there_is_more_than_it_holds(site, monkeypatch):
-    monkeypatch.setattr(browse, "MOST_LISTED", 5)
+    monkeypatch.setattr(browse, "MAX_LISTED", 5)
     await site.bash(Chat("counted"), "cd /mnt/user-data/outputs && mkdir four five six && touch {four,five,six}/{1..4}")
     await site.bash(Chat("counted"), "cd /mnt/user-data/outputs && touch {five,six}/5 six/6")
     for folder, count, complete in (("four", 4, True), ("five", 5, True), ("six", 5, False), ("", 3, True)):

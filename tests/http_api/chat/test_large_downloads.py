@@ -12,7 +12,7 @@ from cubicle.core.chat import Chat
 from cubicle.http_api import uvicorn_http
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import OUTPUTS
-from cubicle.machine.passed_file import HandedFile
+from cubicle.machine.passed_file import PassedFile
 from tests.conftest import IN_A_HURRY
 from tests.support.service import fleet_of
 
@@ -40,13 +40,13 @@ async def served(anyio_backend, tmp_path_factory):
 def poured(monkeypatch):
     """The files that went that way: a test here in which none did would say nothing."""
     seen = []
-    into = HandedFile.into
+    into = PassedFile.into
 
     async def seen_into(self, target):
         seen.append(self)
         return await into(self, target)
 
-    monkeypatch.setattr(HandedFile, "into", seen_into)
+    monkeypatch.setattr(PassedFile, "into", seen_into)
     yield seen
     assert seen
 
@@ -217,7 +217,7 @@ async def test_clients_that_do_not_read_hold_up_nobody_and_get_all_in_the_end(si
 async def test_a_client_that_never_reads_is_given_up(site, way):
     await until(lambda: not descriptors())
     hurry = pytest.MonkeyPatch()
-    hurry.setattr(uvicorn_http, "PATIENCE", 1.0)
+    hurry.setattr(uvicorn_http, "TIMEOUT", 1.0)
     async with connection(site, slow=True) as (reader, writer):
         # A second request in the pipeline makes uvicorn send the answer.
         writer.write(request() if way == "from the disk" else request() + request(path="/files/down/"))

@@ -236,7 +236,7 @@ async def test_a_thousand_files_are_ordinary(site):
 
 @pytest.mark.real
 async def test_an_upload_is_listed_however_many_lie_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(uploads, "_LARGEST_SUMMED", -1)
+    monkeypatch.setattr(uploads, "_MAX_SUMMED", -1)
     async with fleet_of(tmp_path) as fleet, site_of(fleet) as site:
         await site.client.post("/api/uploads/crowded/first", content=b"1")
         (first,) = tmp_path.rglob("uploads/first")
@@ -254,7 +254,7 @@ async def test_a_list_that_is_cut_says_so(site, monkeypatch):
     for name in ("a", "b", "c/d"):
         await site.client.post(f"/api/uploads/cut/{name}", content=b"1")
     for most, names in ((4, ["a", "b", "c/d"]), (3, ["a", "b"]), (2, ["a", "b"])):
-        monkeypatch.setattr(uploads, "MOST_LISTED", most)
+        monkeypatch.setattr(uploads, "MAX_LISTED", most)
         answer = (await site.client.get("/api/uploads/cut")).json()
         assert [record["filename"] for record in answer["files"]] == names
         assert answer.get("complete") is (None if most == 4 else False)

@@ -11,13 +11,13 @@ from cubicle.agents.gateway import ADDRESS
 from cubicle.agents.mcp_servers import McpServer
 
 SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-_LONGEST_LINE = 500
+_MAX_LINE = 500
 
 Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AgentCommand:
     """One run, as an adapter must know it."""
 
     folder: str
@@ -41,7 +41,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class Outcome:
+class AgentOutcome:
     """What is known of a run so far."""
 
     session: str = ""
@@ -53,10 +53,10 @@ class Outcome:
     out_of_turns: bool = False
 
 
-class Reader(Protocol):
+class EventReader(Protocol):
     """Understands one run's events, in order."""
 
-    outcome: Outcome
+    outcome: AgentOutcome
 
     def read(self, event: Fields) -> Iterator[str]:
         """Take in one event; gives the lines of it that are worth showing."""
@@ -72,7 +72,7 @@ class Adapter(Protocol):
     speaks_sse: bool
     """Whether it can use MCP servers of the type sse."""
 
-    def command(self, program: str, order: Order) -> list[str]:
+    def command(self, program: str, order: AgentCommand) -> list[str]:
         """The run without a person; the prompt is on its standard input."""
         ...
 
@@ -80,13 +80,13 @@ class Adapter(Protocol):
         """The same session with a person at the terminal."""
         ...
 
-    def environment(self, order: Order) -> dict[str, str]: ...
+    def environment(self, order: AgentCommand) -> dict[str, str]: ...
 
-    def files(self, order: Order) -> dict[str, str]:
+    def files(self, order: AgentCommand) -> dict[str, str]:
         """Files that it needs: name in the run's folder, or whole path, to content."""
         ...
 
-    def reader(self) -> Reader: ...
+    def reader(self) -> EventReader: ...
 
 
 def text_of(value: Any, most: int = 1_000_000) -> str:
@@ -114,7 +114,7 @@ def items_of(value: Any) -> list[Fields]:
 def short(text: str) -> str:
     """One line of bounded length."""
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
+    return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 1] + "…"
 
 
 def used(tool: str, arguments: Any) -> str:

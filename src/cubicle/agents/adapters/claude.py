@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 
 from cubicle.agents.adapters.base import (
+    AgentCommand,
+    AgentOutcome,
     Fields,
-    Order,
-    Outcome,
     fields_of,
     items_of,
     number_of,
@@ -28,7 +28,7 @@ class Claude:
     api = "anthropic"
     speaks_sse = True
 
-    def command(self, program: str, order: Order) -> list[str]:
+    def command(self, program: str, order: AgentCommand) -> list[str]:
         session = ["--resume", order.resume] if order.resume else ["--session-id", order.session]
         model = ["--model", order.model] if order.model else []
         return [
@@ -47,7 +47,7 @@ class Claude:
             *("--dangerously-skip-permissions", "--resume", session),
         ]
 
-    def environment(self, order: Order) -> dict[str, str]:
+    def environment(self, order: AgentCommand) -> dict[str, str]:
         aliases = {f"ANTHROPIC_DEFAULT_{alias.upper()}_MODEL": model for alias, model in order.aliases.items()}
         return {
             "ANTHROPIC_BASE_URL": order.address(self.api),
@@ -60,7 +60,7 @@ class Claude:
             **aliases,
         }
 
-    def files(self, order: Order) -> dict[str, str]:
+    def files(self, order: AgentCommand) -> dict[str, str]:
         servers: dict[str, object] = {}
         for server in order.servers:
             if server.url:
@@ -77,7 +77,7 @@ class Claude:
 
 class ClaudeReader:
     def __init__(self) -> None:
-        self.outcome = Outcome()
+        self.outcome = AgentOutcome()
         self._answering = False
 
     def read(self, event: Fields) -> Iterator[str]:

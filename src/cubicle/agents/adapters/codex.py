@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cubicle.agents.adapters.base import Fields, Order, Outcome, fields_of, session_of, short, text_of
+from cubicle.agents.adapters.base import AgentCommand, AgentOutcome, Fields, fields_of, session_of, short, text_of
 
 _PASS = "CUBICLE_PASS"  # noqa: S105 — the name of a variable
 
@@ -15,7 +15,7 @@ class Codex:
     api = "openai"
     speaks_sse = False
 
-    def command(self, program: str, order: Order) -> list[str]:
+    def command(self, program: str, order: AgentCommand) -> list[str]:
         model = ["--model", order.model] if order.model else []
         session = ["resume", order.resume] if order.resume else []
         return [
@@ -23,7 +23,7 @@ class Codex:
             *("--dangerously-bypass-approvals-and-sandbox", *model, *self._config(order), "-"),
         ]
 
-    def _config(self, order: Order) -> list[str]:
+    def _config(self, order: AgentCommand) -> list[str]:
         # Codex reads the values as TOML, in which JSON's texts and lists are the same.
         values = {
             "model_provider": "cubicle",
@@ -44,13 +44,13 @@ class Codex:
         return [word for pair in pairs for word in ("-c", pair)]
 
     def take_over(self, program: str, session: str) -> list[str]:
-        order = Order("", "", 0, "", "")
+        order = AgentCommand("", "", 0, "", "")
         return [program, "resume", session, "--dangerously-bypass-approvals-and-sandbox", *self._config(order)]
 
-    def environment(self, order: Order) -> dict[str, str]:
+    def environment(self, order: AgentCommand) -> dict[str, str]:
         return {_PASS: order.carried}
 
-    def files(self, order: Order) -> dict[str, str]:
+    def files(self, order: AgentCommand) -> dict[str, str]:
         return {}
 
     def reader(self) -> CodexReader:
@@ -61,7 +61,7 @@ class CodexReader:
     """Codex counts a whole run as one turn; here a turn is what comes between two answers to tools."""
 
     def __init__(self) -> None:
-        self.outcome = Outcome(turns=1)
+        self.outcome = AgentOutcome(turns=1)
 
     def read(self, event: Fields) -> Iterator[str]:
         item, outcome = fields_of(event.get("item")), self.outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cubicle.agents.adapters.base import Fields, Order, Outcome, fields_of, session_of, short, text_of, used
+from cubicle.agents.adapters.base import AgentCommand, AgentOutcome, Fields, fields_of, session_of, short, text_of, used
 from cubicle.machine.machine import HOME
 
 _OWN_HOME = f"{HOME}/.cache/cubicle/gemini"
@@ -16,7 +16,7 @@ class Gemini:
     api = "gemini"
     speaks_sse = True
 
-    def command(self, program: str, order: Order) -> list[str]:
+    def command(self, program: str, order: AgentCommand) -> list[str]:
         session = ["--resume", order.resume] if order.resume else ["--session-id", order.session]
         model = ["--model", order.model] if order.model else []
         return [program, "--output-format", "stream-json", "--yolo", "--skip-trust", *model, *session]
@@ -24,14 +24,14 @@ class Gemini:
     def take_over(self, program: str, session: str) -> list[str]:
         return [program, "--yolo", "--skip-trust", "--resume", session]
 
-    def environment(self, order: Order) -> dict[str, str]:
+    def environment(self, order: AgentCommand) -> dict[str, str]:
         return {
             "GEMINI_API_KEY": order.carried,
             "GOOGLE_GEMINI_BASE_URL": order.address(self.api),
             "GEMINI_CLI_HOME": _OWN_HOME,  # a person's own settings stay as they are
         }
 
-    def files(self, order: Order) -> dict[str, str]:
+    def files(self, order: AgentCommand) -> dict[str, str]:
         servers: dict[str, object] = {}
         for server in order.servers:
             if server.url:
@@ -55,7 +55,7 @@ class Gemini:
 
 class GeminiReader:
     def __init__(self) -> None:
-        self.outcome = Outcome(turns=1)
+        self.outcome = AgentOutcome(turns=1)
         self._speaking = False
 
     def read(self, event: Fields) -> Iterator[str]:

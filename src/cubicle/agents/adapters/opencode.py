@@ -5,7 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cubicle.agents.adapters.base import Fields, Order, Outcome, fields_of, number_of, session_of, short, text_of, used
+from cubicle.agents.adapters.base import (
+    AgentCommand,
+    AgentOutcome,
+    Fields,
+    fields_of,
+    number_of,
+    session_of,
+    short,
+    text_of,
+    used,
+)
 
 _DEFAULT_MODEL = "claude-sonnet-4-5"
 
@@ -15,14 +25,14 @@ class OpenCode:
     api = "anthropic"
     speaks_sse = True
 
-    def command(self, program: str, order: Order) -> list[str]:
+    def command(self, program: str, order: AgentCommand) -> list[str]:
         session = ["--session", order.resume] if order.resume else []
         return [program, "run", "--format", "json", "--auto", "--model", f"anthropic/{_model(order)}", *session]
 
     def take_over(self, program: str, session: str) -> list[str]:
         return [program, "--session", session]
 
-    def environment(self, order: Order) -> dict[str, str]:
+    def environment(self, order: AgentCommand) -> dict[str, str]:
         servers: dict[str, object] = {}
         for server in order.servers:
             if server.url:
@@ -48,20 +58,20 @@ class OpenCode:
             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         }
 
-    def files(self, order: Order) -> dict[str, str]:
+    def files(self, order: AgentCommand) -> dict[str, str]:
         return {}
 
     def reader(self) -> OpenCodeReader:
         return OpenCodeReader()
 
 
-def _model(order: Order) -> str:
+def _model(order: AgentCommand) -> str:
     return order.model if order.model not in ("", "sonnet", "opus", "haiku") else _DEFAULT_MODEL
 
 
 class OpenCodeReader:
     def __init__(self) -> None:
-        self.outcome = Outcome()
+        self.outcome = AgentOutcome()
 
     def read(self, event: Fields) -> Iterator[str]:
         part, outcome = fields_of(event.get("part")), self.outcome

@@ -1,6 +1,6 @@
 """Lists the coding agents' saved sessions, or prints a page of one, as JSON lines.
 
-Arguments: list HOME MOST, or page AGENT PATH SESSION AFTER MOST. What an agent saved can be large, and it can hold
+Arguments: list HOME COUNT, or page AGENT PATH SESSION AFTER COUNT. What an agent saved can be large, and it can hold
 anything, so it is read piece by piece up to a limit, and what is not as it should be is passed over. Three agents
 write JSONL files, one a database; `AGENTS` says where, and how each line is understood.
 """
@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-LONGEST_LINE = 4 * 1024 * 1024
-LONGEST_TEXT = 16 * 1024
-LONGEST_FILE = 64 * 1024 * 1024
-MOST_FILES = 20_000
-MOST_PARTS = 50
+MAX_LINE = 4 * 1024 * 1024
+MAX_TEXT = 16 * 1024
+MAX_FILE = 64 * 1024 * 1024
+MAX_FILES = 20_000
+MAX_PARTS = 50
 IDENTIFIER = re.compile(r"(?:^|-)([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
 
 
@@ -48,7 +48,7 @@ def used(tool: Any, given: Any) -> tuple[str, str]:
     return "tool", str(tool)
 
 
-class Entry:
+class SessionEntry:
     """One message: who said what, as (kind, text); and what it tells about its session."""
 
     def __init__(self, role: str = "", parts: Any = (), *, title: Any = None, model: Any = None) -> None:
@@ -56,12 +56,12 @@ class Entry:
         self.facts = {"title": title, "model": model}
 
 
-def claude(record: dict[str, Any]) -> Entry:
+def claude(record: dict[str, Any]) -> SessionEntry:
     message, role = record.get("message"), record.get("type")
     if role == "summary":
-        return Entry("summary", [("text", record.get("summary"))], title=record.get("summary"))
+        return SessionEntry("summary", [("text", record.get("summary"))], title=record.get("summary"))
     if role not in ("user", "assistant", "system") or record.get("isMeta"):
-        return Entry()
+        return SessionEntry()
     content, model = field(message, "content"), field(message, "model")
     found: list[tuple[str, Any]] = [("text", content)] if isinstance(content, str) else []
     for block in items(content):
@@ -72,45 +72,45 @@ def claude(record: dict[str, Any]) -> Entry:
             found.append(used(block.get("name"), block.get("input")))
         elif kind == "tool_result":
             found.append(("result", texts(block.get("content"))))
-    return Entry(role, found, model=model if role == "assistant" and model != "<synthetic>" else None)
+    return SessionEntry(role, found, model=model if role == "assistant" and model != "<synthetic>" else None)
 
 
-def codex(record: dict[str, Any]) -> Entry:
+def codex(record: dict[str, Any]) -> SessionEntry:
     payload = record.get("payload")
     kind, inner = record.get("type"), field(payload, "type")
     if kind == "turn_context":
-        return Entry(model=field(payload, "model"))
+        return SessionEntry(model=field(payload, "model"))
     # What the model is given as the user's words holds much that the program wrote; here are the user's own.
     if kind == "event_msg" and field(payload, "item", "type") == "UserMessage":
-        return Entry("user", [("text", texts(field(payload, "item", "content")))])
+        return SessionEntry("user", [("text", texts(field(payload, "item", "content")))])
     if kind == "response_item" and inner == "message" and field(payload, "role") == "assistant":
-        return Entry("assistant", [("text", texts(field(payload, "content")))])
+        return SessionEntry("assistant", [("text", texts(field(payload, "content")))])
     if kind == "response_item" and inner == "reasoning":
-        return Entry("assistant", [("thinking", texts(field(payload, "summary")) or None)])
+        return SessionEntry("assistant", [("thinking", texts(field(payload, "summary")) or None)])
     if kind == "response_item" and inner in ("function_call", "custom_tool_call"):
-        return Entry(
+        return SessionEntry(
             "assistant", [used(field(payload, "name"), field(payload, "arguments") or field(payload, "input"))]
         )
     if kind == "response_item" and inner in ("function_call_output", "custom_tool_call_output"):
-        return Entry("user", [("result", texts(field(payload, "output")))])
-    return Entry()
+        return SessionEntry("user", [("result", texts(field(payload, "output")))])
+    return SessionEntry()
 
 
-def gemini(record: dict[str, Any]) -> Entry:
+def gemini(record: dict[str, Any]) -> SessionEntry:
     role = record.get("type")
     if role == "user":
-        return Entry("user", [("text", block.get("text")) for block in items(record.get("content"))])
+        return SessionEntry("user", [("text", block.get("text")) for block in items(record.get("content"))])
     if role != "gemini":
-        return Entry()
+        return SessionEntry()
     content = texts(record.get("content"))
     found = [("thinking", field(thought, "description")) for thought in items(record.get("thoughts"))]
     found += [("text", content)] if content else []
     for call in items(record.get("toolCalls")):
         found += [used(call.get("name"), call.get("args")), ("result", texts(call.get("resultDisplay")))]
-    return Entry("assistant", found, model=record.get("model"))
+    return SessionEntry("assistant", found, model=record.get("model"))
 
 
-class Lines:
+class SessionLines:
     """An agent that writes each session as a JSONL file."""
 
     def __init__(self, understand: Any, *folders: str) -> None:
@@ -141,13 +141,13 @@ class Lines:
         found.setdefault("title", found.get("first", ""))
         return found if "started_at" in found or found["turns"] else None
 
-    def page(self, path: str, session: str, after: int, most: int) -> Iterator[tuple[int, str, Entry]]:
+    def page(self, path: str, session: str, after: int, most: int) -> Iterator[tuple[int, str, SessionEntry]]:
         for position, record, entry in self.entries(path, after):
             yield position, str(record.get("timestamp") or ""), entry
 
-    def entries(self, path: str, after: int = 0) -> Iterator[tuple[int, dict[str, Any], Entry]]:
+    def entries(self, path: str, after: int = 0) -> Iterator[tuple[int, dict[str, Any], SessionEntry]]:
         """(offset behind it, record, entry). A record that grew is written again under its id: the last counts."""
-        waiting: tuple[int, dict[str, Any], Entry] | None = None
+        waiting: tuple[int, dict[str, Any], SessionEntry] | None = None
         for position, record in records(path, after):
             if waiting and (not record.get("id") or record.get("id") != waiting[1].get("id")):
                 yield waiting
@@ -177,14 +177,14 @@ class Database:
                     found |= {"started_at": stamp(start), "updated_at": stamp(end)}
                     yield {**found, "turns": next(rows(self.turns_query, id), (0,))[0], "path": path}
 
-    def page(self, path: str, session: str, after: int, most: int) -> Iterator[tuple[int, str, Entry]]:
+    def page(self, path: str, session: str, after: int, most: int) -> Iterator[tuple[int, str, SessionEntry]]:
         with self.opened(path) as rows:
             chosen = rows(self.messages_query, session, most + 1, after)
             for position, (id, at, data) in enumerate(chosen, after + 1):
-                pieces = rows(self.parts_query, LONGEST_LINE, id, MOST_PARTS)
+                pieces = rows(self.parts_query, MAX_LINE, id, MAX_PARTS)
                 found = [part for (row,) in pieces for part in self.parts(parsed(row))]
                 role = "user" if field(parsed(data), "role") == "user" else "assistant"
-                yield position, stamp(at), Entry(role, found)
+                yield position, stamp(at), SessionEntry(role, found)
 
     def parts(self, part: Any) -> Iterator[tuple[str, Any]]:
         kind, state = field(part, "type"), field(part, "state")
@@ -210,14 +210,14 @@ class Database:
 
 
 AGENTS: dict[str, Any] = {
-    "claude": Lines(claude, ".claude/projects/*/*.jsonl"),
-    "codex": Lines(codex, ".codex/sessions/*/*/*/rollout-*.jsonl"),
+    "claude": SessionLines(claude, ".claude/projects/*/*.jsonl"),
+    "codex": SessionLines(codex, ".codex/sessions/*/*/*/rollout-*.jsonl"),
     "opencode": Database(),
-    "gemini": Lines(gemini, ".gemini/tmp/*/chats/*.jsonl", ".cache/cubicle/gemini/.gemini/tmp/*/chats/*.jsonl"),
+    "gemini": SessionLines(gemini, ".gemini/tmp/*/chats/*.jsonl", ".cache/cubicle/gemini/.gemini/tmp/*/chats/*.jsonl"),
 }
 
 
-def below(folder: str, pattern: list[str], left: int = MOST_FILES) -> Iterator[tuple[float, str]]:
+def below(folder: str, pattern: list[str], left: int = MAX_FILES) -> Iterator[tuple[float, str]]:
     """(when it changed, path) of the files under a pattern. Symlinks lead nowhere."""
     head, tail = pattern[0].partition("*")[::2]
     with contextlib.suppress(OSError):
@@ -230,7 +230,7 @@ def below(folder: str, pattern: list[str], left: int = MOST_FILES) -> Iterator[t
                 yield from below(entry.path, pattern[1:], left)
             elif not pattern[1:] and entry.is_file(follow_symlinks=False):
                 seen = entry.stat(follow_symlinks=False)
-                if seen.st_size < LONGEST_LINE or seen.st_blocks * 512 > seen.st_size // 2:  # not a terabyte of holes
+                if seen.st_size < MAX_LINE or seen.st_blocks * 512 > seen.st_size // 2:  # not a terabyte of holes
                     yield seen.st_mtime, entry.path
 
 
@@ -238,13 +238,13 @@ def records(path: str, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
     """(offset behind the line, record) of every line that holds a JSON object."""
     with open(path, "rb") as file:
         file.seek(after)
-        while file.tell() < after + LONGEST_FILE:
-            line = file.readline(LONGEST_LINE)
+        while file.tell() < after + MAX_FILE:
+            line = file.readline(MAX_LINE)
             if not line:
                 return
-            if not line.endswith(b"\n") and len(line) == LONGEST_LINE:
-                while line and not line.endswith(b"\n") and file.tell() < after + LONGEST_FILE:
-                    line = file.readline(LONGEST_LINE)
+            if not line.endswith(b"\n") and len(line) == MAX_LINE:
+                while line and not line.endswith(b"\n") and file.tell() < after + MAX_FILE:
+                    line = file.readline(MAX_LINE)
                 continue
             if isinstance(record := parsed(line), dict):
                 yield file.tell(), record
@@ -277,8 +277,8 @@ def page(agent: str, path: str, session: str, after: int, most: int) -> None:
     count = 0
     for position, at, entry in AGENTS[agent].page(path, session, after, most):
         shown = [
-            {"kind": kind, "text": text[:LONGEST_TEXT], "cut": len(text) > LONGEST_TEXT}
-            for kind, text in entry.parts[:MOST_PARTS]
+            {"kind": kind, "text": text[:MAX_TEXT], "cut": len(text) > MAX_TEXT}
+            for kind, text in entry.parts[:MAX_PARTS]
             if isinstance(text, str)
         ]
         if shown:

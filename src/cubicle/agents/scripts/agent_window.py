@@ -14,7 +14,7 @@ from typing import Any
 
 BOLD, DIM, TOOL, PLAIN = "\033[1m", "\033[2m", "\033[36m", "\033[0m"
 TELLING = ("command", "file_path", "filePath", "path", "pattern", "query", "url", "prompt", "description")
-MOST_LINES = 12
+MAX_LINES = 12
 
 
 class Window:
@@ -158,10 +158,10 @@ def gave(result: Any) -> Iterator[tuple[str, str]]:
     if isinstance(result, list):
         result = "\n".join(str(block["text"]) for block in result if isinstance(block, dict) and "text" in block)
     lines = result.rstrip().splitlines() if isinstance(result, str) else []
-    for line in lines[:MOST_LINES]:
+    for line in lines[:MAX_LINES]:
         yield "  " + line[:300], DIM
-    if len(lines) > MOST_LINES:
-        yield f"  … {len(lines) - MOST_LINES} more lines", DIM
+    if len(lines) > MAX_LINES:
+        yield f"  … {len(lines) - MAX_LINES} more lines", DIM
 
 
 def main() -> None:

@@ -21,5 +21,5 @@ class Check:
     name: str
     verdict: Verdict
     found: str
-    mend: str = ""
-    """The command that mends it; empty if there is nothing to mend."""
+    fix: str = ""
+    """The command that fixes it; empty if there is nothing to fix."""

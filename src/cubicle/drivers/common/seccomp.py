@@ -13,7 +13,7 @@ EPROTONOSUPPORT = 93
 EAFNOSUPPORT = 97
 
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
-"""Only the native one: the 32-bit entry points of a 64-bit kernel are a second, less tested door."""
+"""Only the native one: the 32-bit entry points of a 64-bit kernel are a second, less tested way in."""
 
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET: a sandbox makes no namespaces of its own.
 NEW_NAMESPACES = 0x7E020000

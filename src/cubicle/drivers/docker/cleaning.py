@@ -9,7 +9,7 @@ from typing import Any
 
 from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.docker import config
-from cubicle.drivers.docker.records import Records, word
+from cubicle.drivers.docker.records import DockerRecords, word
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class Cleaner:
     """Compares the engine's objects with the driver's own records."""
 
-    records: Records
+    records: DockerRecords
     instance: str
     first_id: int
     delete: Callable[[str, str | None], Awaitable[None]]

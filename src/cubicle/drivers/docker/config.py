@@ -26,7 +26,7 @@ from cubicle.drivers.common.container import (
 )
 from cubicle.drivers.common.hidden import USUAL, hidden
 from cubicle.guest.operations import GuestConfig
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import SandboxLimits
 
 SOCKET = "/run/cubicle/host/guest.sock"
 INSTANCE = "cubicle.instance"
@@ -47,7 +47,7 @@ _IN_MEMORY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class EngineFacts:
     """What the description of a container has to know about its engine."""
 
     machine: str
@@ -67,13 +67,13 @@ class Facts:
     """Where the engine's host has the profile: Podman takes it as a file, Docker as the text itself."""
 
 
-def facts_of_host(facts: Facts) -> Facts:
+def facts_of_host(facts: EngineFacts) -> EngineFacts:
     """With what this kernel shows of itself, for an engine on the same machine."""
     return replace(facts, hidden=tuple(sorted({*hidden(), *USUAL})))
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ContainerSpec:
     """One sandbox, as its container is made."""
 
     instance: str
@@ -81,7 +81,7 @@ class Wanted:
     image: str
     image_digest: str
     environment: Mapping[str, str]
-    limits: Limits
+    limits: SandboxLimits
     socket_dir: Path | None
     """The folder of the host in which the guest listens; None where the host cannot reach one."""
     agents: Path | None = None
@@ -118,12 +118,12 @@ def volumes(instance: str, name: str) -> dict[str, str]:
     return {target: f"cubicle-{instance}-{name}-{target.rsplit('/', 1)[1]}" for target in (*WRITABLE, *_KEPT)}
 
 
-def terms(limits: Limits, facts: Facts, *, read_only: bool) -> str:
+def terms(limits: SandboxLimits, facts: EngineFacts, *, read_only: bool) -> str:
     """What the settings say of a container and cannot be changed on it."""
     return f"{limits!r} {facts.runtime or 'default'} {'read-only' if read_only else 'writable'}"
 
 
-def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
+def container(wanted: ContainerSpec, facts: EngineFacts) -> dict[str, Any]:
     """The body of `POST /containers/create`."""
     config = GuestConfig(
         socket=SOCKET,
@@ -153,7 +153,7 @@ def container(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     }
 
 
-def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
+def _host_config(wanted: ContainerSpec, facts: EngineFacts) -> dict[str, Any]:
     limits = wanted.limits
     config: dict[str, Any] = {
         "NetworkMode": "none",
@@ -187,7 +187,7 @@ def _host_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     return config
 
 
-def _ulimits(facts: Facts) -> list[dict[str, Any]]:
+def _ulimits(facts: EngineFacts) -> list[dict[str, Any]]:
     """No engine may raise what it has itself, which is taken to be what this process has. Of open files Docker hands
     its own limit on; Podman asks for more than its own unless told."""
     told = {kind.removeprefix("RLIMIT_").lower(): at_most(kind, most) for kind, most in RLIMITS.items()}
@@ -198,20 +198,20 @@ def _ulimits(facts: Facts) -> list[dict[str, Any]]:
     return [{"Name": name, "Soft": most, "Hard": most} for name, most in told.items()]
 
 
-def _seccomp(facts: Facts) -> list[str]:
+def _seccomp(facts: EngineFacts) -> list[str]:
     """A Podman that shares no folder with the service cannot be handed a profile, and applies its own."""
     if facts.podman:
         return [f"seccomp={facts.seccomp_file}"] if facts.seccomp_file else []
     return [f"seccomp={json.dumps(seccomp.profile(facts.machine, queues=False))}"]
 
 
-def _masked(facts: Facts) -> list[str]:
+def _masked(facts: EngineFacts) -> list[str]:
     """Podman does not heed `MaskedPaths`, and takes the same as an option."""
     return [f"mask={':'.join(path for path in facts.hidden if ':' not in path)}"] if facts.podman else []
 
 
-def _mounts(wanted: Wanted) -> list[dict[str, Any]]:
-    """What commands may only read is a second time, writable, behind a door that only the guest passes."""
+def _mounts(wanted: ContainerSpec) -> list[dict[str, Any]]:
+    """What commands may only read is a second time, writable, on a mount that only the guest passes."""
     found: list[dict[str, Any]] = []
     for target, volume in volumes(wanted.instance, wanted.name).items():
         options = {"Labels": {INSTANCE: wanted.instance, NAME: wanted.name}}

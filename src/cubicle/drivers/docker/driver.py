@@ -27,30 +27,30 @@ from cubicle.drivers.common.instance import instance_of
 from cubicle.drivers.docker import config, engine, trash
 from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.cleaning import Cleaner
-from cubicle.drivers.docker.config import Facts
-from cubicle.drivers.docker.engine import Address, Image
+from cubicle.drivers.docker.config import EngineFacts
+from cubicle.drivers.docker.engine import EngineAddress, EngineImage
 from cubicle.drivers.docker.engine_errors import ENGINE_ERRORS, last_words, plain, unless, why
-from cubicle.drivers.docker.records import Home, Records, word
+from cubicle.drivers.docker.records import DockerHome, DockerRecords, word
 from cubicle.drivers.docker.streams import Streams
 from cubicle.guest import bundle
 from cubicle.images.store import ImageStore
 from cubicle.machine.errors import CannotRescue, NotRunning, OwnedByAnother, OwnerHasSandbox, SandboxError, StartFailed
-from cubicle.machine.upload_folder import HostFolder
-from cubicle.sandbox.driver import Capabilities, Host, Limits, Seen, State
+from cubicle.machine.upload_folder import UploadFolder
+from cubicle.sandbox.driver import Capabilities, DriverHost, SandboxLimits, SandboxSeen, State
 from cubicle.sandbox.lost_found import Lost
-from cubicle.sandbox.trash import Discarded, Note
+from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
-_STARTS_AT_ONCE = 6
+_MAX_CONCURRENT_STARTS = 6
 _GUEST_SECONDS = 30.0
 _CONNECT_SECONDS = 5.0
 _STOP_SECONDS = 20.0
 _DELETE_SECONDS = 60.0
 _WATCH_SECONDS = 15.0
-_DEFAULT_LIMITS = Limits()
-_DEFAULT_ADDRESS = Address()
+_DEFAULT_LIMITS = SandboxLimits()
+_DEFAULT_ADDRESS = EngineAddress()
 _REMAPPED = re.compile(r"/(\d+)\.\d+$")
 
 
@@ -63,15 +63,15 @@ class DockerDriver:
         store: ImageStore,
         image: str,
         *,
-        limits: Limits = _DEFAULT_LIMITS,
+        limits: SandboxLimits = _DEFAULT_LIMITS,
         runtime: str = "",
-        address: Address = _DEFAULT_ADDRESS,
+        address: EngineAddress = _DEFAULT_ADDRESS,
         agents: Path | None = None,
         read_only: bool = False,
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         self._instance = instance_of(root)
-        self._records = Records(root / "docker")
+        self._records = DockerRecords(root / "docker")
         self._store = store
         self._wanted_image = image
         self._limits = limits
@@ -80,14 +80,14 @@ class DockerDriver:
         self._agents = agents
         self._read_only = read_only
         self._streams = Streams()
-        self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
+        self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
         self._starting: set[str] = set()
         self._ids: dict[str, str] = {}
         self._watch: asyncio.Task[None] | None = None
         self._first_id = 0
         self._client: Docker
-        self._image: Image
-        self.facts: Facts
+        self._image: EngineImage
+        self.facts: EngineFacts
         self.by_socket = False
         """Whether guests are reached by a socket of this machine; else each connection is an `exec` of their relay."""
 
@@ -111,7 +111,7 @@ class DockerDriver:
                 # gVisor looks for the folder of a socket as the root user of containers, runc as the host's.
                 self.by_socket &= await in_thread(self._records.passable)
             if not self.facts.gvisor:
-                log.warning("%s; to close that: %s", (shared := sharing(self.facts)).found, shared.mend)
+                log.warning("%s; to close that: %s", (shared := sharing(self.facts)).found, shared.fix)
             if await in_thread(self._records.lock.is_alone):
                 await self._clean()
                 await in_thread(self._records.lock.join)
@@ -127,7 +127,7 @@ class DockerDriver:
         passes = self.by_socket and not self.facts.gvisor
         return Capabilities(remote=not self._address.local, fd_passing=passes, resumes=True)
 
-    async def host(self) -> Host:
+    async def host(self) -> DriverHost:
         """The engine's own machine. Whoever has its socket may still sit in a container, or at the end of a tunnel."""
         try:
             info: Mapping[str, Any] = await self._client.system.info()
@@ -135,7 +135,7 @@ class DockerDriver:
             raise SandboxError(f"The Docker engine does not answer: {plain(error)}") from error
         kernel, name = str(info.get("KernelVersion", "")), info.get("Name")
         here = self._address.local and kernel == platform.release() and name == socket.gethostname()
-        return Host(kernel, here)
+        return DriverHost(kernel, here)
 
     async def close(self) -> None:
         if self._watch is not None:
@@ -173,7 +173,7 @@ class DockerDriver:
             await self._resume_gvisor(name)
         await complete(self._delete(name, found["Id"] if found else None))
 
-    async def discard(self, name: str, note: Note) -> None:
+    async def discard(self, name: str, note: TrashNote) -> None:
         found = await self._find(word(name))
         if found is not None and not self._in_trash(found):
             await self._stop(name, found["Id"], "")
@@ -215,25 +215,25 @@ class DockerDriver:
             with contextlib.suppress(SandboxError):
                 await self.resume(name)
 
-    async def list(self) -> Sequence[Seen]:
+    async def list(self) -> Sequence[SandboxSeen]:
         entries = await self._list()
         seen = list(await asyncio.gather(*(self._see(entry) for entry in entries if not self._in_trash(entry))))
         names = {str(entry["Labels"][config.NAME]) for entry in entries}
         return [*seen, *await in_thread(self._see_without_container, names, {one.owner for one in seen})]
 
-    def _see_without_container(self, names: set[str], owners: set[str | None]) -> Sequence[Seen]:
+    def _see_without_container(self, names: set[str], owners: set[str | None]) -> Sequence[SandboxSeen]:
         """Chats whose container somebody has removed: their uploads and outputs lie in volumes, for a new one."""
         found = []
         for name in self._records.names():
             owner = self._records.home(name).owner()
             if name not in names and owner is not None and owner not in owners and name not in self._starting:
-                found.append(Seen(name, owner, State.STOPPED, image=self._image.digest))
+                found.append(SandboxSeen(name, owner, State.STOPPED, image=self._image.digest))
         return found
 
     async def rescue(self, lost: Lost, owner: str) -> str:
         raise CannotRescue("The Docker driver sets no sandbox aside; look at this one in its folder.")
 
-    def uploads(self, name: str) -> HostFolder | None:
+    def uploads(self, name: str) -> UploadFolder | None:
         return None  # the engine may be on another host
 
     async def network(self, name: str) -> int | None:
@@ -276,9 +276,9 @@ class DockerDriver:
                 raise StartFailed(f"The sandbox could not be started: {reason}.") from error
             raise
 
-    async def _bring_up(self, home: Home, owner: str | None, container_id: str | None) -> None:
+    async def _bring_up(self, home: DockerHome, owner: str | None, container_id: str | None) -> None:
         if container_id is None:
-            wanted = config.Wanted(
+            wanted = config.ContainerSpec(
                 instance=self._instance,
                 name=home.name,
                 image=self._image.reference,
@@ -305,7 +305,7 @@ class DockerDriver:
         """Where the agents lie, if the engine is on this machine and so sees them."""
         return self._agents if self._address.local and self._agents and self._agents.is_dir() else None
 
-    async def _await_guest(self, home: Home, container: DockerContainer) -> None:
+    async def _await_guest(self, home: DockerHome, container: DockerContainer) -> None:
         deadline = time.monotonic() + _GUEST_SECONDS
         with contextlib.suppress(OSError):
             if not self.by_socket:
@@ -338,7 +338,7 @@ class DockerDriver:
         except OSError as error:
             raise StartFailed(f"The sandbox could not be given to its chat: {plain(error)}.") from error
 
-    async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
+    async def _take_down(self, home: DockerHome, fresh: bool, reason: str) -> None:
         container_id = self._ids.get(home.name)
         if fresh:
             await self._delete(home.name, container_id)
@@ -402,7 +402,7 @@ class DockerDriver:
     async def _container(self, name: str) -> DockerContainer:
         return self._client.containers.container(await self.container_id(name))
 
-    async def _see(self, entry: dict[str, Any]) -> Seen:
+    async def _see(self, entry: dict[str, Any]) -> SandboxSeen:
         name, image = entry["Labels"][config.NAME], entry["Labels"].get(config.IMAGE, "")
         home = self._records.home(name)
         state, reason = State.STOPPED, ""
@@ -418,7 +418,7 @@ class DockerDriver:
         terms = config.terms(self._limits, self.facts, read_only=self._read_only)
         made = (image, guest or bundle.digest(self._image.guest), entry["Labels"].get(config.TERMS))
         current = made == (self._image.digest, bundle.digest(self._image.guest), terms)
-        return Seen(name, config.owner_of(self._instance, entry["Names"][0]), state, reason, image, current)
+        return SandboxSeen(name, config.owner_of(self._instance, entry["Names"][0]), state, reason, image, current)
 
     async def _root_of_containers(self) -> int:
         """The host's id of the root user in containers: an engine with user namespaces names its folder after it."""

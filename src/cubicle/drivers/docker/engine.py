@@ -19,10 +19,10 @@ from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 from yarl import URL
 
-from cubicle.drivers.docker.config import INSTANCE, NAME, Facts
+from cubicle.drivers.docker.config import INSTANCE, NAME, EngineFacts
 from cubicle.guest import bundle
 from cubicle.images import export
-from cubicle.images.store import Base, ImageError, ImageStore
+from cubicle.images.store import BuiltImage, ImageError, ImageStore
 from cubicle.machine.errors import SandboxError, Unusable
 from cubicle.tasks import start_task
 
@@ -45,7 +45,7 @@ GVISOR_ARGUMENTS = ("--network=none", "--overlay2=none", "--host-uds=create")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class EngineAddress:
     """Where the engine listens."""
 
     url: str = LOCAL
@@ -75,7 +75,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class EngineImage:
     """The image of a new sandbox, in the engine."""
 
     reference: str
@@ -84,7 +84,7 @@ class Image:
     guest: bytes
 
 
-async def examine(client: Docker, runtime: str) -> tuple[Facts, bool]:
+async def examine(client: Docker, runtime: str) -> tuple[EngineFacts, bool]:
     """What the engine offers, and whether a guest in it can make a socket that the engine's host sees.
 
     Raises Unusable, in one sentence.
@@ -105,7 +105,7 @@ async def examine(client: Docker, runtime: str) -> tuple[Facts, bool]:
         if gvisor:
             sockets = _gvisor_sockets(runtime, known[runtime].get("runtimeArgs") or [])
     machine = str(info.get("Architecture", ""))
-    facts = Facts(
+    facts = EngineFacts(
         machine=_MACHINES.get(machine, machine),
         runtime=runtime,
         gvisor=gvisor,
@@ -229,7 +229,7 @@ async def put(container: DockerContainer, root: str, archive: bytes) -> None:
             await asyncio.sleep(_PUT_PAUSE)
 
 
-async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:
+async def ensure_image(client: Docker, store: ImageStore, name: str) -> EngineImage:
     """The image that SANDBOX_IMAGE names: of this machine's store, brought to the engine if it is not there; else one
     that the engine has by that name. Raises Unusable."""
     try:
@@ -241,16 +241,16 @@ async def ensure_image(client: Docker, store: ImageStore, name: str) -> Image:
         log.info("bringing the sandbox image to the Docker engine", extra={"image": reference})
         await _import(client, base, reference)
     guest = await asyncio.to_thread(_compiled_guest, base.rootfs)
-    return Image(reference, base.digest, await asyncio.to_thread(lambda: base.environment), guest)
+    return EngineImage(reference, base.digest, await asyncio.to_thread(lambda: base.environment), guest)
 
 
-async def _engine_image(client: Docker, name: str, missing: ImageError) -> Image:
+async def _engine_image(client: Docker, name: str, missing: ImageError) -> EngineImage:
     for reference in (name, f"{REPOSITORY}:{name}"):
         found = await _inspect(client, reference)
         if found is not None:
             variables = dict(word.split("=", 1) for word in found["Config"].get("Env") or [] if "=" in word)
             guest = await asyncio.to_thread(bundle.build)
-            return Image(reference, str(found["Id"]).removeprefix("sha256:"), variables, guest)
+            return EngineImage(reference, str(found["Id"]).removeprefix("sha256:"), variables, guest)
     raise missing
 
 
@@ -263,7 +263,7 @@ async def _inspect(client: Docker, reference: str) -> dict[str, Any] | None:
         raise Unusable(f"The Docker engine does not tell about its images: {error.message}.") from error
 
 
-async def _import(client: Docker, base: Base, reference: str) -> None:
+async def _import(client: Docker, base: BuiltImage, reference: str) -> None:
     """`docker import`, from a pipe: the image is never whole on either side."""
     reader, writer = os.pipe()
     task = start_task(asyncio.to_thread(_write, base, writer), name="export of an image")
@@ -287,7 +287,7 @@ async def _import(client: Docker, base: Base, reference: str) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _write(base: Base, descriptor: int) -> None:
+def _write(base: BuiltImage, descriptor: int) -> None:
     with open(descriptor, "wb") as pipe:
         export.write_tar(base, pipe)
 

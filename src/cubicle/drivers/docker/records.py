@@ -13,11 +13,11 @@ from cubicle import durable, record
 from cubicle.drivers.common.instance import SharedLock
 from cubicle.machine.errors import SandboxError
 from cubicle.record import BadRecord
-from cubicle.sandbox.trash import Note
+from cubicle.sandbox.trash import TrashNote
 
 log = logging.getLogger(__name__)
 
-_LONGEST = 4096
+_MAX_LENGTH = 4096
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -29,7 +29,7 @@ def word(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class DockerHome:
     """The folder of one sandbox."""
 
     path: Path
@@ -61,7 +61,7 @@ class Home:
     def ended(self, reason: str) -> None:
         """The driver ended it: on demand (no reason), or for a reason."""
         if self.path.is_dir():
-            record.write_bytes(self.path / "end", reason.encode("utf-8", "replace")[:_LONGEST])
+            record.write_bytes(self.path / "end", reason.encode("utf-8", "replace")[:_MAX_LENGTH])
 
     def bound(self, owner: str) -> None:
         """It is this owner's; written down before the owner uses it, and for good."""
@@ -94,7 +94,7 @@ class Home:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-class Records:
+class DockerRecords:
     """All of them, and who else looks after them: the service, and a command of the command line beside it."""
 
     def __init__(self, root: Path) -> None:
@@ -119,17 +119,17 @@ class Records:
         record.write_bytes(path, profile.encode(), mode=0o644)
         return path
 
-    def home(self, name: str) -> Home:
-        return Home(self.root / "sandboxes" / word(name))
+    def home(self, name: str) -> DockerHome:
+        return DockerHome(self.root / "sandboxes" / word(name))
 
-    def keep_note(self, name: str, note: Note) -> None:
+    def keep_note(self, name: str, note: TrashNote) -> None:
         """Write down whose a sandbox was that goes to the trash."""
         record.make_folder(self._notes)
         durable.write(self._notes / word(name), note.to_json())
 
-    def note(self, name: str) -> Note | None:
+    def note(self, name: str) -> TrashNote | None:
         try:
-            return Note.parse(record.read_bytes(self._notes / word(name)))
+            return TrashNote.parse(record.read_bytes(self._notes / word(name)))
         except (OSError, BadRecord):
             return None
 
@@ -149,7 +149,7 @@ class Records:
 def _text(path: Path) -> str | None:
     """What a small file says; None if there is none, and nothing of one that cannot be read."""
     try:
-        return record.read_text(path, _LONGEST)
+        return record.read_text(path, _MAX_LENGTH)
     except FileNotFoundError:
         return None
     except (OSError, BadRecord) as error:

@@ -14,14 +14,16 @@ from aiodocker.exceptions import DockerError
 from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.docker import config, engine
 from cubicle.drivers.docker.engine_errors import ENGINE_ERRORS, plain
-from cubicle.drivers.docker.records import Records
+from cubicle.drivers.docker.records import DockerRecords
 from cubicle.machine.errors import OwnerHasSandbox, SandboxError
-from cubicle.sandbox.trash import Discarded, Note
+from cubicle.sandbox.trash import Discarded, TrashNote
 
 _MEASURE_SECONDS = 10.0
 
 
-async def discard(client: Docker, records: Records, instance: str, entry: dict[str, Any], note: Note) -> None:
+async def discard(
+    client: Docker, records: DockerRecords, instance: str, entry: dict[str, Any], note: TrashNote
+) -> None:
     """Put a stopped container in the trash."""
     name, owner = entry["Labels"][config.NAME], config.owner_of(instance, entry["Names"][0])
     measured = replace(note, size=await _size(client, instance, name, entry["Id"]))
@@ -36,7 +38,7 @@ async def discard(client: Docker, records: Records, instance: str, entry: dict[s
         raise SandboxError(f"The sandbox could not be moved to the trash: {plain(error)}.") from error
 
 
-async def restore(client: Docker, records: Records, instance: str, entry: dict[str, Any], owner: str) -> None:
+async def restore(client: Docker, records: DockerRecords, instance: str, entry: dict[str, Any], owner: str) -> None:
     """Give a container in the trash to an owner."""
     name = entry["Labels"][config.NAME]
     try:
@@ -48,7 +50,7 @@ async def restore(client: Docker, records: Records, instance: str, entry: dict[s
     await in_thread(records.forget_note, name)
 
 
-def see(records: Records, instance: str, entry: dict[str, Any]) -> Discarded:
+def see(records: DockerRecords, instance: str, entry: dict[str, Any]) -> Discarded:
     name = entry["Labels"][config.NAME]
     owner = config.owner_of(instance, entry["Names"][0])
     return Discarded(name, owner, records.note(name), entry["Labels"].get(config.IMAGE, ""))

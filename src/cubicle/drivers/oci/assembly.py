@@ -15,23 +15,31 @@ from typing import Protocol
 from cubicle import record
 from cubicle.drivers.common import unix_sockets
 from cubicle.drivers.oci import mounts, repair
-from cubicle.drivers.oci.config import TCP_BYTES, Facts, Folders, Wanted, bundle_config, guest_args, guest_mounts
+from cubicle.drivers.oci.config import (
+    TCP_BYTES,
+    BundleSpec,
+    Folders,
+    HostFacts,
+    bundle_config,
+    guest_args,
+    guest_mounts,
+)
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.guests import GuestFile
-from cubicle.drivers.oci.host import CGROUPS, Place
-from cubicle.drivers.oci.identity import Identities, Identity
+from cubicle.drivers.oci.host import CGROUPS, HostPath
+from cubicle.drivers.oci.identity import KernelIdentities, KernelIdentity
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.drivers.oci.records import Home, Meta, Records, Run
+from cubicle.drivers.oci.records import Meta, OciHome, OciRecords, OciRun
 from cubicle.machine.errors import SandboxError, StartFailed
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
 
 _LOG_FLAGS = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _LAST_WORDS = 300
 
 
-class Base(Protocol):
+class ImageBase(Protocol):
     """A built image."""
 
     @property
@@ -44,15 +52,15 @@ class Base(Protocol):
     def has_terminal(self) -> bool: ...
 
 
-class Bases(Protocol):
+class ImageBases(Protocol):
     """The built images of this machine."""
 
-    def resolve(self, name: str) -> Base:
+    def resolve(self, name: str) -> ImageBase:
         """By variant or by digest. Raises an exception whose message says how to build it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class AssembledSandbox:
     """What the runtime needs to start a prepared sandbox."""
 
     bundle: Path
@@ -70,21 +78,21 @@ class Ready:
 class Assembly:
     """How sandboxes are made here."""
 
-    records: Records
-    place: Place
-    bases: Bases
-    base: Base
+    records: OciRecords
+    place: HostPath
+    bases: ImageBases
+    base: ImageBase
     """What a new sandbox is made from."""
     guest: GuestFile
-    limits: Limits
+    limits: SandboxLimits
     disk_mode: DiskMode
-    facts: Facts
+    facts: HostFacts
     hands_over: bool
     space: FreeSpace
-    identities: Identities
+    identities: KernelIdentities
     agents: Path | None = None
 
-    def prepare(self, home: Home, owner: str | None) -> Ready:
+    def prepare(self, home: OciHome, owner: str | None) -> AssembledSandbox:
         """Disk, overlay, socket and bundle of a sandbox that is down."""
         if not home.path.exists():
             self._make(home.name)
@@ -107,7 +115,7 @@ class Assembly:
         listener = unix_sockets.listen(home.socket) if self.hands_over else None
         try:
             output = os.open(who.files / "guest.log", _LOG_FLAGS, 0o600)
-            return Ready(home.bundle, output, listener, who.first_id)
+            return AssembledSandbox(home.bundle, output, listener, who.first_id)
         except OSError:
             if listener is not None:
                 listener.close()
@@ -125,7 +133,7 @@ class Assembly:
         draft.save_meta(self.today)
         self.records.publish(draft)
 
-    def settle(self, home: Home, runtime: str, first_id: int) -> Run:
+    def settle(self, home: OciHome, runtime: str, first_id: int) -> OciRun:
         """Write down a sandbox that the runtime has started. Raises StartFailed if it is gone already."""
         try:
             process = ProcessId.of(int(record.read_text(home.pid_file, 64)))
@@ -135,18 +143,18 @@ class Assembly:
             raise StartFailed(f"The sandbox ended as it started: {self.last_words(home)}.")
         self.identities.settle(self._stage(home))
         self._limit_tcp(home)
-        run = Run(process, runtime, self.guest.digest, first_id)
+        run = OciRun(process, runtime, self.guest.digest, first_id)
         home.save_run(run)
         return run
 
-    def _limit_tcp(self, home: Home) -> None:
+    def _limit_tcp(self, home: OciHome) -> None:
         """Under cgroups of version 1 the memory limit does not count buffers of TCP, and runtimes set no other."""
         group = CGROUPS / "memory" / self.place.cgroup.lstrip("/") / home.name
         with contextlib.suppress(FileNotFoundError):
             (group / "memory.kmem.tcp.limit_in_bytes").write_text(str(TCP_BYTES))
 
-    def is_like_new(self, home: Home, meta: Meta, run: Run, runtime: str) -> bool:
-        """Whether a new sandbox would be the same as this one that runs, by image, guest, limits and walls."""
+    def is_like_new(self, home: OciHome, meta: Meta, run: OciRun, runtime: str) -> bool:
+        """Whether a new sandbox would be the same as this one that runs, by image, guest, limits and isolation."""
         made = (meta, run.guest, run.runtime)
         if made != (self.today, self.guest.digest, runtime):
             return False
@@ -156,7 +164,7 @@ class Assembly:
         except (OSError, BadRecord):
             return False
 
-    def release(self, home: Home) -> None:
+    def release(self, home: OciHome) -> None:
         """Undo `prepare`, whatever of it was done; the files stay."""
         stage = self._stage(home)
         mounts.unmount(stage / "rootfs")
@@ -166,22 +174,22 @@ class Assembly:
         self.identities.release(home.path)
         home.forget_run()
 
-    def remove(self, home: Home) -> None:
+    def remove(self, home: OciHome) -> None:
         """Remove a released sandbox with all its files."""
         self.records.discard_draft(home.name)
         if home.path.exists():
             self.disk(home, None).remove()
             self.records.remove(home)
 
-    def socket(self, home: Home) -> Path:
+    def socket(self, home: OciHome) -> Path:
         """Where its guest listens: at the driver's own socket, or at one that it made itself."""
         return home.socket if home.socket.exists() else self._stage(home) / "host" / "guest.sock"
 
-    def disk(self, home: Home, meta: Meta | None) -> Disk:
+    def disk(self, home: OciHome, meta: Meta | None) -> Disk:
         size = meta.disk_bytes if meta else self.limits.disk_bytes
         return Disk(home.path, self._stage(home) / "disk", size, self.place.first_id)
 
-    def last_words(self, home: Home) -> str:
+    def last_words(self, home: OciHome) -> str:
         """Why a sandbox died, as far as can be seen: from its memory counters, or what its guest said last."""
         name = f"{self.place.cgroup.lstrip('/')}/{home.name}"
         for counters in (CGROUPS / name / "memory.events", CGROUPS / "memory" / name / "memory.oom_control"):
@@ -199,10 +207,10 @@ class Assembly:
                 return f"its first process ended; it said: {said}"
         return "its first process was killed"
 
-    def _stage(self, home: Home) -> Path:
+    def _stage(self, home: OciHome) -> Path:
         return self.place.stage / home.name
 
-    def _folders(self, home: Home, who: Identity) -> Folders:
+    def _folders(self, home: OciHome, who: KernelIdentity) -> Folders:
         socket_dir = None
         if not self.hands_over:
             socket_dir = self._stage(home) / "host"
@@ -212,7 +220,7 @@ class Assembly:
         agents = self.agents if self.agents and self.agents.is_dir() else None
         return Folders(rootfs, at / "uploads", at / "outputs", at / "skills", self.guest.path, socket_dir, agents)
 
-    def _write_bundle(self, home: Home, who: Identity, base: Base) -> None:
+    def _write_bundle(self, home: OciHome, who: KernelIdentity, base: ImageBase) -> None:
         if os.path.lexists(home.bundle) and not home.bundle.is_dir():
             record.keep_bad(home.bundle)
         home.bundle.mkdir(exist_ok=True)
@@ -220,9 +228,9 @@ class Assembly:
         home.config.unlink(missing_ok=True)  # it may be a link
         home.config.write_text(self._config(home, who, base))
 
-    def _config(self, home: Home, who: Identity, base: Base) -> str:
+    def _config(self, home: OciHome, who: KernelIdentity, base: ImageBase) -> str:
         folders = self._folders(home, who)
-        wanted = Wanted(
+        wanted = BundleSpec(
             rootfs=folders.rootfs,
             cgroup=f"{self.place.cgroup}/{home.name}",
             first_id=who.first_id,
@@ -233,7 +241,7 @@ class Assembly:
         )
         return json.dumps(bundle_config(wanted, self.facts))
 
-    def _base_of(self, meta: Meta) -> Base:
+    def _base_of(self, meta: Meta) -> ImageBase:
         """The base that a sandbox was made from. If that is gone, today's: its files count more than their ground."""
         if meta.image == self.base.digest:
             return self.base

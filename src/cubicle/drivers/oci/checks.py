@@ -1,4 +1,4 @@
-"""What the embedded driver needs of a host, one check each: a record of what was found and what mends it."""
+"""What the embedded driver needs of a host, one check each: a record of what was found and what fixes it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from cubicle.drivers.common.checks import Check, Verdict
 from cubicle.drivers.oci import cleaning, disk, host, loops, runtimes
-from cubicle.drivers.oci.assembly import Bases
+from cubicle.drivers.oci.assembly import ImageBases
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.id_ranges import IdRanges
-from cubicle.drivers.oci.identity import Identities
-from cubicle.drivers.oci.namespaces import Maker
+from cubicle.drivers.oci.identity import KernelIdentities
+from cubicle.drivers.oci.namespaces import NamespaceMaker
 from cubicle.machine.errors import NoSpace, SandboxError
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
 
 _MAX_SHOWN = 3
@@ -26,39 +26,39 @@ _SANDBOXES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class HostSubject:
     """What is checked: the settings that the embedded driver goes by."""
 
     data_dir: Path
-    bases: Bases
+    bases: ImageBases
     image: str
     runtime: str
     first_id: int
     run_dir: Path
     pool_disk_bytes: int
     min_free_bytes: int = 0
-    pids: int = Limits().pids
+    pids: int = SandboxLimits().pids
 
 
-def root(subject: Subject) -> Check:
+def root(subject: HostSubject) -> Check:
     if os.geteuid() == 0:
         return Check("root", Verdict.GOOD, "running as root")
     return Check("root", Verdict.MISSING, f"running as user {os.geteuid()}", f"sudo {host.program()} doctor")
 
 
-def user_namespaces(subject: Subject) -> Check:
+def user_namespaces(subject: HostSubject) -> Check:
     if host.has_user_namespaces():
         return Check("user namespaces", Verdict.GOOD, "on")
     return Check("user namespaces", Verdict.MISSING, "off", "sysctl -w user.max_user_namespaces=65536")
 
 
-def seccomp(subject: Subject) -> Check:
+def seccomp(subject: HostSubject) -> Check:
     if host.has_seccomp():
         return Check("seccomp", Verdict.GOOD, "on")
     return Check("seccomp", Verdict.MISSING, "not in this kernel", "boot a kernel with CONFIG_SECCOMP_FILTER=y")
 
 
-def overlay(subject: Subject) -> Check:
+def overlay(subject: HostSubject) -> Check:
     if os.geteuid() != 0:
         return _needs_root("overlay file system")
     if complaint := host.overlay_complaint():
@@ -66,22 +66,22 @@ def overlay(subject: Subject) -> Check:
     return Check("overlay file system", Verdict.GOOD, "mounted and unmounted one")
 
 
-def cgroups(subject: Subject) -> Check:
+def cgroups(subject: HostSubject) -> Check:
     version = host.cgroup_version()
     if not version:
         return Check("cgroups", Verdict.MISSING, "not mounted", "mount -t cgroup2 none /sys/fs/cgroup")
     if absent := host.missing_controllers():
-        mend = "boot with cgroup_enable=memory" if "memory" in absent else "enable them in the kernel"
-        return Check("cgroups", Verdict.MISSING, f"version {version}, without {', '.join(absent)}", mend)
+        fix = "boot with cgroup_enable=memory" if "memory" in absent else "enable them in the kernel"
+        return Check("cgroups", Verdict.MISSING, f"version {version}, without {', '.join(absent)}", fix)
     return Check("cgroups", Verdict.GOOD, f"version {version}, with memory, cpu and pids")
 
 
-async def runtime(subject: Subject) -> Check:
+async def runtime(subject: HostSubject) -> Check:
     """A trial run, always anew: what is remembered is not what is checked here."""
     if os.geteuid() != 0:
         return _needs_root("OCI runtime")
     name = f"doctor-{secrets.token_hex(4)}"
-    place = host.Place(subject.run_dir / name, f"/cubicle/{name}", subject.first_id)
+    place = host.HostPath(subject.run_dir / name, f"/cubicle/{name}", subject.first_id)
     complaints: list[str] = []
     try:
         await asyncio.to_thread(place.make)
@@ -98,7 +98,7 @@ async def runtime(subject: Subject) -> Check:
     return Check("OCI runtime", Verdict.MISSING, said, host.INSTALL)
 
 
-def disk_limit(subject: Subject) -> Check:
+def disk_limit(subject: HostSubject) -> Check:
     if os.geteuid() != 0:
         return _needs_root("disk limit")
     try:
@@ -119,12 +119,12 @@ def disk_limit(subject: Subject) -> Check:
             )
 
 
-def own_ids(subject: Subject) -> Check:
+def own_ids(subject: HostSubject) -> Check:
     """A trial of what gives each sandbox a range of user ids of its own."""
     if os.geteuid() != 0:
         return _needs_root("own user ids")
     folder = _existing(subject.data_dir)
-    identities = Identities(IdRanges(subject.run_dir / "ids"), Maker(), subject.first_id)
+    identities = KernelIdentities(IdRanges(subject.run_dir / "ids"), NamespaceMaker(), subject.first_id)
     try:
         base = subject.bases.resolve(subject.image)
         complaint = identities.complaint(base.rootfs, disk.probe(folder), folder)
@@ -135,11 +135,11 @@ def own_ids(subject: Subject) -> Check:
     if not complaint:
         return Check("own user ids", Verdict.GOOD, "each sandbox has a range of its own")
     found = f"all sandboxes share one range ({complaint}): what the kernel counts by user is shared between them"
-    mend = "boot Linux 5.19 or newer, with DATA_DIR and IMAGE_DIR on ext4, XFS or btrfs; or OCI_RUNTIME=runsc"
-    return Check("own user ids", Verdict.WEAK, found, mend)
+    fix = "boot Linux 5.19 or newer, with DATA_DIR and IMAGE_DIR on ext4, XFS or btrfs; or OCI_RUNTIME=runsc"
+    return Check("own user ids", Verdict.WEAK, found, fix)
 
 
-def open_files(subject: Subject) -> Check:
+def open_files(subject: HostSubject) -> Check:
     """Of open files the kernel keeps one count for the whole host, and no limit for a group of processes."""
     most = int(Path("/proc/sys/fs/file-max").read_text())
     one = subject.pids * host.facts().rlimits["RLIMIT_NOFILE"]
@@ -149,14 +149,14 @@ def open_files(subject: Subject) -> Check:
     return Check("open files", Verdict.WEAK, found, f"sysctl -w fs.file-max={one * _SANDBOXES}")
 
 
-def loop_devices(subject: Subject) -> Check:
+def loop_devices(subject: HostSubject) -> Check:
     if loops.CONTROL.exists():
         used = len(list(Path("/sys/block").glob("loop*/loop/backing_file")))
         return Check("loop devices", Verdict.GOOD, f"{used} in use, more on demand")
     return Check("loop devices", Verdict.WEAK, "no /dev/loop-control", "modprobe loop")
 
 
-def image(subject: Subject) -> Check:
+def image(subject: HostSubject) -> Check:
     try:
         base = subject.bases.resolve(subject.image)
     except SandboxError as error:
@@ -168,19 +168,19 @@ def image(subject: Subject) -> Check:
     return Check("sandbox image", Verdict.GOOD, f"{subject.image}, {base.digest[:12]}")
 
 
-def disk_space(subject: Subject) -> Check:
+def disk_space(subject: HostSubject) -> Check:
     usage = FreeSpace(subject.data_dir, subject.min_free_bytes).usage()
     found = f"{usage.free / 1024**3:.1f} GiB free for DATA_DIR"
     if not usage.enough:
         floor = f"{usage.floor // 1024**2} MiB" if usage.inodes_left else "some inodes"
-        mend = "free some space (`cubicle rm`), or set DATA_DIR to a larger disk"
-        return Check("disk space", Verdict.MISSING, f"{found}: {floor} are kept free, so no sandbox is started", mend)
+        fix = "free some space (`cubicle rm`), or set DATA_DIR to a larger disk"
+        return Check("disk space", Verdict.MISSING, f"{found}: {floor} are kept free, so no sandbox is started", fix)
     if usage.free < subject.pool_disk_bytes:
         return Check("disk space", Verdict.WEAK, f"{found}: less than one sandbox may fill", "set DATA_DIR elsewhere")
     return Check("disk space", Verdict.GOOD, found)
 
 
-def repaired_disks(subject: Subject) -> Check:
+def repaired_disks(subject: HostSubject) -> Check:
     """Copies that were made before a repair: they take space, and something happened to the host."""
     copies = [*disk.damaged_copies(subject.data_dir / "sandboxes")]
     if not copies:
@@ -192,7 +192,7 @@ def repaired_disks(subject: Subject) -> Check:
     )
 
 
-CHECKS: tuple[Callable[[Subject], Check | Awaitable[Check]], ...] = (
+CHECKS: tuple[Callable[[HostSubject], Check | Awaitable[Check]], ...] = (
     root,
     user_namespaces,
     seccomp,
@@ -209,7 +209,7 @@ CHECKS: tuple[Callable[[Subject], Check | Awaitable[Check]], ...] = (
 )
 
 
-async def run(subject: Subject) -> list[Check]:
+async def run(subject: HostSubject) -> list[Check]:
     """All of them, in order; a check that breaks says so and does not keep the others from running."""
     found = []
     for check in CHECKS:

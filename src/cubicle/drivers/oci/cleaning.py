@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cubicle.drivers.oci import mounts, repair
 from cubicle.drivers.oci.assembly import Assembly
-from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS, Place
+from cubicle.drivers.oci.host import CGROUPS, OWN_FOLDERS, HostPath
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ async def clean(assembly: Assembly) -> None:
     await asyncio.to_thread(_sweep, assembly, names)
 
 
-def leave(place: Place) -> None:
+def leave(place: HostPath) -> None:
     """Remove the driver's own folders of this boot, if no sandbox is up."""
     if place.stage.exists() and not set(os.listdir(place.stage)) - set(OWN_FOLDERS):
         shutil.rmtree(place.stage, ignore_errors=True)

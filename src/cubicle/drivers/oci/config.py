@@ -21,7 +21,7 @@ from cubicle.drivers.common.container import (
 )
 from cubicle.drivers.common.hidden import USUAL
 from cubicle.guest.operations import GuestConfig
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import SandboxLimits
 
 LISTEN_FD = 3
 IDS = 65536
@@ -34,7 +34,7 @@ TCP_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostFacts:
     """What a bundle has to know about the host."""
 
     machine: str
@@ -65,14 +65,14 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BundleSpec:
     """One sandbox, as its bundle describes it."""
 
     rootfs: Path
     cgroup: str
     first_id: int
     """The host's id of the sandbox's id 0."""
-    limits: Limits
+    limits: SandboxLimits
     args: tuple[str, ...]
     mounts: tuple[dict[str, Any], ...] = ()
     user_namespace: Path | None = None
@@ -98,7 +98,7 @@ def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, .
 
 
 def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
-    """The chat's folders and the guest's own: what commands may only read is a second time, writable, behind a door
+    """The chat's folders and the guest's own: what commands may only read is a second time, writable, on a mount
     (/run/cubicle, mode 0700) that only the guest passes."""
     private = [
         _mount("/run/cubicle", "tmpfs", "tmpfs", "nosuid", "nodev", "noexec", "mode=0700", "size=1m"),
@@ -117,7 +117,7 @@ def guest_mounts(folders: Folders) -> tuple[dict[str, Any], ...]:
     )
 
 
-def bundle_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
+def bundle_config(wanted: BundleSpec, facts: HostFacts) -> dict[str, Any]:
     """The whole `config.json`."""
     ids = [{"containerID": 0, "hostID": wanted.first_id, "size": IDS}]
     user = {"type": "user", **({"path": str(wanted.user_namespace)} if wanted.user_namespace else {})}
@@ -141,7 +141,7 @@ def bundle_config(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     }
 
 
-def _process(wanted: Wanted, facts: Facts) -> dict[str, Any]:
+def _process(wanted: BundleSpec, facts: HostFacts) -> dict[str, Any]:
     capabilities = list(CAPABILITIES)
     return {
         "terminal": False,
@@ -166,7 +166,7 @@ def _process(wanted: Wanted, facts: Facts) -> dict[str, Any]:
     }
 
 
-def _resources(limits: Limits, facts: Facts) -> dict[str, Any]:
+def _resources(limits: SandboxLimits, facts: HostFacts) -> dict[str, Any]:
     memory: dict[str, int] = {"limit": limits.memory_bytes}
     if facts.swap_accounting:
         memory["swap"] = limits.memory_bytes  # memory and swap together: no swap on top
@@ -206,7 +206,7 @@ _SYSTEM_MOUNTS = (
 _CGROUPS = _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "nodev", "noexec", "relatime", "ro")
 
 
-def _system_files(facts: Facts) -> list[dict[str, Any]]:
+def _system_files(facts: HostFacts) -> list[dict[str, Any]]:
     """/sys is made of the few folders that programs need; gVisor has one of its own make."""
     if facts.gvisor:
         return [_mount("/sys", "sysfs", "sysfs", "nosuid", "nodev", "noexec", "ro"), _CGROUPS]

@@ -22,35 +22,35 @@ from cubicle.drivers.common.completion import complete, in_thread
 from cubicle.drivers.common.disk_usage import used_bytes
 from cubicle.drivers.common.instance import SharedLock, instance_of
 from cubicle.drivers.oci import cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, space, transparent_proxy
-from cubicle.drivers.oci.assembly import Assembly, Bases, Ready
+from cubicle.drivers.oci.assembly import AssembledSandbox, Assembly, ImageBases
 from cubicle.drivers.oci.disk import DiskMode
 from cubicle.drivers.oci.id_ranges import IdRanges, is_own
-from cubicle.drivers.oci.identity import Identities
-from cubicle.drivers.oci.look import Look
-from cubicle.drivers.oci.namespaces import Maker
+from cubicle.drivers.oci.identity import KernelIdentities
+from cubicle.drivers.oci.look import DiskScan
+from cubicle.drivers.oci.namespaces import NamespaceMaker
 from cubicle.drivers.oci.process import ProcessId
-from cubicle.drivers.oci.records import Home, Records, Run
+from cubicle.drivers.oci.records import OciHome, OciRecords, OciRun
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed
 from cubicle.drivers.oci.trash import Trash
 from cubicle.machine.errors import NoSpace, SandboxError, StartFailed, Unusable
-from cubicle.machine.upload_folder import HostFolder
+from cubicle.machine.upload_folder import UploadFolder
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Capabilities, Host, Limits, Seen
+from cubicle.sandbox.driver import Capabilities, DriverHost, SandboxLimits, SandboxSeen
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lost_found import Lost
-from cubicle.sandbox.trash import Discarded, Note
+from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
 RUN_DIR = Path("/run/cubicle")
-_STARTS_AT_ONCE = 8
+_MAX_CONCURRENT_STARTS = 8
 _KILL_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
 _SOCKET_SECONDS = 20.0
 _WATCH_SECONDS = 15.0
 _DAMAGE_SECONDS = 5.0
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS = SandboxLimits()
 _HOST_PATH = re.compile(r"(?:/[^\s\"':/]+){2,}")
 
 
@@ -60,11 +60,11 @@ class OciDriver:
     def __init__(
         self,
         data_dir: Path,
-        bases: Bases,
+        bases: ImageBases,
         image: str,
         first_id: int,
         *,
-        limits: Limits = _DEFAULT_LIMITS,
+        limits: SandboxLimits = _DEFAULT_LIMITS,
         runtime: str = "",
         run_dir: Path = RUN_DIR,
         captive: bool = False,
@@ -73,10 +73,10 @@ class OciDriver:
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         instance = instance_of(root)
-        self._records = Records(root)
+        self._records = OciRecords(root)
         self._trash = Trash(self._records)
-        self._place = host.Place(run_dir / instance, f"/cubicle/{instance}", first_id)
-        self._identities = Identities(IdRanges(run_dir / "ids"), Maker(), first_id)
+        self._place = host.HostPath(run_dir / instance, f"/cubicle/{instance}", first_id)
+        self._identities = KernelIdentities(IdRanges(run_dir / "ids"), NamespaceMaker(), first_id)
         self._bases = bases
         self._image = image
         self._limits = limits
@@ -84,9 +84,9 @@ class OciDriver:
         self._wants_captive = captive
         self._agents = agents
         self._space = free_space or FreeSpace(root, 0)
-        self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
+        self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
         self._starting: set[str] = set()
-        self._uploads: dict[str, HostFolder] = {}
+        self._uploads: dict[str, UploadFolder] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._lock = SharedLock(self._records.root / "lock")
         self._probed = True
@@ -108,8 +108,8 @@ class OciDriver:
             image_store=True,
         )
 
-    async def host(self) -> Host:
-        return Host(platform.release())
+    async def host(self) -> DriverHost:
+        return DriverHost(platform.release())
 
     @property
     def disk_mode(self) -> DiskMode:
@@ -164,7 +164,7 @@ class OciDriver:
             await in_thread(self._trash.delete, home)
         await in_thread(self._trash.purge, name)
 
-    async def discard(self, name: str, note: Note) -> None:
+    async def discard(self, name: str, note: TrashNote) -> None:
         home = self._records.home(name)
         if home.path.exists():
             await self._stop(home)
@@ -182,22 +182,22 @@ class OciDriver:
     async def resume(self, name: str) -> bool:
         return await in_thread(self._resume, self._records.home(name))
 
-    async def list(self) -> Sequence[Seen]:
+    async def list(self) -> Sequence[SandboxSeen]:
         return await in_thread(self._see_all)
 
-    def uploads(self, name: str) -> HostFolder | None:
+    def uploads(self, name: str) -> UploadFolder | None:
         """gVisor keeps a view of its own of what lies in a folder: only its guest writes there."""
         home = self._records.home(name)
         if not home.socket.exists():
             return None
         path = self._assembly.disk(home, None).target / "uploads"
-        return self._uploads.setdefault(name, HostFolder(path, self._place.first_id))
+        return self._uploads.setdefault(name, UploadFolder(path, self._place.first_id))
 
     async def network(self, name: str) -> int | None:
         """gVisor has a network stack of its own, which no thread of the host can enter."""
         return await in_thread(self._network, self._records.home(name))
 
-    def _network(self, home: Home) -> int | None:
+    def _network(self, home: OciHome) -> int | None:
         run = home.run()
         if run is None or not self.runtime.hands_over or not run.process.alive:
             return None
@@ -240,13 +240,13 @@ class OciDriver:
         watches = {"free space": self._watch_space, "disk watchdog": self._watch_disks}
         self._watches = [start_task(watch(), name=name) for name, watch in watches.items()]
 
-    async def _bind(self, home: Home, owner: str) -> None:
+    async def _bind(self, home: OciHome, owner: str) -> None:
         try:
             await in_thread(self._records.bind, home, owner)
         except OSError as error:
             raise StartFailed(f"The sandbox could not be given to its chat: {_plain(error)}.") from error
 
-    async def _start(self, home: Home, owner: str | None) -> None:
+    async def _start(self, home: OciHome, owner: str | None) -> None:
         fresh = not await in_thread(home.path.exists)
         try:
             if not fresh:
@@ -260,8 +260,8 @@ class OciDriver:
                 raise StartFailed(f"The sandbox could not be started: {_plain(error)}.") from error
             raise
 
-    async def _bring_up(self, home: Home, owner: str | None) -> None:
-        ready = await complete(asyncio.to_thread(self._assembly.prepare, home, owner), Ready.close)
+    async def _bring_up(self, home: OciHome, owner: str | None) -> None:
+        ready = await complete(asyncio.to_thread(self._assembly.prepare, home, owner), AssembledSandbox.close)
         try:
             await in_thread(record.remove, home.pid_file)
             listener = ready.listener.fileno() if ready.listener is not None else None
@@ -273,25 +273,25 @@ class OciDriver:
         if self.capabilities.transparent_proxy and (
             problem := await in_thread(transparent_proxy.capture, run.process.pid)
         ):
-            log.warning("sandbox %s has no captive network: %s", home.name, problem)
+            log.warning("sandbox %s has no transparent proxy: %s", home.name, problem)
         if not self.runtime.hands_over:
             await self._find_socket(home, run.process)
 
-    async def _take_down(self, home: Home, fresh: bool, reason: str) -> None:
+    async def _take_down(self, home: OciHome, fresh: bool, reason: str) -> None:
         await self._stop(home)
         if fresh:
             await in_thread(self._assembly.remove, home)
         else:
             await in_thread(home.save_failure, reason)
 
-    def _resume(self, home: Home) -> bool:
+    def _resume(self, home: OciHome) -> bool:
         run = home.run()
         if run is None or not run.process.alive:
             return False
         frozen = freezer.thaw(f"{self._place.cgroup}/{home.name}")
         return run.process.resume() or frozen
 
-    async def _stop(self, home: Home) -> None:
+    async def _stop(self, home: OciHome) -> None:
         """End everything of it: all its processes are in the pid namespace of the first and die with it."""
         if folder := self._uploads.pop(home.name, None):
             await in_thread(folder.end)
@@ -306,7 +306,7 @@ class OciDriver:
             raise SandboxError(f"The sandbox could not be cleared away: {_plain(error)}.") from error
         await in_thread(self._assembly.release, home)
 
-    async def _runtimes_of(self, home: Home, run: Run | None) -> Sequence[Runtime]:
+    async def _runtimes_of(self, home: OciHome, run: OciRun | None) -> Sequence[Runtime]:
         """The runtime that a sandbox was started with: the setting may have changed since. All, if that is unknown."""
         if run is None and await in_thread(home.has_run):
             return await in_thread(cleaning.used_runtimes, self._place.stage) or [self.runtime]
@@ -314,7 +314,7 @@ class OciDriver:
             return [self.runtime]
         return await in_thread(runtimes.find, run.runtime, self._place.stage) or [self.runtime]
 
-    async def _find_socket(self, home: Home, process: ProcessId) -> None:
+    async def _find_socket(self, home: OciHome, process: ProcessId) -> None:
         """Wait for the socket that the guest makes itself."""
         deadline = time.monotonic() + _SOCKET_SECONDS
         while time.monotonic() < deadline and await in_thread(lambda: process.alive):
@@ -345,14 +345,14 @@ class OciDriver:
             agents=self._agents,
         )
 
-    def _check_blank(self, home: Home) -> None:
+    def _check_blank(self, home: OciHome) -> None:
         """Whether one that runs may become a chat's."""
         self._space.require()
         mounted = ext4.mounted(self._assembly.disk(home, None).target)
         if mounted is not None and mounted.errors():
             raise StartFailed("The disk of this blank sandbox is damaged.")
 
-    def _flush(self, home: Home) -> None:
+    def _flush(self, home: OciHome) -> None:
         if mounted := ext4.mounted(self._assembly.disk(home, None).target):
             mounted.flush()
 
@@ -365,8 +365,8 @@ class OciDriver:
             trees = any((home.path / "tree").exists() for home in self._records.homes())
             return DiskMode.QUOTA if trees else DiskMode.IMAGE
 
-    def _see_all(self) -> Sequence[Seen]:
-        look = Look(self._records, self._assembly, self.runtime.name, self._starting)
+    def _see_all(self) -> Sequence[SandboxSeen]:
+        look = DiskScan(self._records, self._assembly, self.runtime.name, self._starting)
         return look.all()
 
     async def _watch_space(self) -> None:
@@ -415,12 +415,12 @@ class OciDriver:
                     log.warning("the disk of sandbox %s could not be watched: %s", home.name, error)
 
 
-def _alive(home: Home) -> bool:
+def _alive(home: OciHome) -> bool:
     run = home.run()
     return run is not None and run.process.alive
 
 
-def _over(home: Home) -> int:
+def _over(home: OciHome) -> int:
     """The limit that a running sandbox has passed; 0 if it has not."""
     tree = home.path / "tree"
     if not tree.exists() or not _alive(home):

@@ -19,22 +19,22 @@ from cubicle import record
 from cubicle.drivers.common.container import RLIMITS, at_most
 from cubicle.drivers.common.hidden import SHOWN_SYS, hidden, open_to_all
 from cubicle.drivers.oci import mounts, namespaces
-from cubicle.drivers.oci.config import Facts, Wanted, bundle_config, read_only
+from cubicle.drivers.oci.config import BundleSpec, HostFacts, bundle_config, read_only
 from cubicle.drivers.oci.runtimes import Runtime, RuntimeFailed, find
 from cubicle.machine.errors import Unusable
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import SandboxLimits
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_FOLDERS = {"logs": 0o700, "state": 0o700, "guest": 0o711}
 """Of the runtimes and the guests, beside those of the sandboxes; with their modes."""
 INSTALL = "apt-get install runc"
-_MOST_TRIALS = 100
-_TRIAL_LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64)
+_MAX_TRIALS = 100
+_TRIAL_LIMITS = SandboxLimits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostPath:
     """Where the driver works on this host."""
 
     stage: Path
@@ -58,9 +58,9 @@ class Place:
         self.stage.chmod(0o711)
 
 
-def facts() -> Facts:
+def facts() -> HostFacts:
     """What a bundle has to know about this host."""
-    return Facts(
+    return HostFacts(
         machine=platform.machine(),
         rlimits={kind: at_most(kind, most) for kind, most in RLIMITS.items()},
         hidden=open_to_all(hidden()),
@@ -138,7 +138,7 @@ def require() -> None:
         raise Unusable(f"The cgroup controllers {', '.join(absent)} are missing: mount them, or enable them at boot.")
 
 
-async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
+async def choose(wanted: str, place: HostPath, memory: Path) -> Runtime:
     """The first runtime that really runs a container here; a success is remembered by its version and the kernel's."""
     found = await asyncio.to_thread(find, wanted, place.stage)
     if not found:
@@ -153,7 +153,7 @@ async def choose(wanted: str, place: Place, memory: Path) -> Runtime:
     raise Unusable(f"No OCI runtime works on this host ({'; '.join(complaints)}): run `cubicle doctor`.")
 
 
-async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> str:
+async def complaint_of(runtime: Runtime, place: HostPath, memory: Path | None) -> str:
     """Why a runtime does not work here, in its own words; empty if it does."""
     key = f"{runtime.path} · {runtime.version} · {platform.release()} · {await asyncio.to_thread(_what_is_tried)}"
     seen = await asyncio.to_thread(_remembered, memory)
@@ -165,11 +165,11 @@ async def complaint_of(runtime: Runtime, place: Place, memory: Path | None) -> s
         return str(error)
     if memory is not None:
         with contextlib.suppress(OSError):  # then it is tried again the next time
-            await asyncio.to_thread(record.write_bytes, memory, json.dumps([*seen[-_MOST_TRIALS:], key]).encode())
+            await asyncio.to_thread(record.write_bytes, memory, json.dumps([*seen[-_MAX_TRIALS:], key]).encode())
     return ""
 
 
-async def trial(runtime: Runtime, place: Place) -> None:
+async def trial(runtime: Runtime, place: HostPath) -> None:
     """Run `true` of the host in a sandbox like any other, but for its root: an empty folder with the host's /usr."""
     name = f"trial-{secrets.token_hex(6)}"
     bundle = place.stage / name
@@ -189,11 +189,11 @@ def _remove_trial(bundle: Path) -> None:
 
 def _what_is_tried() -> str:
     """A digest of how a sandbox is described: another description is tried anew."""
-    described = bundle_config(Wanted(Path("/"), "/", 0, _TRIAL_LIMITS, ()), facts())
+    described = bundle_config(BundleSpec(Path("/"), "/", 0, _TRIAL_LIMITS, ()), facts())
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _make_trial(bundle: Path, place: Place, *, joins: bool) -> None:
+def _make_trial(bundle: Path, place: HostPath, *, joins: bool) -> None:
     root = bundle / "rootfs"
     root.mkdir(parents=True)
     (root / "usr").mkdir()
@@ -206,13 +206,13 @@ def _make_trial(bundle: Path, place: Place, *, joins: bool) -> None:
     namespace = None
     if joins:
         namespace = bundle / "user"
-        maker = namespaces.Maker()
+        maker = namespaces.NamespaceMaker()
         try:
             with maker.making(namespaces.for_sandbox(place.first_id, place.first_id)) as made:
                 mounts.attach_namespace(made.result()[0], namespace)
         finally:
             maker.close()
-    wanted = Wanted(root, cgroup, place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,), namespace)
+    wanted = BundleSpec(root, cgroup, place.first_id, _TRIAL_LIMITS, ("/usr/bin/true",), (mount,), namespace)
     (bundle / "config.json").write_text(json.dumps(bundle_config(wanted, facts())))
 
 

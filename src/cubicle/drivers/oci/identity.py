@@ -18,7 +18,7 @@ from cubicle.drivers.oci import ext4, mounts
 from cubicle.drivers.oci.config import IDS
 from cubicle.drivers.oci.disk import Disk, DiskMode
 from cubicle.drivers.oci.id_ranges import FIRST_RANGE, IdRanges, first_id, is_own
-from cubicle.drivers.oci.namespaces import Maker, for_files, for_sandbox
+from cubicle.drivers.oci.namespaces import NamespaceMaker, for_files, for_sandbox
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _TRIAL_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class KernelIdentity:
     """One sandbox, as the kernel knows it while it is up."""
 
     first_id: int
@@ -43,11 +43,11 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Identities:
+class KernelIdentities:
     """Gives sandboxes their identity. Blocking; runs in threads."""
 
     ranges: IdRanges
-    maker: Maker
+    maker: NamespaceMaker
     stored: int
     """The first id that files have on disk, in images and on every sandbox's disk."""
     shows: bool = True
@@ -55,19 +55,19 @@ class Identities:
     joins: bool = True
     """Whether the runtime enters a user namespace that it is given; gVisor makes its own."""
 
-    def known(self, stage: Path, disk: Path, first: int) -> Identity:
+    def known(self, stage: Path, disk: Path, first: int) -> KernelIdentity:
         """The identity with which a sandbox was started."""
         own = is_own(first)
-        return Identity(first, stage / _NAMESPACE if self.joins else None, stage / _FILES if own else disk)
+        return KernelIdentity(first, stage / _NAMESPACE if self.joins else None, stage / _FILES if own else disk)
 
-    def claim(self, home: Path, stage: Path, disk: Path) -> Identity:
+    def claim(self, home: Path, stage: Path, disk: Path) -> KernelIdentity:
         """Choose one, for a sandbox that is down."""
         claimed = self.ranges.claim(home)
         first = claimed if self.shows else self.stored
         _make_stage(stage, first)
         return replace(self.known(stage, disk, first), payer=claimed)
 
-    def namespaces(self, who: Identity) -> AbstractContextManager[Future[list[int]]]:
+    def namespaces(self, who: KernelIdentity) -> AbstractContextManager[Future[list[int]]]:
         """Have the namespaces of a sandbox made, while its disk is mounted."""
         shown = for_files(self.stored, who.first_id)
         own = for_sandbox(who.first_id, who.payer)
@@ -75,7 +75,7 @@ class Identities:
             *([own] if who.namespace is not None else []), *([shown] if is_own(who.first_id) else [])
         )
 
-    def mount_root(self, who: Identity, made: list[int], base: Path, disk: Path, target: Path) -> None:
+    def mount_root(self, who: KernelIdentity, made: list[int], base: Path, disk: Path, target: Path) -> None:
         """Mount the root of a sandbox: the image, and over it what it has written. The disk is mounted already."""
         if who.namespace is not None:
             mounts.attach_namespace(made[0], who.namespace)
@@ -99,7 +99,7 @@ class Identities:
         """The sandbox is down, and nothing of it is mounted."""
         self.ranges.release(home)
 
-    def tried(self, base: Path, mode: DiskMode, folder: Path, *, joins: bool) -> Identities:
+    def tried(self, base: Path, mode: DiskMode, folder: Path, *, joins: bool) -> KernelIdentities:
         """The same, knowing what this host can do; where sandboxes cannot have ids of their own, the log says so."""
         if complaint := self.complaint(base, mode, folder):
             log.warning("all sandboxes share one range of user ids: %s; `cubicle doctor` says more", complaint)

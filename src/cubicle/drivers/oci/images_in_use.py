@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from cubicle.drivers.oci.records import Records
+from cubicle.drivers.oci.records import OciRecords
 from cubicle.drivers.oci.trash import Trash
 from cubicle.images.users import Standing
 from cubicle.record import BadRecord
@@ -16,7 +16,7 @@ def sandboxes_by_image(data_dir: Path) -> Standing:
     """How many sandboxes, up, stopped or in the trash, stand on which image. Raises OSError."""
     by_image: Counter[str] = Counter()
     unreadable = 0
-    records = Records(data_dir)
+    records = OciRecords(data_dir)
     for homes in (records.homes, Trash(records).homes):
         with suppress(FileNotFoundError, NotADirectoryError):
             for home in homes():

@@ -7,27 +7,27 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from cubicle.drivers.oci.assembly import Assembly
-from cubicle.drivers.oci.records import Home, Records
+from cubicle.drivers.oci.records import OciHome, OciRecords
 from cubicle.record import BadRecord
-from cubicle.sandbox.driver import Seen, State
+from cubicle.sandbox.driver import SandboxSeen, State
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DiskScan:
     """One look at all of them. Blocking; runs in threads."""
 
-    records: Records
+    records: OciRecords
     assembly: Assembly
     runtime: str
     starting: Set[str]
 
-    def all(self) -> list[Seen]:
+    def all(self) -> list[SandboxSeen]:
         owned = self.records.owned()
         return [seen for home in self.records.homes() if (seen := self._see(home, owned)) is not None]
 
-    def _see(self, home: Home, owned: dict[str, str]) -> Seen | None:
+    def _see(self, home: OciHome, owned: dict[str, str]) -> SandboxSeen | None:
         """One sandbox; None if it is not known whose it is: then it is nobody's to use or to remove."""
         try:
             owner = self.records.owner_of(home, owned)
@@ -50,9 +50,11 @@ class Look:
         current = True
         if owner is None and state is State.RUNNING and run:
             current = self.assembly.is_like_new(home, meta, run, self.runtime)
-        return Seen(home.name, owner, state, reason, meta.image, current)
+        return SandboxSeen(home.name, owner, state, reason, meta.image, current)
 
-    def _damaged(self, home: Home, owner: str, error: Exception) -> Seen:
+    def _damaged(self, home: OciHome, owner: str, error: Exception) -> SandboxSeen:
         """The next start of the sandbox repairs what can be repaired."""
         reason = "" if isinstance(error, FileNotFoundError) else f"its record cannot be used: {error}"
-        return Seen(home.name, owner, State.FAILED if reason else State.STOPPED, reason, self.assembly.base.digest)
+        return SandboxSeen(
+            home.name, owner, State.FAILED if reason else State.STOPPED, reason, self.assembly.base.digest
+        )

@@ -21,7 +21,7 @@ _GET_STATUS = 0x4C05
 _CONFIGURE = 0x4C0A
 _AUTOCLEAR = 4
 _ATTEMPTS = 200
-_MOST_DEVICES = 1 << 20
+_MAX_DEVICES = 1 << 20
 
 # struct loop_info64: device, inode, rdevice, offset, sizelimit, number, encrypt_type, key_size, flags, then names and
 # keys. struct loop_config: fd, block_size, loop_info64, 8 reserved words.
@@ -68,7 +68,7 @@ def _candidates(memory: Path) -> list[int]:
         return []
     except BadRecord:
         text = ""
-    if text.isascii() and text.isdigit() and int(text) < _MOST_DEVICES:
+    if text.isascii() and text.isdigit() and int(text) < _MAX_DEVICES:
         return [int(text)]
     return sorted(int(path.name[4:]) for path in Path("/sys/block").glob("loop[0-9]*") if (path / "loop").is_dir())
 

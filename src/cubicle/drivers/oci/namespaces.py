@@ -38,11 +38,11 @@ _SYSCTLS = {
 _SECONDS = 20.0
 _ENDED = (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT)
 
-_MAX_AT_ONCE = 2
+_MAX_CONCURRENT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NamespaceSpec:
     """One user namespace."""
 
     map: tuple[tuple[int, int, int], ...]
@@ -53,19 +53,19 @@ class Wanted:
     rlimits: Mapping[str, int] = field(default_factory=dict)
 
 
-def for_sandbox(first_id: int, owner: int) -> Wanted:
+def for_sandbox(first_id: int, owner: int) -> NamespaceSpec:
     """The one that a sandbox runs in: its ids begin at `first_id` of the host, `owner` is charged for it."""
-    return Wanted(((0, first_id, IDS),), owner, _SYSCTLS, RLIMITS)
+    return NamespaceSpec(((0, first_id, IDS),), owner, _SYSCTLS, RLIMITS)
 
 
-def for_files(stored: int, shown: int) -> Wanted:
+def for_files(stored: int, shown: int) -> NamespaceSpec:
     """One that no process enters: a mount with it shows the ids from `stored` on as those from `shown` on. Root of the
     host stays itself, for what the driver and overlayfs write."""
-    return Wanted(((0, 0, 1), (stored, shown, IDS)))
+    return NamespaceSpec(((0, 0, 1), (stored, shown, IDS)))
 
 
 @dataclass(slots=True)
-class Maker:
+class NamespaceMaker:
     """The program that makes namespaces, while it is needed. Blocking; runs in threads."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -73,7 +73,7 @@ class Maker:
     _process: subprocess.Popen[bytes] | None = None
     _channel: socket.socket | None = None
 
-    def make(self, *wanted: Wanted) -> list[int]:
+    def make(self, *wanted: NamespaceSpec) -> list[int]:
         """Descriptors of such namespaces. Raises OSError."""
         if not wanted:
             return []
@@ -88,7 +88,7 @@ class Maker:
             return self._ask(asked)
 
     @contextlib.contextmanager
-    def making(self, *wanted: Wanted) -> Iterator[Future[list[int]]]:
+    def making(self, *wanted: NamespaceSpec) -> Iterator[Future[list[int]]]:
         """The same while something else is done; the descriptors are closed when the block ends."""
         with self._lock:
             self._threads = self._threads or ThreadPoolExecutor(4, "namespaces")
@@ -111,7 +111,7 @@ class Maker:
     def _ask(self, asked: bytes) -> list[int]:
         channel = self._channel or self._begin()
         channel.send(asked, socket.MSG_NOSIGNAL)
-        space = socket.CMSG_SPACE(array.array("i").itemsize * _MAX_AT_ONCE)
+        space = socket.CMSG_SPACE(array.array("i").itemsize * _MAX_CONCURRENT)
         answer, rights, _, _ = channel.recvmsg(namespace_maker.MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
         descriptors = array.array("i")
         for level, kind, content in rights:

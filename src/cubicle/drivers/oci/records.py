@@ -35,8 +35,8 @@ from cubicle.sandbox.lost_found import LostFound
 log = logging.getLogger(__name__)
 
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_LONGEST_REASON = 4096
-_LARGEST_DISK = 1 << 60
+_MAX_REASON = 4096
+_MAX_DISK = 1 << 60
 
 
 class BadName(SandboxError):
@@ -52,7 +52,7 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OciRun:
     """One time that a sandbox is up."""
 
     process: ProcessId
@@ -63,7 +63,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class OciHome:
     """The folder of one sandbox."""
 
     path: Path
@@ -91,19 +91,19 @@ class Home:
     def meta(self) -> Meta:
         """Raises FileNotFoundError, BadRecord, or OSError if that is not the record's fault."""
         found = record.read(self.path / "meta.json")
-        return Meta(found.text("image", 200), found.whole("disk_bytes", 1, _LARGEST_DISK))
+        return Meta(found.text("image", 200), found.whole("disk_bytes", 1, _MAX_DISK))
 
     def save_meta(self, meta: Meta) -> None:
         record.write(self.path / "meta.json", asdict(meta))
 
-    def run(self) -> Run | None:
+    def run(self) -> OciRun | None:
         """How it is up, if it is; a record that cannot be read counts as none (`has_run` tells the two apart)."""
         try:
             found = record.read(self.path / "run.json")
             process = found.fields("process")
             known = ProcessId(process.whole("pid", 1, 2**31), process.whole("started"), process.text("boot", 100))
             first_id = found.whole("first_id", 0, 2**32) if "first_id" in found.values else 0
-            return Run(known, found.text("runtime", 4096), found.text("guest", 200), first_id)
+            return OciRun(known, found.text("runtime", 4096), found.text("guest", 200), first_id)
         except FileNotFoundError:
             return None
         except BadRecord as error:
@@ -114,7 +114,7 @@ class Home:
         """Whether there is a record of a run, readable or not."""
         return os.path.lexists(self.path / "run.json")
 
-    def save_run(self, run: Run) -> None:
+    def save_run(self, run: OciRun) -> None:
         record.write(self.path / "run.json", asdict(run))
 
     def forget_run(self) -> None:
@@ -123,14 +123,14 @@ class Home:
 
     def failure(self) -> str:
         try:
-            return record.read_text(self.path / "failed", _LONGEST_REASON)
+            return record.read_text(self.path / "failed", _MAX_REASON)
         except (FileNotFoundError, BadRecord):
             return ""
 
     def save_failure(self, reason: str) -> None:
         path = self.path / "failed"
         if reason:
-            record.write_bytes(path, reason.encode("utf-8", "replace")[:_LONGEST_REASON])
+            record.write_bytes(path, reason.encode("utf-8", "replace")[:_MAX_REASON])
         elif os.path.lexists(path):
             record.remove(path)
 
@@ -151,7 +151,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class OciRecords:
     """All sandboxes and their owners, under DATA_DIR."""
 
     root: Path
@@ -180,13 +180,13 @@ class Records:
         for folder in (self.root, self.sandboxes, self.owners, self.making, self.trash):
             record.make_folder(folder)
 
-    def home(self, name: str) -> Home:
-        return Home(self.sandboxes / _word(name))
+    def home(self, name: str) -> OciHome:
+        return OciHome(self.sandboxes / _word(name))
 
-    def draft(self, name: str) -> Home:
+    def draft(self, name: str) -> OciHome:
         """Where a sandbox is made; empty."""
         self.discard_draft(name)
-        draft = Home(self.making / _word(name))
+        draft = OciHome(self.making / _word(name))
         draft.path.mkdir(mode=0o700)
         return draft
 
@@ -195,19 +195,19 @@ class Records:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.making / _word(name))
 
-    def publish(self, draft: Home) -> Home:
+    def publish(self, draft: OciHome) -> OciHome:
         """Give a sandbox that is whole its place among the others."""
         durable.sync_folder(draft.path)
         home = self.home(draft.name)
         durable.move(draft.path, home.path)
         return home
 
-    def homes(self) -> Iterator[Home]:
+    def homes(self) -> Iterator[OciHome]:
         """Every folder that can be a sandbox's; anything else in there is not the driver's."""
         for entry in sorted(os.listdir(self.sandboxes)):
             path = self.sandboxes / entry
             if _WORD.fullmatch(entry) and _is_folder(path):
-                yield Home(path)
+                yield OciHome(path)
 
     def links(self) -> dict[str, str]:
         """Sandbox by owner, of every owner's link that can be read."""
@@ -222,7 +222,7 @@ class Records:
         """Owner by sandbox."""
         return {name: owner for owner, name in self.links().items()}
 
-    def owner_of(self, home: Home, owned: dict[str, str] | None = None) -> str | None:
+    def owner_of(self, home: OciHome, owned: dict[str, str] | None = None) -> str | None:
         """Whose a sandbox is. Its own copy of the link counts where the owner has no link at all.
 
         Raises BadRecord if it is not known: a link is damaged, or the owner's own link leads to another sandbox.
@@ -238,7 +238,7 @@ class Records:
             raise BadRecord("its owner has another sandbox")
         return copy
 
-    def bind(self, home: Home, owner: str) -> None:
+    def bind(self, home: OciHome, owner: str) -> None:
         """Give a sandbox to an owner for good. An owner has one sandbox, a sandbox one owner."""
         link = self.owners / _word(owner)
         if home.owner() not in (None, owner) and _target(link) != home.name:
@@ -260,7 +260,7 @@ class Records:
         finally:
             os.close(folder)
 
-    def _claim_from_removed(self, home: Home, owner: str) -> bool:
+    def _claim_from_removed(self, home: OciHome, owner: str) -> bool:
         """Take an owner whose sandbox is gone; False if it is there."""
         with self.owners_locked():
             name = _target(self.owners / owner)
@@ -276,7 +276,7 @@ class Records:
             return name
         return hint if hint and self.home(hint).owner() == owner else None
 
-    def _copy_owner(self, home: Home, owner: str) -> None:
+    def _copy_owner(self, home: OciHome, owner: str) -> None:
         """Note the owner in the sandbox's folder too; where that fails, the next start of the service does it."""
         if home.owner() == owner:
             return
@@ -287,7 +287,7 @@ class Records:
         except OSError as error:
             log.warning("the owner of sandbox %s could not be noted in its folder: %s", home.name, error.strerror)
 
-    def remove(self, home: Home) -> None:
+    def remove(self, home: OciHome) -> None:
         """Forget a sandbox whose disk is gone; the owner first, so that it can have a new one."""
         owner = home.owner() or self.owned().get(home.name)
         if owner is not None and _target(self.owners / owner) == home.name:

@@ -14,13 +14,13 @@ import shutil
 from pathlib import Path
 
 from cubicle import durable, record
-from cubicle.drivers.oci.records import Home, Meta, Records
+from cubicle.drivers.oci.records import Meta, OciHome, OciRecords
 from cubicle.record import BadRecord, NewerRecord
 
 log = logging.getLogger(__name__)
 
 
-def known_meta(home: Home, today: Meta) -> Meta:
+def known_meta(home: OciHome, today: Meta) -> Meta:
     """What a sandbox is made from; where its record is lost, that is told from its disk, and written down again.
 
     Raises NewerRecord, and FileNotFoundError if there is no disk either.
@@ -42,7 +42,7 @@ def known_meta(home: Home, today: Meta) -> Meta:
     return meta
 
 
-def unsettled(records: Records) -> set[str]:
+def unsettled(records: OciRecords) -> set[str]:
     """The sandboxes that `repair` may have to move: they must be down by then."""
     owned, found = records.owned(), set()
     for home in records.homes():
@@ -56,7 +56,7 @@ def unsettled(records: Records) -> set[str]:
     return found
 
 
-def repair(records: Records, today: Meta) -> None:
+def repair(records: OciRecords, today: Meta) -> None:
     """Do it for all of DATA_DIR. No other program uses it meanwhile, and what is unsettled is down."""
     for entry in records.making.iterdir():
         _discard(entry)
@@ -75,7 +75,7 @@ def repair(records: Records, today: Meta) -> None:
                 durable.remove(records.owners / owner)
 
 
-def _links(records: Records) -> dict[str, str]:
+def _links(records: OciRecords) -> dict[str, str]:
     """Sandbox by owner; what is not a link of ours is set aside."""
     owners = records.links()
     for entry in records.owners.iterdir():
@@ -89,14 +89,14 @@ def _links(records: Records) -> dict[str, str]:
         first = by_name.setdefault(name, owner)
         if first != owner:
             # Two owners of one sandbox: it is the one's that the sandbox itself names.
-            loser = first if Home(records.sandboxes / name).owner() == owner else owner
+            loser = first if OciHome(records.sandboxes / name).owner() == owner else owner
             by_name[name] = owner if loser == first else first
             del owners[loser]
             records.lost.set_aside(records.owners / loser, f"sandbox {name} belongs to another chat", loser)
     return owners
 
 
-def _repair_home(records: Records, home: Home, owners: dict[str, str], today: Meta) -> None:
+def _repair_home(records: OciRecords, home: OciHome, owners: dict[str, str], today: Meta) -> None:
     by_name = {name: owner for owner, name in owners.items()}
     owner = by_name.get(home.name)
     copy = home.owner()
@@ -126,7 +126,7 @@ def _repair_home(records: Records, home: Home, owners: dict[str, str], today: Me
     known_meta(home, today)
 
 
-def _repair_without_disk(records: Records, home: Home, owner: str | None, owners: dict[str, str]) -> None:
+def _repair_without_disk(records: OciRecords, home: OciHome, owner: str | None, owners: dict[str, str]) -> None:
     """There is nothing of a person in it: half-made by an older version, or somebody has taken its disk away."""
     if os.path.lexists(home.path / "meta.json"):
         records.lost.set_aside(home.path, "its disk is missing", owner)
@@ -137,7 +137,7 @@ def _repair_without_disk(records: Records, home: Home, owner: str | None, owners
         durable.remove(records.owners / owner)
 
 
-def _win(records: Records, home: Home, owner: str, owners: dict[str, str]) -> bool:
+def _win(records: OciRecords, home: OciHome, owner: str, owners: dict[str, str]) -> bool:
     """Whether a sandbox that names an owner is the owner's: of two, the one that was used last; the other is set aside.
 
     Older versions could give a chat two sandboxes when the file system had no inode left.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cubicle import durable, record
 from cubicle.drivers.oci.disk import copy_sparse
-from cubicle.drivers.oci.records import Home, Meta, Records
+from cubicle.drivers.oci.records import Meta, OciHome, OciRecords
 from cubicle.drivers.oci.repair import known_meta
 from cubicle.machine.errors import CannotRescue
 from cubicle.sandbox.lost_found import NOTE, Lost
@@ -23,13 +23,13 @@ _FIXED = 3
 """Exit codes of e2fsck up to this one: the file system is whole, or was made so."""
 
 
-def rescue(records: Records, lost: Lost, owner: str, today: Meta) -> str:
+def rescue(records: OciRecords, lost: Lost, owner: str, today: Meta) -> str:
     """Give it to an owner who has no sandbox; the sandbox's name. At every step it is whole, here or there."""
     if not lost.is_sandbox:
         raise CannotRescue(f"{lost.name} is not the folder of a sandbox: look at it in {lost.path}.")
     if os.path.lexists(records.owners / owner):
         raise CannotRescue("The chat has a sandbox already: name another chat, or remove that one (`cubicle rm`).")
-    home = Home(lost.path)
+    home = OciHome(lost.path)
     if (home.path / "disk.img").is_file():
         _repair_disk(home.path / "disk.img")
     known_meta(home, today)
@@ -45,7 +45,7 @@ def rescue(records: Records, lost: Lost, owner: str, today: Meta) -> str:
     return target.name
 
 
-def _free_name(records: Records, lost: Lost) -> str:
+def _free_name(records: OciRecords, lost: Lost) -> str:
     """Its own, unless that is another's by now."""
     name = os.path.basename(lost.was)
     taken = not _NAME.fullmatch(name) or os.path.lexists(records.sandboxes / name)

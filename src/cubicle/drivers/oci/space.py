@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cubicle.drivers.oci import ext4, mounts
-from cubicle.sandbox.free_space import FreeSpace, Usage
+from cubicle.sandbox.free_space import DiskUsage, FreeSpace
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Reserve:
         except OSError:
             return 0
 
-    def fill(self, usage: Usage) -> None:
+    def fill(self, usage: DiskUsage) -> None:
         """Have it whole, if there is plenty."""
         wanted = min(_RESERVE, usage.total // _RESERVE_SHARE)
         if self.size >= wanted or usage.above_floor < 2 * wanted or not usage.floor:
@@ -104,7 +104,7 @@ class SpaceWatch:
         """Names of sandboxes that are up on a disk in which the kernel met a fault."""
         return [disk.target.parent.name for disk in self._mounted() if disk.errors()]
 
-    def _use_reserve(self, usage: Usage, pending: int) -> None:
+    def _use_reserve(self, usage: DiskUsage, pending: int) -> None:
         found = os.statvfs(self.root)
         # What is written to images is written as root, who may use more than others.
         usable = max(found.f_bavail, found.f_bfree - _ROOT_ONLY) * found.f_frsize

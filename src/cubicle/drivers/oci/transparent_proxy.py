@@ -1,7 +1,7 @@
-"""The captive network: in a sandbox's own namespace every way leads to the egress door.
+"""The transparent proxy: in a sandbox's own namespace every way leads to the egress proxy.
 
 Programs that heed the proxy variables do not need it. For the others, every address is local (AnyIP), and what is not
-loopback is redirected to the port on which the guest listens for the door. A sandbox cannot change it: it has no
+loopback is redirected to the port on which the guest listens for the proxy. A sandbox cannot change it: it has no
 capability over its network.
 """
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from cubicle import durable, record
 from cubicle.drivers.common.disk_usage import used_bytes
-from cubicle.drivers.oci.records import Home, Records
+from cubicle.drivers.oci.records import OciHome, OciRecords
 from cubicle.machine.errors import NotRunning, OwnerHasSandbox
 from cubicle.record import BadRecord
-from cubicle.sandbox.trash import Discarded, Note
+from cubicle.sandbox.trash import Discarded, TrashNote
 
 _NOTE = "discarded.json"
 _DELETING = ".deleting"
@@ -32,23 +32,23 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class Trash:
     """The removed sandboxes of one DATA_DIR. Blocking; runs in threads."""
 
-    records: Records
+    records: OciRecords
 
-    def homes(self) -> Iterator[Home]:
+    def homes(self) -> Iterator[OciHome]:
         for entry in sorted(os.listdir(self.records.trash)):
             if not entry.endswith(_DELETING):
-                yield Home(self.records.trash / entry)
+                yield OciHome(self.records.trash / entry)
 
     def holds(self, name: str) -> bool:
         return self._place(name).exists()
 
-    def discard(self, home: Home, note: Note) -> None:
+    def discard(self, home: OciHome, note: TrashNote) -> None:
         """Move a sandbox that is down, and released, to the trash. Its owner is free from the rename on."""
         durable.make_folder(self.records.trash)
         _write_note(home, note)
         self._take_out(home, self._place(home.name))
 
-    def delete(self, home: Home) -> None:
+    def delete(self, home: OciHome) -> None:
         """Delete a sandbox that is down, and released, for good. After a crash it is whole, or deleted by `finish`."""
         durable.make_folder(self.records.trash)
         going = self.records.trash / (home.name + _DELETING)
@@ -57,10 +57,10 @@ class Trash:
         self._take_out(home, going)
         _delete(going)
 
-    def _take_out(self, home: Home, place: Path) -> None:
+    def _take_out(self, home: OciHome, place: Path) -> None:
         with self.records.owners_locked():
             durable.move(home.path, place)
-            owner = Home(place).owner() or self.records.owned().get(home.name)
+            owner = OciHome(place).owner() or self.records.owned().get(home.name)
             if owner is not None and self.records.link(owner) == home.name:
                 durable.remove(self.records.owners / owner)
 
@@ -71,7 +71,7 @@ class Trash:
 
     def restore(self, name: str, owner: str) -> None:
         """Move a sandbox back. Until the rename it is in the trash, and a link to it counts for nothing."""
-        place, home = Home(self._place(name)), self.records.home(name)
+        place, home = OciHome(self._place(name)), self.records.home(name)
         if not place.path.exists():
             raise NotRunning("There is no such sandbox in the trash.")
         with self.records.owners_locked():
@@ -103,7 +103,7 @@ class Trash:
         return self.records.trash / self.records.home(name).name
 
 
-def _write_note(home: Home, note: Note) -> None:
+def _write_note(home: OciHome, note: TrashNote) -> None:
     """On a full disk the bundle, which each start writes anew, makes room for it; a sandbox without a note can still be
     restored."""
     content = replace(note, size=used_bytes(home.path, 1 << 62)).to_json()
@@ -117,11 +117,11 @@ def _write_note(home: Home, note: Note) -> None:
             durable.write(home.path / _NOTE, content)
 
 
-def _see(home: Home) -> Discarded:
+def _see(home: OciHome) -> Discarded:
     note = None
     image = ""
     with suppress(OSError, BadRecord):
-        note = Note.parse(record.read_bytes(home.path / _NOTE))
+        note = TrashNote.parse(record.read_bytes(home.path / _NOTE))
     with suppress(OSError, BadRecord):
         image = home.meta().image
     return Discarded(home.name, home.owner(), note, image)

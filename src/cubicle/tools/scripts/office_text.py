@@ -10,12 +10,12 @@ import zipfile
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-MOST_PART = 64 * 1024 * 1024
+MAX_PART = 64 * 1024 * 1024
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 DRAW = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 BUILT_IN = {"d": "14 15 16", "m": "17", "h": "18 19 20 21", "dh": "22", "s": "45 47", "[h": "46"}
-MOST_FORMULA = 8192
+MAX_FORMULA = 8192
 # Words in quotes and names in brackets stay as they are; then a cell, whole columns, whole rows.
 REFERENCE = re.compile(
     r"""("(?:[^"]|"")*"|'(?:[^']|'')*'|\[[^]]*\])|(?<![\w.$])(?:\$?[A-Z]{1,3}\$?[0-9]{1,7}"""
@@ -25,7 +25,7 @@ LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 
 
 def part(archive: zipfile.ZipFile, name: str) -> ET.Element:
-    if archive.getinfo(name).file_size > MOST_PART:
+    if archive.getinfo(name).file_size > MAX_PART:
         sys.exit("a part of the document is too big: " + name)
     return ET.fromstring(archive.read(name))  # noqa: S314  (what it breaks is the sandbox, which is the file's own)
 
@@ -151,7 +151,7 @@ class Formulas:
         text, place = formula.text or "", cell.get("r", "")
         if formula.get("t") == "shared" and re.fullmatch("[A-Z]{1,3}[0-9]{1,7}", place):
             first, at = self.shared.setdefault(formula.get("si", ""), (text, place))
-            if not text and len(first) <= MOST_FORMULA:
+            if not text and len(first) <= MAX_FORMULA:
                 (here, row), (there, first_row) = (re.findall("[A-Z]+|[0-9]+", name) for name in (place, at))
                 text = moved(first, int(row) - int(first_row), column_of(here) - column_of(there))
         return "=" + (text or "…")

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-PATH, SIDE, MOST = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+PATH, SIDE, MAX_COUNT = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 LIBRARY = "PIL"
 QUALITIES = (85, 70, 55, 40, 25)
 
@@ -56,7 +56,7 @@ def attempts() -> Iterator[bytes]:
 
 
 for data in attempts():
-    if 0 < len(data) <= MOST:
+    if 0 < len(data) <= MAX_COUNT:
         sys.stdout.buffer.write(data)
         break
 else:
