@@ -108,7 +108,7 @@ class Search:
         for folder, _, names in os.walk(root):
             for name in names:
                 path = os.path.join(folder, name)
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(FileNotFoundError, PermissionError):  # files of /sys that can only be written
                     yield from self._in(name.encode(errors="surrogateescape"), "file", path)
                     if stat.S_ISREG(os.lstat(path).st_mode):
                         self.files += 1

@@ -65,7 +65,7 @@ async def test_a_plain_request_arrives_as_the_server_expects_it(behind: Behind, 
     allowed, closed = audit.lines
     assert (allowed["event"], closed["event"]) == ("allowed", "closed")
     assert (allowed["host"], allowed["method"], allowed["path"]) == ("web.test", "GET", "/echo")
-    assert (allowed["chat"], allowed["address"], allowed["proxy"]) == ("chat-1", "127.0.0.1", "http")
+    assert (allowed["chat"], allowed["address"], allowed["protocol"]) == ("chat-1", "127.0.0.1", "http")
     assert closed["up"] > 100
     assert closed["down"] > 100
     assert "a=b" not in str(audit.text), "a query may hold a secret"
@@ -100,7 +100,7 @@ async def test_a_large_file_comes_down_whole(behind: Behind, server: Server, aud
         output = await curl(machine, f"{way} 'http://web.test:{server.port}/big?n={size}' | sha256sum")
     assert output.split()[0] == hashlib.sha256(bytes(size)).hexdigest()
     assert audit.of("closed")[0]["down"] > size
-    assert audit.of("allowed")[0]["proxy"] == ("socks5" if "socks" in way else "connect" if way else "http")
+    assert audit.of("allowed")[0]["protocol"] == ("socks5" if "socks" in way else "connect" if way else "http")
 
 
 async def test_one_side_may_finish_before_the_other(behind: Behind, server: Server) -> None:
@@ -125,7 +125,7 @@ async def test_a_denied_request_says_which_rule_and_whom_to_ask(behind: Behind, 
     assert "ask it@example.com for a rule that allows web.test:81" in plain
     assert "403 Denied by rule 'mode allowlist' of the sandbox's egress proxy; ask it@example.com" in tunnel
     assert "(97)" in socks
-    assert [line["proxy"] for line in audit.of("denied")] == ["http", "connect", "socks5"]
+    assert [line["protocol"] for line in audit.of("denied")] == ["http", "connect", "socks5"]
     assert {line["rule"] for line in audit.lines} == {"mode allowlist"}
     assert not audit.of("allowed")
 

@@ -68,7 +68,7 @@ async def said(machine: Machine, command: str) -> str:
 
 def heard(audit: Audit, host: str) -> set[str]:
     """By which protocols a host was reached."""
-    return {line["proxy"] for line in audit.of("allowed") if line["host"] == host}
+    return {line["protocol"] for line in audit.of("allowed") if line["host"] == host}
 
 
 def write_wheel(folder: Path) -> Path:

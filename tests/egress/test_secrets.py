@@ -57,7 +57,7 @@ async def test_a_token_is_added_inside_tls(behind: Behind, world: World, tmp_pat
     assert "hunter2" not in environment
     assert "PRIVATE" not in environment
     assert "hunter2" not in str(audit.text)
-    assert [(line["proxy"], line["method"], line["headers_set"]) for line in audit.of("allowed")] == [
+    assert [(line["protocol"], line["method"], line["headers_set"]) for line in audit.of("allowed")] == [
         *(("https", "GET", 1), ("https", "POST", 1))
     ]
 
@@ -86,7 +86,7 @@ async def test_programs_trust_the_proxy(
     async with behind(rules=write_rules(tmp_path), trust=world.trust) as machine:
         output = await shell(machine, program.format(url=url))
     assert audit.of("allowed"), output
-    assert audit.of("allowed")[0]["proxy"] == "https"
+    assert audit.of("allowed")[0]["protocol"] == "https"
 
 
 async def test_every_other_host_is_passed_through_untouched(behind: Behind, world: World, tmp_path: Path) -> None:

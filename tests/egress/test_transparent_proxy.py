@@ -60,7 +60,7 @@ async def test_a_program_without_a_proxy_gets_through_by_name(
     assert json.loads(answer)["headers"]["host"] == f"web.test:{server.port}"
     assert len({address for line in found.splitlines() if (address := IPv4Address(line)) in RANGE}) == 2
     assert again.strip() == "3000000"
-    assert [(line["proxy"], line["host"]) for line in audit.of("allowed")] == [("captive", "web.test")] * 2
+    assert [(line["protocol"], line["host"]) for line in audit.of("allowed")] == [("captive", "web.test")] * 2
 
 
 @anyio
@@ -83,7 +83,7 @@ async def test_a_program_without_a_proxy_is_denied_as_any_other(
     assert unknown.splitlines()[-1] == "52"
     assert own.startswith("200"), "the sandbox's own servers stay its own"
     assert server.callers == 0
-    assert {line["proxy"] for line in audit.lines} == {"captive"}
+    assert {line["protocol"] for line in audit.lines} == {"captive"}
 
 
 @anyio

@@ -9,14 +9,14 @@ import pytest
 
 PRELUDE = """
 import os, signal, time
-from cubicle.guest.process_table import Marks
-from cubicle.guest.spawn_helper import Deputy
+from cubicle.guest.process_table import ProcessTable
+from cubicle.guest.spawn_helper import SpawnHelper
 from cubicle.guest.identity import Identity
 from cubicle.guest.loop import Loop
 from cubicle.guest.spawn import Program
 
-loop, marks, ended = Loop(), Marks(apart=False), {}
-deputy = Deputy(loop, Identity(os.getuid(), os.getgid()), marks, ended.__setitem__)
+loop, marks, ended = Loop(), ProcessTable(apart=False), {}
+deputy = SpawnHelper(loop, Identity(os.getuid(), os.getgid()), marks, ended.__setitem__)
 nothing = os.open("/dev/null", os.O_RDWR)
 
 def start(*argv):
@@ -63,9 +63,9 @@ for seconds in ("0", "1"):  # it may be over by then, or not
     start("/bin/true")
 """,
     "a program that is not there is refused": """
-from cubicle.guest.connection import Refused
+from cubicle.guest.connection import OperationRefused
 try: start("/nowhere")
-except Refused as no: assert no.code == "bad-command"
+except OperationRefused as no: assert no.code == "bad-command"
 else: raise AssertionError
 """,
 }

@@ -95,7 +95,7 @@ async def test_the_age_outlives_the_service(
 class Forgetful(MemoryDriver):
     """Lists nothing, as an engine may right after a start."""
 
-    async def running(self) -> list[SandboxSeen]:
+    async def list(self) -> list[SandboxSeen]:
         return []
 
 

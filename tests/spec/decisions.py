@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.spec.requirements import B, C, F, H, P, R, Row, S, V, W
+from tests.spec.requirements import B, C, F, P, R, Row, S, V, W
 
 DECISIONS: list[Row] = [
     # Contradictions settled
@@ -198,16 +198,16 @@ DECISIONS: list[Row] = [
         "access",
         "Every route but /health needs the key",
         (
-            H + "info::health_is_one_field_and_needs_no_key",
-            H + "info::mcp_info_needs_the_key_and_knows_the_mode_and_the_public_address",
+            "http_api/service::health_is_one_field_and_needs_no_key",
+            "http_api/service::mcp_info_needs_the_key_and_knows_the_mode_and_the_public_address",
         ),
     ),
     (
         "access",
         "A signed link opens its chat and nothing else, and leaves a cookie",
         (
-            H + "chat/prompt_and_skills::the_link_in_a_prompt_opens_this_chat_and_nothing_else",
-            H + "chat/prompt_and_skills::a_signed_visit_leaves_a_cookie_for_the_next_click",
+            "http_api/chat/prompt_and_skills::the_link_in_a_prompt_opens_this_chat_and_nothing_else",
+            "http_api/chat/prompt_and_skills::a_signed_visit_leaves_a_cookie_for_the_next_click",
         ),
     ),
     (
@@ -232,7 +232,7 @@ DECISIONS: list[Row] = [
     (
         "access",
         "The isolation report opens to the operator alone, by key or signed in",
-        (H + "access::the_isolation_report_opens_to_the_operator_alone",),
+        ("http_api/auth::the_isolation_report_opens_to_the_operator_alone",),
     ),
     (
         "access",
@@ -245,50 +245,50 @@ DECISIONS: list[Row] = [
     (
         "defaults",
         "A chat is removed with everything of it, its budget and allowance too",
-        (H + "access::nothing_is_left_of_a_chat_that_was_removed",),
+        ("http_api/auth::nothing_is_left_of_a_chat_that_was_removed",),
     ),
     # HTTP answers
     (
         "http",
         "Errors are problem+json without stack, path or secret",
         (
-            H + "info::unknown_addresses_and_methods_are_problems",
+            "http_api/service::unknown_addresses_and_methods_are_problems",
             "core/small_rules::a_problem_has_the_four_fields",
             R + "a_failure_of_the_service_shows_nothing_of_its_inside",
         ),
     ),
-    ("http", "GET /mcp-info has its six fields", (H + "info::mcp_info_says_how_to_connect",)),
+    ("http", "GET /mcp-info has its six fields", ("http_api/service::mcp_info_says_how_to_connect",)),
     (
         "http",
         "Uploads: multipart too, whole or not at all, limits, sub-folders",
         (
-            H + "chat/uploads::a_form_with_a_file_is_taken_as_it_streams",
-            H + "chat/uploads::over_the_limit_is_refused_and_nothing_is_kept",
-            H + "chat/uploads::an_upload_that_breaks_off_leaves_nothing",
-            H + "chat/uploads::an_encoded_slash_is_a_folder_too",
-            H + "chat/traversal::uploads_refuse_it",
+            "http_api/chat/uploads::a_form_with_a_file_is_taken_as_it_streams",
+            "http_api/chat/uploads::over_the_limit_is_refused_and_nothing_is_kept",
+            "http_api/chat/uploads::an_upload_that_breaks_off_leaves_nothing",
+            "http_api/chat/uploads::an_encoded_slash_is_a_folder_too",
+            "http_api/chat/traversal::uploads_refuse_it",
         ),
     ),
     (
         "http",
         "Uploads can be listed and deleted",
         (
-            H + "chat/uploads::delete_removes_and_says_when_there_is_nothing",
-            H + "chat/uploads::an_upload_is_listed_however_many_lie_there",
-            H + "chat/uploads::a_list_that_is_cut_says_so",
+            "http_api/chat/uploads::delete_removes_and_says_when_there_is_nothing",
+            "http_api/chat/uploads::an_upload_is_listed_however_many_lie_there",
+            "http_api/chat/uploads::a_list_that_is_cut_says_so",
         ),
     ),
     (
         "http",
         "Files: outputs, uploads, workspace; ranges; walls; listings",
         (
-            H + "chat/files::outputs_come_first_then_uploads_then_the_workspace",
-            H + "chat/files::a_root_is_named_whatever_lies_in_the_others",
-            H + "chat/files::ranges",
-            H + "chat/files::what_a_browser_could_run_has_no_rights",
-            H + "chat/files::the_listing_of_the_top_has_all_three_roots",
-            H + "chat/files::a_folder_that_cannot_be_read_is_not_there_and_hides_nothing_else",
-            H + "chat/files::a_listing_says_when_there_is_more_than_it_holds",
+            "http_api/chat/files::outputs_come_first_then_uploads_then_the_workspace",
+            "http_api/chat/files::a_root_is_named_whatever_lies_in_the_others",
+            "http_api/chat/files::ranges",
+            "http_api/chat/files::what_a_browser_could_run_has_no_rights",
+            "http_api/chat/files::the_listing_of_the_top_has_all_three_roots",
+            "http_api/chat/files::a_folder_that_cannot_be_read_is_not_there_and_hides_nothing_else",
+            "http_api/chat/files::a_listing_says_when_there_is_more_than_it_holds",
         ),
     ),
     ("http", "Close codes 4401, 4404, 4503", ("browser/terminal::close_codes_and_bad_chat_ids",)),
@@ -297,7 +297,7 @@ DECISIONS: list[Row] = [
         "A chat without a sandbox: reading creates nothing",
         (
             F + "a_chat_without_a_sandbox_has_no_resources_and_gets_no_sandbox",
-            H + "chat/files::a_chat_without_a_sandbox_is_empty_and_stays_so",
+            "http_api/chat/files::a_chat_without_a_sandbox_is_empty_and_stays_so",
             "browser/terminal::chats_without_a_sandbox_get_none_from_being_looked_at",
         ),
     ),

@@ -14,10 +14,10 @@ DOOR: list[Row] = [
     (
         "door",
         "HTTP CONNECT, plain HTTP and SOCKS5 on 127.0.0.1:3128",
-        (ON_THE_WIRE, W + "the_door_is_the_only_way_out"),
+        (ON_THE_WIRE, "egress/isolation::the_proxy_is_the_only_way_out"),
     ),
     ("door", "SOCKS5 on a port of its own", (ON_THE_WIRE, "egress/parts::the_handshake")),
-    ("door", "On every driver the only way out", (W + "the_door_is_the_only_way_out",)),
+    ("door", "On every driver the only way out", ("egress/isolation::the_proxy_is_the_only_way_out",)),
     (
         "worker",
         "In a process of its own; its death ends no command, and another one takes over",
@@ -53,17 +53,17 @@ DOOR: list[Row] = [
     ("programs", "git", (P + "git_clones", S + "git_pushes_with_a_token_that_the_sandbox_never_sees")),
     ("programs", "apt", (K + "apt_fetches_from_an_archive",)),
     ("programs", "Node 24", (P + "node_24_fetches",)),
-    ("programs", "Python", (P + "python_fetches", S + "programs_trust_the_door")),
+    ("programs", "Python", (P + "python_fetches", "egress/secrets::programs_trust_the_proxy")),
     ("programs", "Chromium", (K + "chromium_shows_a_page",)),
     ("programs", "WebSockets", (U + "a_websocket_passes",)),
-    ("modes", "none", (H + "without_a_network_the_door_still_says_why", R + "the_policy", ON_THE_WIRE)),
+    ("modes", "none", ("egress/http::without_a_network_the_proxy_still_says_why", R + "the_policy", ON_THE_WIRE)),
     ("modes", "allowlist", (R + "the_policy", ON_THE_WIRE)),
     ("modes", "open", (R + "the_policy", ON_THE_WIRE)),
     (
         "modes",
         "Per tenant",
         (
-            "egress/fleet::each_chat_has_its_door_and_its_policy",
+            "egress/fleet::each_chat_has_its_proxy_and_its_policy",
             B + "a_tenant_has_its_own_rules_and_limits_before_those_for_all",
         ),
     ),
@@ -71,7 +71,7 @@ DOOR: list[Row] = [
         "modes",
         "Per chat",
         (
-            "egress/fleet::each_chat_has_its_door_and_its_policy",
+            "egress/fleet::each_chat_has_its_proxy_and_its_policy",
             B + "a_chat_has_its_own_mode",
             B + "a_chat_of_a_tenant_comes_before_its_tenant",
         ),

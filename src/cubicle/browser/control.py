@@ -25,8 +25,8 @@ from cubicle.browser.messages import (  # fmt: skip
     Said,
     Select,
     TabAction,
-    TextMessage,
-    ViewMessage,
+    Text,
+    View,
     Wheel,
 )
 from cubicle.browser.pointer import Pointer
@@ -126,7 +126,7 @@ class InputControl:
         match said:
             case Ack():
                 self._screen.casting.acknowledge(viewer, said.seq)
-            case ViewMessage():
+            case View():
                 viewer.look(said.visible, said.width)
                 self._screen.casting.adapt()
             case Control():
@@ -156,7 +156,7 @@ class InputControl:
                 tab.wheel(said)
             case Key():
                 tab.key(said)
-            case TextMessage() | Paste():
+            case Text() | Paste():
                 tab.insert(said.text)
             case Composition():
                 tab.compose(said)

@@ -38,7 +38,7 @@ class Ack(_Message):
     seq: Annotated[int, Field(ge=0, le=2**53)]
 
 
-class ViewMessage(_Message):
+class View(_Message):
     type: Literal["view"]
     width: Annotated[float, Field(ge=0, le=20_000, allow_inf_nan=False)]
     visible: bool
@@ -80,7 +80,7 @@ class Key(_Message):
     repeat: bool = False
 
 
-class TextMessage(_Message):
+class Text(_Message):
     type: Literal["text"]
     text: Annotated[str, Field(max_length=10_000)]
 
@@ -158,10 +158,8 @@ class Files(_Message):
         return names
 
 
-Always = Ack | ViewMessage | Control
-Driving = (
-    Mouse | Wheel | Key | TextMessage | Composition | Paste | Copy | Nav | TabAction | Dialog | Select | Picker | Files
-)
+Always = Ack | View | Control
+Driving = Mouse | Wheel | Key | Text | Composition | Paste | Copy | Nav | TabAction | Dialog | Select | Picker | Files
 Said = Always | Driving
 
 _SAID: TypeAdapter[Said] = TypeAdapter(Annotated[Said, Field(discriminator="type")])

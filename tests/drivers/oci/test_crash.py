@@ -21,11 +21,11 @@ import asyncio, sys
 from pathlib import Path
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.images.store import SUBUID_START, ImageStore
-from cubicle.sandbox.driver import Limits
+from cubicle.sandbox.driver import SandboxLimits
 from cubicle.sandbox.warm_pool import connect
 
 async def main(data, images, image):
-    limits = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
+    limits = SandboxLimits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, disk_bytes=64 * 1024**2)
     driver = OciDriver(Path(data), ImageStore(Path(images)), image, SUBUID_START, limits=limits)
     await driver.open()
     for number in range(5):

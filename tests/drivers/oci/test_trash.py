@@ -31,14 +31,14 @@ NOTE = TrashNote(CHAT, "removed by a test", time.time())
 _SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from cubicle.drivers.oci.records import Records
+from cubicle.drivers.oci.records import OciRecords
 from cubicle.drivers.oci.trash import Trash
-from cubicle.sandbox.trash import Note
+from cubicle.sandbox.trash import TrashNote
 from cubicle.core.chat import Chat
 
 folder, deed, owner, left = sys.argv[1:4] + [int(sys.argv[4])]
-trash = Trash(Records(Path(folder)))
-note = Note(Chat("chat"), "removed by a test", 1.0)
+trash = Trash(OciRecords(Path(folder)))
+note = TrashNote(Chat("chat"), "removed by a test", 1.0)
 rest = [left]
 
 def count(event, arguments):

@@ -28,12 +28,12 @@ def poured(monkeypatch):
     """How many bodies went that way: a test here that none did would say nothing."""
     seen = []
 
-    class Seen(uvicorn_http.Pour):  # type: ignore[misc, name-defined]
+    class Seen(uvicorn_http.ZeroCopy):  # type: ignore[misc, name-defined]
         def __init__(self, *arguments):
             super().__init__(*arguments)
             seen.append(self)
 
-    monkeypatch.setattr(uvicorn_http, "Pour", Seen)
+    monkeypatch.setattr(uvicorn_http, "ZeroCopy", Seen)
     yield seen
     assert seen
 
