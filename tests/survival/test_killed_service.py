@@ -58,8 +58,8 @@ async def test_twenty_sandboxes_outlive_a_killed_service(
     assert len(first_processes(tmp_path)) == len(CHATS) + 1  # and one blank
     assert first <= first_processes(tmp_path)  # adopted, not started anew
     assert remains.mounts(stage) == mounts
-    async with asyncio.timeout(60):  # what the service itself starts and fetches is none
-        while [line for line in remains.processes(str(tmp_path)) if not line.startswith(f"{service.pid}:")]:
+    async with asyncio.timeout(60):  # the service, what it has started, and nothing of the one before it
+        while {int(line.partition(":")[0]) for line in remains.processes(str(tmp_path))} - family(service.pid):
             await asyncio.sleep(0.2)
     service.stop()
     await empty(make_driver(after))
@@ -73,6 +73,19 @@ async def gone(folder: Path) -> list[str]:
             break
         await asyncio.sleep(0.2)
     return left
+
+
+def family(pid: int) -> set[int]:
+    """A process and all that it started."""
+    try:
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except OSError:  # it is gone
+        return {pid}
+    return {pid}.union(*(family(child) for child in children))
 
 
 def first_processes(folder: Path) -> set[int]:
