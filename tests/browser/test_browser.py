@@ -145,7 +145,7 @@ def puppeteer() -> Path:
     """Where puppeteer-core is; installed at the first use, as package-lock.json pins it.
 
     Two workers may want it at once, and npm begins by removing what the other has."""
-    folder = ROOT / "tests/live/puppeteer"
+    folder = ROOT / "tests/browser/puppeteer"
     with (folder / "package-lock.json").open() as pins:
         fcntl.flock(pins, fcntl.LOCK_EX)
         if not (folder / "node_modules/.package-lock.json").exists():  # what npm writes last
