@@ -10,11 +10,11 @@ import pytest
 
 from cubicle.settings import Settings
 from tests.spec.decisions import DECISIONS
-from tests.spec.door import DOOR
+from tests.spec.egress import EGRESS
 from tests.spec.requirements import SPECIFICATION, Pending, Row
 
 TESTS = Path(__file__).parent.parent
-ROWS = SPECIFICATION + DECISIONS + DOOR
+ROWS = SPECIFICATION + DECISIONS + EGRESS
 
 # Tests in these files each show a sentence; what they show beyond it is listed below.
 BOUND = ("mcp_api/protocol", "mcp_api/errors", "mcp_api/streaming", "mcp_api/resources", "tools/bash", "tools/files")

@@ -10,14 +10,14 @@ R, P, U, T = "egress/policy::", "egress/clients::", "egress/upgrades::", "egress
 V, Q = "worker/network::", "egress/lookups::"
 ON_THE_WIRE = N + "the_policy_holds_on_the_wire"
 
-DOOR: list[Row] = [
+EGRESS: list[Row] = [
     (
         "door",
         "HTTP CONNECT, plain HTTP and SOCKS5 on 127.0.0.1:3128",
         (ON_THE_WIRE, "egress/isolation::the_proxy_is_the_only_way_out"),
     ),
-    ("door", "SOCKS5 on a port of its own", (ON_THE_WIRE, "egress/parts::the_handshake")),
-    ("door", "On every driver the only way out", ("egress/isolation::the_proxy_is_the_only_way_out",)),
+    ("egress", "SOCKS5 on a port of its own", (ON_THE_WIRE, "egress/parts::the_handshake")),
+    ("egress", "On every driver the only way out", ("egress/isolation::the_proxy_is_the_only_way_out",)),
     (
         "worker",
         "In a process of its own; its death ends no command, and another one takes over",
