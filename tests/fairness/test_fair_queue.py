@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 
 import pytest
 
-from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, FairShareOf, current, metered, task_factory
+from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, LoopShare, current, metered, task_factory
 
 pytestmark = pytest.mark.anyio
 
@@ -31,8 +31,8 @@ async def steps(count: int, seconds: float, done: list[str], name: str) -> None:
 
 async def test_a_flood_of_one_tenant_leaves_the_other_its_half() -> None:
     queue, done = FairQueue(), []
-    flood = [metered(steps(20, 0.001, done, "flood"), queue, FairShareOf("a", f"chat{n}")) for n in range(20)]
-    other = metered(steps(20, 0.001, done, "other"), queue, FairShareOf("b"))
+    flood = [metered(steps(20, 0.001, done, "flood"), queue, LoopShare("a", f"chat{n}")) for n in range(20)]
+    other = metered(steps(20, 0.001, done, "other"), queue, LoopShare("b"))
     await asyncio.gather(*map(run, [*flood, other]))
     behind = len(done) - done[::-1].index("other")
     assert done.count("other") == 20
@@ -41,8 +41,8 @@ async def test_a_flood_of_one_tenant_leaves_the_other_its_half() -> None:
 
 async def test_chats_of_a_tenant_take_turns() -> None:
     queue, done = FairQueue(), []
-    many = [metered(steps(10, 0.001, done, "many"), queue, FairShareOf("a", "many")) for _ in range(30)]
-    one = metered(steps(10, 0.001, done, "one"), queue, FairShareOf("a", "one"))
+    many = [metered(steps(10, 0.001, done, "many"), queue, LoopShare("a", "many")) for _ in range(30)]
+    one = metered(steps(10, 0.001, done, "one"), queue, LoopShare("a", "one"))
     await asyncio.gather(*map(run, [*many, one]))
     assert len(done) - done[::-1].index("one") < 60
 
@@ -50,8 +50,8 @@ async def test_chats_of_a_tenant_take_turns() -> None:
 async def test_who_takes_long_steps_pays_for_them() -> None:
     """Shares are of time, not of steps."""
     queue, done = FairQueue(), []
-    long = [metered(steps(10, 0.01, done, "long"), queue, FairShareOf("a")) for _ in range(4)]
-    short = [metered(steps(50, 0.001, done, "short"), queue, FairShareOf("b")) for _ in range(2)]
+    long = [metered(steps(10, 0.01, done, "long"), queue, LoopShare("a")) for _ in range(4)]
+    short = [metered(steps(50, 0.001, done, "short"), queue, LoopShare("b")) for _ in range(2)]
     await asyncio.gather(*map(run, [*long, *short]))
     last = len(done) - done[::-1].index("short")
     assert done[:last].count("long") <= 25
@@ -60,7 +60,7 @@ async def test_who_takes_long_steps_pays_for_them() -> None:
 async def test_the_loop_turns_between_steps() -> None:
     """What is not in the queue waits for one turn, not for all that is in it."""
     queue, done = FairQueue(), []
-    flood = asyncio.gather(*(run(metered(steps(5, 0.002, done, "a"), queue, FairShareOf("a"))) for _ in range(50)))
+    flood = asyncio.gather(*(run(metered(steps(5, 0.002, done, "a"), queue, LoopShare("a"))) for _ in range(50)))
     await asyncio.sleep(0)
     turns = 0
     while not flood.done():
@@ -75,7 +75,7 @@ async def test_who_is_alone_does_not_wait() -> None:
     async def answer() -> int:
         return 7
 
-    alone = metered(answer(), queue, FairShareOf("a"))
+    alone = metered(answer(), queue, LoopShare("a"))
     with pytest.raises(StopIteration) as end:
         alone.send(None)
     assert end.value.value == 7
@@ -85,10 +85,10 @@ async def test_a_saving_of_the_past_is_worth_nothing() -> None:
     """A tenant that was quiet for long does not have the loop to itself for as long."""
     queue, done = FairQueue(), []
     for _ in range(20):
-        queue.charge(FairShareOf("busy"), 100.0)
+        queue.charge(LoopShare("busy"), 100.0)
         await asyncio.sleep(0)
     both = [
-        metered(steps(20, 0.001, done, name), queue, FairShareOf(name)) for name in ("busy", "fresh") for _ in range(3)
+        metered(steps(20, 0.001, done, name), queue, LoopShare(name)) for name in ("busy", "fresh") for _ in range(3)
     ]
     await asyncio.gather(*map(run, both))
     assert done[:60].count("busy") > 15
@@ -105,14 +105,14 @@ async def test_a_cancelled_one_ends_while_it_waits_and_the_others_go_on() -> Non
             seen.append("cancelled")
             raise
 
-    task = asyncio.create_task(run(metered(held(), queue, FairShareOf("a"))))
+    task = asyncio.create_task(run(metered(held(), queue, LoopShare("a"))))
     await asyncio.sleep(0)
-    queue.charge(FairShareOf("a"), MAX_TURN_SECONDS)
+    queue.charge(LoopShare("a"), MAX_TURN_SECONDS)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert seen == ["cancelled"]
-    await run(metered(asyncio.sleep(0), queue, FairShareOf("a")))
+    await run(metered(asyncio.sleep(0), queue, LoopShare("a")))
 
 
 async def test_what_a_cancelled_one_had_in_hand_is_freed_at_once() -> None:
@@ -126,7 +126,7 @@ async def test_what_a_cancelled_one_had_in_hand_is_freed_at_once() -> None:
 
     body = Body()
     seen = weakref.ref(body)
-    task = asyncio.create_task(run(metered(held(body), queue, FairShareOf("a"))))
+    task = asyncio.create_task(run(metered(held(body), queue, LoopShare("a"))))
     del body
     await asyncio.sleep(0)
     gc.disable()
@@ -156,14 +156,14 @@ async def test_an_error_and_a_time_limit_come_through() -> None:
         return ""
 
     with pytest.raises(ValueError, match="seen"):
-        await run(metered(fails(), queue, FairShareOf("a")))
-    assert await run(metered(hangs(), queue, FairShareOf("a"))) == "late"
+        await run(metered(fails(), queue, LoopShare("a")))
+    assert await run(metered(hangs(), queue, LoopShare("a"))) == "late"
 
 
 async def test_plain_work_waits_for_its_turn_too() -> None:
     queue, done = FairQueue(), []
-    queue.run(FairShareOf("a"), lambda: (done.append(1), work(MAX_TURN_SECONDS)))  # type: ignore[arg-type, return-value]
-    queue.run(FairShareOf("a"), lambda: done.append(2))
+    queue.run(LoopShare("a"), lambda: (done.append(1), work(MAX_TURN_SECONDS)))  # type: ignore[arg-type, return-value]
+    queue.run(LoopShare("a"), lambda: done.append(2))
     assert done == [1]
     async with asyncio.timeout(10):
         while len(done) < 2:
@@ -180,10 +180,10 @@ async def test_work_that_begins_more_work_does_not_do_it_at_once() -> None:
         deepest = max(deepest, depth)
         left -= 1
         if left:
-            queue.run(FairShareOf("a"), piece)
+            queue.run(LoopShare("a"), piece)
         depth -= 1
 
-    queue.run(FairShareOf("a"), piece)
+    queue.run(LoopShare("a"), piece)
     async with asyncio.timeout(10):
         while left:
             await asyncio.sleep(0)
@@ -191,7 +191,7 @@ async def test_work_that_begins_more_work_does_not_do_it_at_once() -> None:
 
 
 async def test_a_step_within_a_step_is_charged_once() -> None:
-    queue, outer, inner = FairQueue(), FairShareOf("outer"), FairShareOf("inner")
+    queue, outer, inner = FairQueue(), LoopShare("outer"), LoopShare("inner")
 
     async def nested() -> None:
         await run(metered(steps(1, 0.02, [], ""), queue, inner))
@@ -212,15 +212,15 @@ async def test_what_a_request_starts_waits_for_its_turns_too() -> None:
             for _ in range(20):
                 group.create_task(steps(10, 0.001, done, "flood"))
 
-    async def request(work: Coroutine[object, object, None], share: FairShareOf) -> None:
+    async def request(work: Coroutine[object, object, None], share: LoopShare) -> None:
         current.set((queue, share))
         await run(metered(work, queue, share))
 
     loop = asyncio.get_running_loop()
     loop.set_task_factory(task_factory)
     try:
-        flood = loop.create_task(request(starts_tasks(), FairShareOf("a")))
-        await loop.create_task(request(steps(20, 0.001, done, "other"), FairShareOf("b")))
+        flood = loop.create_task(request(starts_tasks(), LoopShare("a")))
+        await loop.create_task(request(steps(20, 0.001, done, "other"), LoopShare("b")))
         assert done.count("flood") < 80, "the other tenant waited for the flood"
         await flood
     finally:
@@ -240,9 +240,9 @@ async def test_a_task_that_is_cancelled_before_its_turn_has_begun() -> None:
             seen.append("ended")
 
     async def parent() -> None:
-        current.set((queue, FairShareOf("a")))
+        current.set((queue, LoopShare("a")))
         task = asyncio.get_running_loop().create_task(child())
-        queue.charge(FairShareOf("a"), 2 * MAX_TURN_SECONDS)
+        queue.charge(LoopShare("a"), 2 * MAX_TURN_SECONDS)
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])

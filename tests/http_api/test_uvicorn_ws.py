@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from cubicle.fairness.fair_queue import FairQueue, FairShareOf
+from cubicle.fairness.fair_queue import FairQueue, LoopShare
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.uvicorn_ws import ClientSocket
 
@@ -128,7 +128,7 @@ async def test_messages_that_came_before_they_were_taken_come_first() -> None:
 
 async def test_a_flood_that_waits_for_its_turn_is_made_to_wait() -> None:
     """What comes while others have the loop stays with the sender: kept here, it would be copied with each packet."""
-    relay, queue, share = Relay(), FairQueue(), FairShareOf("flood")
+    relay, queue, share = Relay(), FairQueue(), LoopShare("flood")
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         socket = ClientSocket.under(scope)

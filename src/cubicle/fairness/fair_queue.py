@@ -30,7 +30,7 @@ _SHORTEST = 1e-5
 
 
 @dataclass(slots=True)
-class FairShareOf:
+class LoopShare:
     """Whom a piece of work is charged to. It can change: a request is a stranger's until its key was looked at."""
 
     tenant: str
@@ -71,7 +71,7 @@ class FairQueue:
         """Whether a step runs just now, and this is a part of it."""
         return self._depth > 0
 
-    def step(self, share: FairShareOf, work: Callable[[], None]) -> None:
+    def step(self, share: LoopShare, work: Callable[[], None]) -> None:
         """Do the work, and charge it."""
         began = self.begin()
         try:
@@ -84,12 +84,12 @@ class FairQueue:
         self._depth += 1
         return thread_time() - self._total
 
-    def end(self, share: FairShareOf, began: float) -> None:
+    def end(self, share: LoopShare, began: float) -> None:
         """Charge the step. What was charged meanwhile, to whomever, is not charged again."""
         self._depth -= 1
         self.charge(share, thread_time() - self._total - began)
 
-    def charge(self, share: FairShareOf, seconds: float) -> None:
+    def charge(self, share: LoopShare, seconds: float) -> None:
         """A step took so long."""
         seconds = max(seconds, _SHORTEST)
         self._total += seconds
@@ -100,12 +100,12 @@ class FairQueue:
         self._most_used = max(self._most_used, tenant.used)
         self._arm()
 
-    async def next(self, share: FairShareOf) -> None:
+    async def next(self, share: LoopShare) -> None:
         """Wait for a turn, if others are ahead."""
         if not self.is_free:
             await self.wait(share)
 
-    def wait(self, share: FairShareOf) -> asyncio.Future[None]:
+    def wait(self, share: LoopShare) -> asyncio.Future[None]:
         """Done when it is this one's turn."""
         waiter = asyncio.get_running_loop().create_future()
         tenant = self._tenants.setdefault(share.tenant, _Tenant())
@@ -115,7 +115,7 @@ class FairQueue:
         self._arm()
         return waiter
 
-    def run(self, share: FairShareOf, work: Callable[[], None]) -> None:
+    def run(self, share: LoopShare, work: Callable[[], None]) -> None:
         """Do the work now, or when it is its turn."""
 
         if self.is_free and not self.is_inside:
@@ -163,7 +163,7 @@ class FairQueue:
 
 @types.coroutine
 def metered(
-    work: Coroutine[Any, Any, _T], queue: FairQueue, share: FairShareOf, *, begun: bool = False
+    work: Coroutine[Any, Any, _T], queue: FairQueue, share: LoopShare, *, begun: bool = False
 ) -> Generator[Any, Any, _T]:
     """Await the work; each of its steps waits for its turn, and is charged to the share; if `begun`, not the first."""
     error: BaseException | None = None
@@ -190,7 +190,7 @@ def metered(
             error = cancelled
 
 
-current: ContextVar[tuple[FairQueue, FairShareOf] | None] = ContextVar("cubicle_fair_share", default=None)
+current: ContextVar[tuple[FairQueue, LoopShare] | None] = ContextVar("cubicle_fair_share", default=None)
 """Whom the running task works for, and the queue of its steps."""
 
 
@@ -205,5 +205,5 @@ def task_factory(loop: Any, work: Any, context: Context | None = None, **more: A
     return asyncio.Task(work, loop=loop, context=context, **more)
 
 
-async def _metered_task(work: Coroutine[Any, Any, _T], queue: FairQueue, share: FairShareOf) -> _T:
+async def _metered_task(work: Coroutine[Any, Any, _T], queue: FairQueue, share: LoopShare) -> _T:
     return await metered(work, queue, share, begun=True)

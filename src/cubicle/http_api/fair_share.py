@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.core.keys import KeyRing
-from cubicle.fairness.fair_queue import FairQueue, FairShareOf, current, metered
+from cubicle.fairness.fair_queue import FairQueue, LoopShare, current, metered
 from cubicle.http_api.routes import HEALTH
 from cubicle.http_api.uvicorn_ws import ClientSocket
 
@@ -38,19 +38,19 @@ class FairShare:
         finally:
             current.reset(charged)
 
-    def _share(self, scope: Scope) -> FairShareOf:
+    def _share(self, scope: Scope) -> LoopShare:
         if scope["path"] == HEALTH:
-            return FairShareOf(HEALTH)
+            return LoopShare(HEALTH)
         shown = [value for name, value in scope["headers"] if name == b"authorization"]
         tenant = self._ring.tenant(shown[0].decode("latin-1") if shown else None)
         if tenant is None:
-            return FairShareOf(_STRANGERS, str((scope.get("client") or ("",))[0]))
+            return LoopShare(_STRANGERS, str((scope.get("client") or ("",))[0]))
         chat = next((value.decode("latin-1") for name, value in scope["headers"] if name in _CHAT_HEADERS), "")
-        return FairShareOf(tenant, (chat or scope["path"])[:_MAX_NAME])
+        return LoopShare(tenant, (chat or scope["path"])[:_MAX_NAME])
 
 
 def charge_to(scope: Scope, tenant: str, chat: str = "") -> None:
     """From here on the request is this tenant's."""
     share = scope.get(SHARE)
-    if isinstance(share, FairShareOf):
+    if isinstance(share, LoopShare):
         share.tenant, share.chat = tenant, chat[:_MAX_NAME]

@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidState
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, FairShareOf
+from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, LoopShare
 
 Taker = Callable[[bytes, bool], None]
 """Takes one message: its bytes, and whether they are text."""
@@ -34,7 +34,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
 
     _taker: Taker | None = None
     _fair_queue: FairQueue | None = None
-    _share = FairShareOf("")
+    _share = LoopShare("")
     _parsing = False
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -52,7 +52,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
         found = scope.get("extensions", {}).get(_OWN)
         return found if isinstance(found, ClientSocket) else None
 
-    def meter(self, queue: FairQueue, share: FairShareOf) -> None:
+    def meter(self, queue: FairQueue, share: LoopShare) -> None:
         """From now on what the client sends is worked on in the queue."""
         self._fair_queue, self._share = queue, share
 

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-from cubicle.fairness.fair_queue import FairQueue, FairShareOf, current
+from cubicle.fairness.fair_queue import FairQueue, LoopShare, current
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import fd_passing
 from cubicle.machine.connection import GuestLink
@@ -108,7 +108,7 @@ class DialledSocket:
         self._idle_wakes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._taker: Taker | None = None
-        self._charged: tuple[FairQueue, FairShareOf] | None = None
+        self._charged: tuple[FairQueue, LoopShare] | None = None
         self._backlog: memoryview | None = None
         self._room: asyncio.Future[None] | None = None
         self._ends = False

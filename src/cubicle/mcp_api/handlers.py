@@ -25,7 +25,7 @@ from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.core.paths import readable
 from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge, UploadUri
-from cubicle.fairness.fair_queue import FairQueue, FairShareOf, metered
+from cubicle.fairness.fair_queue import FairQueue, LoopShare, metered
 from cubicle.fairness.fair_slots import Busy, FairSlots
 from cubicle.files.uploads import Content, Upload, Uploads
 from cubicle.machine.errors import SandboxError
@@ -93,7 +93,7 @@ class McpHandlers:
         if not _is_modern(ctx):
             return await self._answer(ctx, call_next)
         chat = _caller(ctx).chat
-        return await metered(self._answer(ctx, call_next), self.queue, FairShareOf(chat.tenant, chat.id))
+        return await metered(self._answer(ctx, call_next), self.queue, LoopShare(chat.tenant, chat.id))
 
     async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """No exception text leaves, and the instructions are those of the caller's chat."""
