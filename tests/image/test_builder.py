@@ -118,8 +118,8 @@ def test_a_build_dies_with_the_process_that_asked_for_it(tmp_path: Path) -> None
     program(tmp_path / "bin", "mmdebstrap", f"exec sleep 4242{os.getpid()}")
     program(tmp_path / "bin", "apt-get", "")
     code = (
-        "from pathlib import Path; from cubicle.drivers.oci import builder, images;"
-        f"builder.build(images.ImageStore(Path({str(tmp_path / 'images')!r})), images.Variant.SLIM)"
+        "from pathlib import Path; from cubicle.images import builder, store;"
+        f"builder.build(store.ImageStore(Path({str(tmp_path / 'images')!r})), store.Variant.SLIM)"
     )
     environment = os.environ | {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
