@@ -90,8 +90,7 @@ async def test_many_dials_at_once(machine: Machine, straight: bool) -> None:
 
 async def test_the_service_dials_by_itself_where_it_can_enter_the_network(machine: Machine) -> None:
     """Not that of gVisor, which is none of the host's kernel, nor of an engine that may be on another machine."""
-    assert machine._network is not None
-    namespace = await machine._network()
+    namespace = await machine._network() if machine._network is not None else None
     if namespace is not None:
         os.close(namespace)
     async with machine.run(["python3", "-c", ECHO]) as server:
