@@ -1,13 +1,11 @@
 """Runs one attack beside a victim, and measures both.
 
 Attacker, victim, service and sandboxes share one machine, so a latency by the clock also shows how the kernel shares out
-the processors. From each call is taken off how long the service (its main thread, and one that may have held the
-interpreter's lock) or the victim, whichever is more, was ready to run and had no processor. What is left is what the service itself made the call wait for; it is what is judged,
-and it says nothing of an attack that takes the processors away from everybody: that is for the limits of sandboxes,
-which the memory driver of these tests has not. A table shows both figures, the one by the clock in brackets.
-
-The waits of two threads can be at the same time and are added up, so on a crowded machine too much is taken off, down to
-nothing: a small figure there proves little. The count of stalls and the calls that failed do not depend on a call's figure.
+the processors. From each call is taken off how long one thread (the service's main one, one that may have held the
+interpreter's lock, or the victim's), whichever waited longest, was ready to run and had no processor. What is left is what
+the service itself made the call wait for; it is what is judged, and it says nothing of an attack that takes the processors
+away from everybody: that is for the limits of sandboxes, which the memory driver of these tests has not. A table shows both
+figures, the one by the clock in brackets. The count of stalls and the calls that failed do not depend on a call's figure.
 """
 
 from __future__ import annotations

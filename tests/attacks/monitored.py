@@ -39,8 +39,7 @@ def all_waited(pid: int | str = "self") -> dict[str, float]:
 
 def waited_since(before: dict[str, float], now: dict[str, float]) -> float:
     """Seconds that the main thread waited for a processor, or one did that may have held the interpreter's lock."""
-    waited = [then - before.get(thread, 0.0) for thread, then in now.items()]
-    return waited[0] + max(waited[1:], default=0.0)
+    return max((then - before.get(thread, 0.0) for thread, then in now.items()), default=0.0)
 
 
 async def watch(path: str) -> None:

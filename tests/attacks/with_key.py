@@ -54,6 +54,20 @@ async def large_arguments(attacker: Attacker) -> None:
     await attacker.repeat(8, lambda: attacker.once(data))
 
 
+@attack("200|429", "closed|no answer")
+async def large_commands(attacker: Attacker) -> None:
+    """A command, a path, a text to find and a task of 20 MB each."""
+    text = "a" * attacker.size(20_000_000)
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("bash_tool", {"command": text}),
+        ("view", {"path": f"/{text}"}),
+        ("str_replace", {"path": "/tmp/a", "old_str": text, "new_str": "b"}),
+        ("sub_agent", {"task": text}),
+    ]
+    data = [tool(name, {"description": "a", **arguments}, attacker) for name, arguments in calls]
+    await attacker.flood(4, *data)
+
+
 @attack("200|400|413|429")
 async def many_arguments(attacker: Attacker) -> None:
     await attacker.flood(8, tool("bash_tool", {f"a{n}": n for n in range(9_000)}, attacker))

@@ -154,3 +154,21 @@ async def test_replacing_agrees_with_python(service: Service, whole: str, old: s
     places = sum(whole.startswith(old, at) for at in range(len(whole)))
     assert failed is (places != 1 or old == new)
     assert (await content(service, path)).decode() == (whole if failed else whole.replace(old, new))
+
+
+async def test_a_text_in_many_pieces_is_written_and_edited_exactly(service: Service) -> None:
+    path, text = "/home/assistant/large", "a€😀" * 100_000 + "end"
+    said, wrong = await ask(service, "create_file", path=path, content=text)
+    assert (said, wrong) == (f"Created {path} (800,003 bytes).", False)
+    said, wrong = await ask(service, "str_replace", path=path, old_str=text, new_str="b" * 200_000)
+    assert (said, wrong) == (f"Replaced the text at line 1 of {path} (now 200,000 bytes).", False)
+
+
+@pytest.mark.parametrize("tool", ["create_file", "str_replace", "view"])
+async def test_a_path_of_megabytes_is_refused_before_any_work(service: Service, tool: str) -> None:
+    said, wrong = await ask(service, tool, path="/" + "a" * 5_000_000, content="a", old_str="a", new_str="b")
+    assert wrong
+    assert said.endswith("is longer than a path may be: 4,096 characters.")
+    said, wrong = await ask(service, "bash_tool", command="a" * 5_000_000, description="a")
+    assert wrong
+    assert "too long; write it to a file first" in said

@@ -86,7 +86,7 @@ class RunDir:
         window = await asyncio.to_thread(program, "agent_window")
         for name, text in {"prompt": prompt, "window.py": window, **files}.items():
             path = name if name.startswith("/") else f"{self.path}/{name}"
-            await machine.write(path, text.encode("utf-8", "replace"), mode=0o600)
+            await machine.write(path, text, mode=0o600)
 
     async def note_session(self, machine: Machine, session: str, argv: list[str], env: Mapping[str, str]) -> None:
         """From now on the run is found by its session, and a person can take it over."""

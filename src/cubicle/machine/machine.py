@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import socket
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import Any, TypeVar
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 _HELLO_SECONDS = 20.0
 _DIAL_SECONDS = 20.0
 _ENTRIES_AT_A_TIME = 200
+_PIECE = 64 * 1024
 _T = TypeVar("_T")
 
 
@@ -136,6 +137,8 @@ class Machine:
     ) -> AsyncIterator[Process]:
         """Start a command; leaving the block before its end kills everything it started, unless it is detached."""
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
+        if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
+            raise _too_long()
         variables = {**self.environment, **(env or {})}
         request = operations.Run(
             argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
@@ -143,9 +146,7 @@ class Machine:
         try:
             channel = self._line.open(request)
         except wire.WireError:
-            raise MachineError(
-                ErrorCode.TOO_BIG, "The command is too long; write it to a file first, then run the file."
-            ) from None
+            raise _too_long() from None
         async with self._process(channel) as process:
             yield process
 
@@ -226,7 +227,7 @@ class Machine:
     async def write(
         self,
         path: str,
-        content: bytes | AsyncIterable[bytes],
+        content: bytes | str | AsyncIterable[bytes],
         *,
         mode: int = 0o644,
         as_root: bool = False,
@@ -235,7 +236,7 @@ class Machine:
     ) -> Written:
         """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
 
-        With `sync`, it is on disk when this returns.
+        With `sync`, it is on disk when this returns. Of a text, what is no character becomes `?`.
         """
         channel = self._line.open(
             operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync)
@@ -243,6 +244,9 @@ class Machine:
         try:
             if isinstance(content, bytes):
                 await channel.send(content)
+            elif isinstance(content, str):
+                for piece in _encoded(content, "replace"):
+                    await channel.send(piece)
             else:
                 async for chunk in content:
                     await channel.send(chunk)
@@ -257,7 +261,8 @@ class Machine:
         channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True))
         try:
             for stream, text in enumerate((old, new)):
-                await channel.send(text.encode("utf-8", "surrogateescape"), stream)
+                for piece in _encoded(text, "surrogateescape"):
+                    await channel.send(piece, stream)
                 channel.eof(stream)
             edited = await channel.answer()
         finally:
@@ -397,3 +402,13 @@ class Machine:
 
 def _list(roots: Sequence[str] | None) -> list[str] | None:
     return None if roots is None else list(roots)
+
+
+def _too_long() -> MachineError:
+    return MachineError(ErrorCode.TOO_BIG, "The command is too long; write it to a file first, then run the file.")
+
+
+def _encoded(text: str, errors: str) -> Iterator[bytes]:
+    """A text as UTF-8, in pieces: all of a long one would hold up the event loop."""
+    for start in range(0, len(text), _PIECE):
+        yield text[start : start + _PIECE].encode("utf-8", errors)

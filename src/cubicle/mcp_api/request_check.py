@@ -68,6 +68,8 @@ class RequestCheck:
     in_flight: InFlight
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
+    decoding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Decoding 64 MB takes some 80 ms: a turn of the event loop has at most one of them."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
@@ -137,7 +139,7 @@ class RequestCheck:
         session = self._session(headers, caller) if handshake else None
         try:
             body = await _read(headers, receive, lambda: stack.enter_async_context(self.large.hold(caller.chat)))
-            message = jsonrpc.parse(from_json(body, cache_strings="keys"))
+            message = jsonrpc.parse(await self._decoded(body))
         except BadJsonRpc as error:
             raise McpRefused(problem.bad_request(str(error)), jsonrpc.INVALID_REQUEST) from None
         except TooComplex as error:
@@ -148,10 +150,19 @@ class RequestCheck:
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
-            await self.modern(scope, _replay(body, receive), with_server_errors(send))
+            del message  # the SDK reads the body once more, and keeps it
+            await self.modern(scope, _replay(bytes(body), receive), with_server_errors(send))
             return
+        del body  # a large one would lie in memory twice for as long as the call lasts
         session = scope[SESSION] = self._handshake(message, caller, session)
         await answer(self.server, message, version, scope, receive, _with_session(send, session))
+
+    async def _decoded(self, body: bytearray) -> Any:
+        if len(body) <= _MAX_OTHER_BODY:
+            return from_json(body, cache_strings="keys")
+        async with self.decoding:
+            await asyncio.sleep(0)
+            return from_json(body, cache_strings="keys")
 
     def _handshake(self, message: JsonRpcMessage, caller: Caller, session: str | None) -> str | None:
         """The session of this message; a cancellation takes effect here."""
@@ -173,7 +184,7 @@ class RequestCheck:
         return session
 
 
-async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awaitable[None]]) -> bytes:
+async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awaitable[None]]) -> bytearray:
     """The body, never more of it than the limit, nor of more structure; `make_room` before it is large.
 
     Raises TooComplex, and Busy.
@@ -181,8 +192,7 @@ async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awai
     declared = headers.get("Content-Length") or ""
     if declared.isdigit() and int(declared) > MAX_BODY:
         raise McpRefused(problem.too_large(MAX_BODY))
-    parts: list[bytes] = []
-    size = 0
+    body = bytearray()
     structure = JsonStructure()
     while True:
         try:
@@ -193,15 +203,14 @@ async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awai
         if message["type"] != "http.request":
             raise Disconnected
         part = message.get("body", b"")
-        if size <= _MAX_OTHER_BODY < size + len(part):
+        if len(body) <= _MAX_OTHER_BODY < len(body) + len(part):
             await make_room()
-        size += len(part)
-        if size > MAX_BODY:
+        if len(body) + len(part) > MAX_BODY:
             raise McpRefused(problem.too_large(MAX_BODY))
         structure.feed(part)
-        parts.append(part)
+        body += part
         if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return body
 
 
 def _normal(raw: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_MAX_PATH = 4096
+
 
 class BadArgument(ValueError):
     """An argument is missing or wrong; the message names it and says what is wanted."""
@@ -37,6 +39,8 @@ class Arguments:
 
     def path(self, name: str, *aliases: str) -> str:
         value = self.text(name, *aliases)
+        if len(value) > _MAX_PATH:
+            raise BadArgument(f"The argument `{name}` is longer than a path may be: {_MAX_PATH:,} characters.")
         if not value.startswith("/") or "\0" in value:
             raise BadArgument(f"The argument `{name}` must be an absolute path, such as /home/assistant/notes.txt.")
         return value

@@ -36,7 +36,7 @@ class CreateFile:
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
         path = arguments.path("path")
-        content = arguments.text("content", "file_text").encode("utf-8", "replace")
+        content = arguments.text("content", "file_text")
         try:
             async with self._workplace.lease(call.caller) as machine:
                 written = await machine.write(path, content, roots=WRITABLE_ROOTS, sync=True)
