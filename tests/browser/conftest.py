@@ -8,12 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import Browser, BrowserContext, async_playwright
+from playwright.async_api import Browser, BrowserContext
 
 from tests.browser import ground
 from tests.browser.ground import browser_image, browser_program, oci_driver
 from tests.browser.whole import KEY, Whole
 from tests.conftest import absent
+from tests.support.chromium import chromium as launched
 from tests.support.emptying import empty
 
 
@@ -74,10 +75,8 @@ async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Whole
 @pytest.fixture(scope="module")
 async def chrome() -> AsyncIterator[Browser]:
     assert browser_program()
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+    async with launched() as browser:
         yield browser
-        await browser.close()
 
 
 @pytest.fixture

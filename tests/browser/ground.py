@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import platform
 import shutil
 from collections.abc import AsyncIterator
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -28,7 +26,6 @@ from cubicle.http_api.credential import note_credential
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.origin_check import OriginCheck
 from cubicle.http_api.route_table import RouteTable
-from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.terminal import TerminalRoutes
 from cubicle.http_api.websocket_proxy import ProxyLimits
 from cubicle.images.store import SUBUID_START, ImageStore
@@ -37,6 +34,7 @@ from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
 from tests.conftest import absent
+from tests.support.service import serve
 
 ROOT = Path(__file__).parents[2]
 IMAGES = settings.load().image_dir / "bases"
@@ -61,7 +59,6 @@ class Service:
 
     fleet: Fleet
     base: str
-    server: uvicorn.Server
 
     @property
     def ws(self) -> str:
@@ -93,27 +90,13 @@ async def serving(
 ) -> AsyncIterator[Service]:
     """The service on a free port of the loopback; its sandboxes are deleted at the end."""
     async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0) as fleet, LiveViews() as screens:
-        config = uvicorn.Config(
-            application(fleet, screens, limits),
-            host="127.0.0.1",
-            port=0,
-            timeout_graceful_shutdown=3,
-            **{**OPTIONS, **options},
-        )
-        server = uvicorn.Server(config)
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(server._serve())
-            while not server.started:
-                await asyncio.sleep(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            try:
-                yield Service(fleet, f"http://127.0.0.1:{port}", server)
-            finally:
-                server.should_exit = True
-                await running
-                for seen in fleet.overview():
-                    if seen.chat is not None:
-                        await fleet.remove(seen.chat)
+        try:
+            async with serve(application(fleet, screens, limits), **options) as url:
+                yield Service(fleet, url)
+        finally:
+            for seen in fleet.overview():
+                if seen.chat is not None:
+                    await fleet.remove(seen.chat)
 
 
 def memory_driver(folder: Path) -> Driver:

@@ -12,6 +12,7 @@ from playwright.async_api import async_playwright, expect
 
 from tests.conftest import absent
 from tests.http_api.pages import visitor
+from tests.support.chromium import chromium
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 CHAT = "tabs"
@@ -50,7 +51,7 @@ async def test_a_link_that_a_signed_in_person_follows_closes_no_tab(house: visit
     page_id = await made(house)
     before = await listed(house)
     ways = [f"close/{page_id}", f"close/{page_id}/", f"activate/{page_id}", "new?about:blank"]
-    async with visitor.chromium() as browser, visitor.visit(browser, f"{house.url}/login") as seen:
+    async with chromium() as browser, visitor.visit(browser, f"{house.url}/login") as seen:
         page = seen.page
         if "Authorization" in house.client.headers:
             await page.get_by_label("API key").fill(visitor.KEY)

@@ -8,15 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from cubicle.fairness.fair_queue import FairQueue, LoopShare
-from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.uvicorn_ws import ClientSocket
+from tests.support.service import serve
 
 pytestmark = pytest.mark.anyio
 
@@ -41,15 +40,8 @@ async def served(take: asyncio.Event, taken: list[bytes]) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def serving(application: ASGIApp, **options: Any) -> AsyncIterator[str]:
-    config = uvicorn.Config(application, port=0, **{**OPTIONS, **options})
-    server = uvicorn.Server(config)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(server._serve())
-        while not server.started:
-            await asyncio.sleep(0.01)
-        yield f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-        server.should_exit = True
-        await running
+    async with serve(application, **options) as url:
+        yield f"{url.replace('http', 'ws', 1)}/"
 
 
 async def test_a_client_that_nobody_listens_to_is_made_to_wait() -> None:

@@ -163,18 +163,19 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve(app: Any) -> AsyncIterator[str]:
-    """An ASGI application on a free port of the loopback."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, timeout_graceful_shutdown=2, **OPTIONS)
+async def serve(app: Any, own: socket.socket | None = None, **options: Any) -> AsyncIterator[str]:
+    """An ASGI application on a free port of the loopback, or on a socket of the test; as the product serves it."""
+    with own or socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(app, **{"timeout_graceful_shutdown": 2, **OPTIONS, **options})
         server = _Server(config)
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
             while not server.started:
                 await asyncio.sleep(0.005)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-            server.ending.set()
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                server.ending.set()
         for connection in list(server.server_state.connections):  # those that did not end in time
             connection.transport.abort()
         await asyncio.sleep(0)

@@ -10,6 +10,7 @@ from playwright.async_api import Browser, expect
 
 from tests.conftest import absent
 from tests.http_api.pages import visitor
+from tests.support.chromium import chromium
 
 
 @pytest.fixture(scope="module")
@@ -23,5 +24,5 @@ async def browser() -> AsyncIterator[Browser]:
     if shutil.which("chromium") is None:
         absent("needs chromium: scripts/packages test")
     expect.set_options(timeout=60_000)  # a busy machine is no failure
-    async with visitor.chromium() as browser:
+    async with chromium() as browser:
         yield browser

@@ -12,9 +12,9 @@ from playwright.async_api import Browser, Page, expect
 from tests.browser import ground
 from tests.browser.whole import LISTEN, told
 from tests.conftest import absent
-from tests.http_api.pages import visitor
 from tests.http_api.pages.visitor import KEY, House, accessible, visit
 from tests.http_api.pages.visitor import house as open_house
+from tests.support.chromium import AFAR
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 expect.set_options(timeout=60_000)
@@ -191,7 +191,7 @@ async def signed_link(locked: House, path: str) -> str:
     return f"{locked.url}{path}?key={key}"
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1", visitor.AFAR])
+@pytest.mark.parametrize("name", ["127.0.0.1", AFAR])
 async def test_no_tab_shows_the_signature_of_the_link_that_opened_it(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:

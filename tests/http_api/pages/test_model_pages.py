@@ -10,8 +10,9 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.http_api.pages.hostile import OUTPUTS, framed, grant, run, stun, udp_listener
-from tests.http_api.pages.visitor import AFAR, House, accessible, visit
+from tests.http_api.pages.visitor import House, accessible, visit
 from tests.http_api.pages.visitor import house as house_with
+from tests.support.chromium import AFAR
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import socket
@@ -14,29 +13,16 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 import httpx
-import uvicorn
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
 
 from cubicle import settings
 from cubicle.app import running
-from cubicle.http_api.server import OPTIONS
 from tests.browser import ground
 from tests.support.emptying import empty
+from tests.support.service import serve
 
 KEY = "key-of-the-tests"
-AFAR = "cubicle.example"
-"""A name of this machine that the browser does not trust as it does localhost."""
-CHROMIUM = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    f"--host-resolver-rules=MAP {AFAR} 127.0.0.1",
-]
 
 
 @dataclass
@@ -114,26 +100,10 @@ async def house(folder: Path, *, key: str = "", **more: Any) -> AsyncIterator[Ho
         async with AsyncExitStack() as end:
             end.push_async_callback(empty, ground.memory_driver(folder))
             app = await end.enter_async_context(running(chosen))
-            config = uvicorn.Config(app, timeout_graceful_shutdown=3, **OPTIONS)
-            server = uvicorn.Server(config)
-            serving = asyncio.create_task(server._serve([listener]))
+            await end.enter_async_context(serve(app, listener))
             headers = {"Authorization": f"Bearer {key}"} if key else {}
-            try:
-                async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers=headers) as client:
-                    yield House(url, client)
-            finally:
-                server.should_exit = True
-                await serving
-
-
-@asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM)
-        try:
-            yield browser
-        finally:
-            await browser.close()
+            async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers=headers) as client:
+                yield House(url, client)
 
 
 @asynccontextmanager
