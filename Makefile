@@ -42,7 +42,7 @@ agents: setup ## install the coding agents of sub_agent (AGENTS="claude codex op
 image: setup ## build the sandbox image ($SANDBOX_IMAGE, standard unless said) if it is missing
 	@scripts/image
 
-bench: setup-dev image ## measure; prints the table that README shows
+bench: setup-dev image ## measure; docs/measurements.md has the results of one machine
 	@scripts/run-bench
 
 wheel: setup-dev ## build the installable package into dist/
