@@ -73,7 +73,7 @@ setup-test:
 lock: setup-dev ## compile requirements*.txt again after a change of pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock $(if $(UPGRADE),--upgrade)
 
-docs: setup-dev ## write what comes from the code: the page of settings, the types of the pages in web/
+docs: setup-dev ## write what comes from the code: the page of settings, the table of routes, the types of the pages in web/
 	@cubicle settings --markdown > docs/settings.md
 	@scripts/web-types
 	@python -m cubicle.http_api.route_docs docs/http.md
