@@ -42,7 +42,7 @@ agents: setup ## install the coding agents of sub_agent (AGENTS="claude codex op
 image: setup ## build the sandbox image ($SANDBOX_IMAGE, standard unless said) if it is missing
 	@scripts/image
 
-bench: setup-dev image ## measure; prints the table that README shows
+bench: setup-dev image ## measure; docs/measurements.md has the results of one machine
 	@scripts/run-bench
 
 wheel: setup-dev ## build the installable package into dist/
@@ -73,7 +73,7 @@ setup-test:
 lock: setup-dev ## compile requirements*.txt again after a change of pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock $(if $(UPGRADE),--upgrade)
 
-docs: setup-dev ## write what comes from the code: the page of settings, the types of the pages in web/
+docs: setup-dev ## write what comes from the code: the page of settings, the table of routes, the types of the pages in web/
 	@cubicle settings --markdown > docs/settings.md
 	@scripts/web-types
 	@python -m cubicle.http_api.route_docs docs/http.md

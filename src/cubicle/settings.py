@@ -56,17 +56,17 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
 
     host: str = Field(
-        "127.0.0.1", description="Address to listen on. A wider one without a key starts with a loud warning."
+        "127.0.0.1", description="Address to listen on. Beyond loopback without a key, the service logs a warning."
     )
     port: int = Field(8081, ge=0, le=65535, description="Port to listen on.")
     root_path: str = Field("", description="Path prefix under which a reverse proxy serves the service.")
     public_base_url: str = Field(
         "",
-        description="Address that people and models reach the service at, in ASCII (`xn--…`); "
+        description="URL at which people and models reach the service, in ASCII (`xn--…`); "
         "empty: the address it listens on.",
     )
     data_dir: Path = Field(
-        _state_dir("data"), description="All state of the service. Two services with two of them do not meet."
+        _state_dir("data"), description="All state of the service. Services with different folders share no chats."
     )
     image_dir: Path = Field(
         _state_dir("images"),
@@ -90,7 +90,7 @@ class Settings(BaseSettings):
         description="Runtime that the Docker engine uses for sandboxes (runsc, kata, …); empty: its default.",
     )
     docker_read_only: bool = Field(
-        False, description="Docker: the root file system of a sandbox can only be read; home and outputs are volumes."
+        False, description="Docker: the root file system of a sandbox is read-only; home and outputs are volumes."
     )
     sandbox_image: str = Field(
         "standard", description="Image variant (slim, standard, full) or the name of a built image."
@@ -109,13 +109,13 @@ class Settings(BaseSettings):
         1024,
         ge=0,
         description="Free space that is kept on the disk of DATA_DIR, MiB, at most 5 % of it: below it no sandbox is "
-        "started, and those that run get “no space left”; 0: no floor.",
+        "started, and running ones get “no space left”; 0: no floor.",
     )
 
     require_walls: RequireIsolation = Field(
         RequireIsolation.AUTO,
-        description="When isolation of the sandboxes is found missing at the start: warn, or enforce (do not serve); "
-        "auto: enforce for every driver that promises isolation.",
+        description="What to do when the startup isolation check finds a missing layer: warn, or enforce (do not "
+        "serve); auto: enforce, except with DRIVER=memory.",
     )
 
     mcp_api_key: str = Field(
@@ -136,7 +136,7 @@ class Settings(BaseSettings):
     forwarded_allow_ips: Annotated[tuple[str, ...], NoDecode] = Field(
         ("127.0.0.1", "::1"),
         description="Addresses and networks of the reverse proxies whose X-Forwarded-For and X-Forwarded-Proto count, "
-        "separated by commas; *: anybody's, so that a client can choose its address.",
+        "separated by commas; *: everybody's, so that a client can forge its address.",
     )
     mcp_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         ("/mcp", "/mcp/computer_use"), description="Paths at which MCP answers, separated by commas."
@@ -168,7 +168,7 @@ class Settings(BaseSettings):
     )
     egress_captive: bool = Field(
         True,
-        description="Embedded driver: lead programs that ignore proxies to the egress proxy, too (needs nft and ip).",
+        description="Embedded driver: redirect programs that ignore proxies to the egress proxy (needs nft and ip).",
     )
     egress_max_connections: int = Field(
         256, ge=1, le=512, description="Connections through the egress proxy that one chat may have at once."
@@ -188,12 +188,12 @@ class Settings(BaseSettings):
         24, gt=0, description="Hours of idleness after which a sandbox is stopped; fractions are allowed."
     )
     data_max_age_days: float = Field(
-        30, gt=0, description="Days after the last use at which a chat is removed to the trash, with everything of it."
+        30, gt=0, description="Days after the last use at which a chat is moved to the trash, with all its files."
     )
     trash_days: float = Field(
         7,
         ge=0,
-        description="Days that a removed chat can be brought back by `cubicle undelete`; 0: it is deleted at once.",
+        description="Days in which `cubicle undelete` can restore a removed chat; 0: it is deleted at once.",
     )
     max_upload_mb: int = Field(512, ge=1, description="Largest upload, MiB.")
     skills_dir: Path | None = Field(None, description="Folder of more skills, offered to every user.")
@@ -201,9 +201,9 @@ class Settings(BaseSettings):
         None, description="Folder of users' own skills: one folder per user, named by the SHA-256 of the e-mail."
     )
     settings_url: str = Field(
-        "", description="Address of a service that knows users' skills and tokens (docs/settings-service.md)."
+        "", description="URL of a service that has users' skills and tokens (docs/settings-service.md)."
     )
-    settings_token: str = Field("", description="Bearer secret that the settings service wants.")
+    settings_token: str = Field("", description="Bearer secret for the settings service.")
     sub_agent_cli: str = Field(
         "claude",
         description="Coding agent of sub_agent: claude, codex, opencode or gemini, or its path in the sandbox.",
@@ -234,13 +234,13 @@ class Settings(BaseSettings):
         0, ge=0, description="Tokens that the agents of all chats of one tenant may use; 0: no limit."
     )
     sub_agent_tenant_days: float = Field(
-        30, ge=0, le=36500, description="Days after which a tenant's limits are counted anew; 0: never."
+        30, ge=0, le=36500, description="Days after which a tenant's limits are counted again from zero; 0: never."
     )
     mcp_servers_file: Path | None = Field(
         None, description="JSON file of the MCP servers (`mcpServers`) that X-MCP-Servers may name."
     )
     anthropic_base_url: str = Field(
-        "https://api.anthropic.com", description="Address of the Anthropic API, or of a gateway that speaks it."
+        "https://api.anthropic.com", description="URL of the Anthropic API, or of a gateway for it."
     )
     anthropic_api_key: str = Field("", description="Key of the Anthropic API; it never enters a sandbox.")
     anthropic_auth_token: str = Field("", description="Bearer token of a gateway; wins over ANTHROPIC_API_KEY.")
@@ -250,10 +250,10 @@ class Settings(BaseSettings):
     anthropic_default_sonnet_model: str = Field("", description="Model that the alias sonnet stands for.")
     anthropic_default_opus_model: str = Field("", description="Model that the alias opus stands for.")
     anthropic_default_haiku_model: str = Field("", description="Model that the alias haiku stands for.")
-    openai_base_url: str = Field("https://api.openai.com/v1", description="Address of the OpenAI API, for codex.")
+    openai_base_url: str = Field("https://api.openai.com/v1", description="URL of the OpenAI API, for codex.")
     openai_api_key: str = Field("", description="Key of the OpenAI API; it never enters a sandbox.")
     gemini_base_url: str = Field(
-        "https://generativelanguage.googleapis.com", description="Address of the Gemini API, for gemini."
+        "https://generativelanguage.googleapis.com", description="URL of the Gemini API, for gemini."
     )
     gemini_api_key: str = Field("", description="Key of the Gemini API; it never enters a sandbox.")
     view_images: ViewImages = Field(

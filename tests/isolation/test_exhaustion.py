@@ -23,7 +23,7 @@ SHARED_IN_AN_ENGINE = {
     "descriptors in flight",
     "pipe buffers",
 }
-"""What the sandboxes of an engine without gVisor take from each other: to it they are one user. docs/docker.md says so."""
+"""What the sandboxes of an engine without gVisor take from each other: to it they are one user. docs/docker-isolation.md says so."""
 LIMITED = {
     "inotify instances",
     "inotify watches",

@@ -1,6 +1,6 @@
 """The way out for coding agents: they call a loopback port of their sandbox, and the service adds the key.
 
-An agent holds a token, not a key (see `AgentTokens`). The service answers only calls on its list, sends them only where
+An agent holds a token, not a key (see `LiveTokens`). The service answers only calls on its list, sends them only where
 the settings say, and counts what they cost. So neither the sandbox nor a caller's header ever decides where a
 credential goes.
 """
@@ -73,7 +73,7 @@ class Budgets(Protocol):
 
 
 class Tokens(Protocol):
-    """Which tokens work; see `AgentTokens`."""
+    """Which tokens work; see `LiveTokens`."""
 
     async def checked(self, chat: Chat, text: str) -> AgentToken:
         """The token that this text is. Raises TokenRefused."""

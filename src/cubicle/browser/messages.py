@@ -166,7 +166,7 @@ _SAID: TypeAdapter[Said] = TypeAdapter(Annotated[Said, Field(discriminator="type
 
 
 def parse(text: str | bytes) -> Said:
-    """The message that a viewer sent. Raises BadMessage, without a word of what was in it."""
+    """The message that a viewer sent. Raises BadViewerMessage, without a word of what was in it."""
     try:
         return _SAID.validate_json(text)
     except ValidationError:

@@ -18,7 +18,7 @@ _PREFACE = """\
 
 Printed from the class that reads them (`make docs`). Set them in the environment or in a file `.env` in the folder
 where the service starts; flags of `cubicle serve` override both. A value that cannot be used stops the start with a
-sentence that names it, a line of `.env` that is no `NAME=value` with its number.
+sentence that names the setting; a line of `.env` that is not `NAME=value`, with a sentence that has its number.
 
 """
 

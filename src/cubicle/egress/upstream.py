@@ -1,6 +1,6 @@
 """From a request to a connected socket: look up, judge every address, dial what was judged.
 
-Refused
+ConnectRefused
 ├── Denied         the policy says no
 ├── NotFound       the name has no address
 └── Unreachable    nobody answers there

@@ -139,14 +139,14 @@ _SERVICE = (
         ChatIn.QUERY),
     Row("GET", "/skill-list", "skills.listed", _KEY, _LOOKS, "The skills of a user.", ChatIn.QUERY),
     Row("GET", "/skill-mounts", "skills.mounts", _KEY, _LOOKS,
-        "Where the user's own skills lie in the sandbox.", ChatIn.QUERY),
+        "Where the user's own skills are in the sandbox.", ChatIn.QUERY),
     Row("GET", "/mcp-info", "service.mcp_info", _KEY, _LOOKS,
         "What a client needs to connect: name, version, protocol versions, endpoint, tools, headers."),
     Row("GET", HEALTH, "service.health", _ANYBODY, _LOOKS, 'Whether the service answers: `{"status":"healthy"}`.'),
     Row("GET", "/health/disk", "disk.show", _OPERATOR, _LOOKS,
         "The free space of the host. With the floor (`MIN_FREE_MB`), and since when there is too little."),
     Row("GET", "/health/walls", "isolation.show", _OPERATOR, _LOOKS,
-        "Which isolation measures were tried and hold."),
+        "Which layers of the isolation hold, by the last check."),
     Row("GET", "/openapi.json", "openapi.document", _KEY, _LOOKS, "This table as an OpenAPI 3.1 document."),
     Row("GET", "/docs", "openapi.page", _KEY, _LOOKS, "The same as a page."),
 )  # fmt: skip
@@ -162,18 +162,18 @@ _FILES = (
              "mimeType}`. The file appears whole or not at all; over `MAX_UPLOAD_MB` 413; given up with 400 when "
              "nothing has come for five minutes. Sub-folders are part of the name.", own_body_limit=True),
     _of_chat("DELETE", "/api/uploads/{chat}/{path:anything}", "uploads.remove", _WAKES,
-             "Deletes an upload. 204; folders that are empty then go too.", own_body_limit=True),
+             "Deletes an upload. 204; folders that become empty are deleted too.", own_body_limit=True),
     _of_chat("GET", f"/files/{{chat}}/{ARCHIVE}", "archive.get", _LOOKS,
              "Outputs, uploads and workspace as a zip, made while it is sent. Of the workspace no dot-folders (`.git`) "
-             "and no caches (`node_modules`). A chat that never was: 404.", reads_files=True, in_a_tab=True),
+             "and no caches (`node_modules`). 404 for an unknown chat.", reads_files=True, in_a_tab=True),
     _of_chat("GET", "/files/{chat}", "files.top", _LOOKS,
              "The folders of a chat, as JSON.", reads_files=True, in_a_tab=True),
     _of_chat("GET", "/files/{chat}/{path:anything}", "files.get", _LOOKS,
              "The file, with Range and ETag; `?download=1` to save it. A folder: JSON, at most 10,000 entries, "
-             "`complete` when that is all and all of it could be read; that of a chat that never was: an empty list. "
+             "`complete: true` when these are all and all could be read; an empty list for an unknown chat. "
              "What a browser could run is served so that it cannot act as you.", reads_files=True, in_a_tab=True),
     _of_chat("GET", "/preview/{chat}", "pages.with_slash", _LOOKS,
-             "Leads to the same URL with a slash.", in_a_tab=True),
+             "Redirects to the same URL with a slash.", in_a_tab=True),
     _of_chat("GET", "/preview/{chat}/{path:anything}", "pages.preview", _LOOKS,
              "The workspace, with the file open that the URL names. For a file that is not there yet the same page "
              "with 404: the workspace waits for the file and shows it when it comes (the bare viewer of `?embed=1` "
@@ -210,7 +210,7 @@ _BROWSER = (
     _of_chat(WEBSOCKET, "/browser/{chat}/live", "live_view.socket", _USES,
              "The live view ([live-browser.md](live-browser.md))."),
     _of_chat("GET", "/browser/{chat}", "pages.with_slash", _LOOKS,
-             "Leads to the same URL with a slash.", in_a_tab=True),
+             "Redirects to the same URL with a slash.", in_a_tab=True),
     _of_chat("GET", "/browser/{chat}/", "pages.browser", _LOOKS,
              "The page of the live browser ([pages.md](pages.md)).", in_a_tab=True),
 )  # fmt: skip
@@ -228,7 +228,7 @@ _TERMINAL = (
     _of_chat("GET", "/terminal/{chat}/processes", "terminal.processes", _LOOKS, "The coding agents that run."),
     _of_chat("POST", "/terminal/{chat}/processes/{pid:int}/kill", "terminal.kill", _USES, "Kills a coding agent."),
     _of_chat("GET", "/terminal/{chat}", "pages.with_slash", _LOOKS,
-             "Leads to the same URL with a slash.", in_a_tab=True),
+             "Redirects to the same URL with a slash.", in_a_tab=True),
     _of_chat("GET", "/terminal/{chat}/", "pages.terminal", _LOOKS,
              "The page of the terminal ([pages.md](pages.md)).", in_a_tab=True),
 )  # fmt: skip
@@ -238,14 +238,14 @@ _OWN = (
              "The chat's tool calls as they happen, server-sent events."),
     _of_chat("POST", "/api/chats/{chat}/start", "start.start", _WAKES,
              'Makes or wakes the sandbox. `{sandbox: "running"}` once it is up.'),
-    Row("GET", "/api/sandboxes", "admin.listed", _KEY, _LOOKS, "The operator's table, with the trash."),
+    Row("GET", "/api/sandboxes", "admin.listed", _KEY, _LOOKS, "The sandboxes of the tenant, with the trash."),
     Row("POST", "/api/sandboxes/{chat}/stop", "admin.stop", _KEY, _ENDS, "Stops a sandbox.", ChatIn.PATH),
     Row("DELETE", "/api/sandboxes/{chat}", "admin.remove", _KEY, _ENDS,
         "Moves a chat to the trash (`TRASH_DAYS`).", ChatIn.PATH),
-    Row("GET", "/", "pages.front", _KEY, _LOOKS, "Leads to `/admin`."),
+    Row("GET", "/", "pages.front", _KEY, _LOOKS, "Redirects to `/admin`."),
     Row("GET", "/login", "pages.login", _ANYBODY, _LOOKS, "The page that asks for the key ([pages.md](pages.md))."),
-    Row("POST", "/login", "login.post", _ANYBODY, _LOOKS, "Takes the key from that page, and leaves a cookie."),
-    Row("GET", "/admin", "pages.admin", _KEY, _LOOKS, "The page of the operator's table ([pages.md](pages.md))."),
+    Row("POST", "/login", "login.post", _ANYBODY, _LOOKS, "Takes the key from that page, and sets a cookie."),
+    Row("GET", "/admin", "pages.admin", _KEY, _LOOKS, "The admin page ([pages.md](pages.md))."),
     Row("GET", "/static/viewer", "pages.viewer", _ANYBODY, _LOOKS, "The frame in which files are parsed."),
     Row(ANY_METHOD, "/static", "pages.static", _ANYBODY, _LOOKS, "Scripts and styles of the pages.", mount=True),
 )  # fmt: skip

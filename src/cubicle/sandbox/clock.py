@@ -1,7 +1,7 @@
 """The clock by which chats age: it counts the time that a service runs, and no change of the date moves it.
 
 Its reading is kept in DATA_DIR/clock.json, together with the reading at which each chat was last used: one file,
-replaced as a whole, so the two always belong together. docs/embedded-driver.md ("How chats age") has the rule in words.
+replaced as a whole, so the two always belong together. docs/chat-lifetime.md has the rule in words.
 """
 
 from __future__ import annotations

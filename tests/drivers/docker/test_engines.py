@@ -129,7 +129,7 @@ async def test_every_wall_holds(driver: DockerDriver) -> None:
     report = await runner.prove(driver, LIMITS, kernel=platform.release())
     weak = [finding for finding in report.findings if finding.verdict is not ProbeVerdict.HOLDS]
     # A quota of btrfs does not show: the report cannot tell it from a watchdog. It is tried below.
-    # One user of the host for all sandboxes: what the kernel counts per user they share (docs/docker.md).
+    # One user of the host for all sandboxes: what the kernel counts per user they share (docs/docker-isolation.md).
     assert {finding.layer for finding in weak} <= {"disk", "shared resources"}
     assert {finding.verdict for finding in weak} <= {ProbeVerdict.WEAK}
 

@@ -68,7 +68,7 @@ class Adapter(Protocol):
 
     name: str
     api: str
-    """The API that it calls: a name of `chat.agent_apis`."""
+    """The API that it calls: a name of `agents/upstreams.py`."""
     speaks_sse: bool
     """Whether it can use MCP servers of the type sse."""
 

@@ -222,7 +222,7 @@ class DockerDriver:
         return [*seen, *await in_thread(self._see_without_container, names, {one.owner for one in seen})]
 
     def _see_without_container(self, names: set[str], owners: set[str | None]) -> Sequence[SandboxSeen]:
-        """Chats whose container somebody has removed: their uploads and outputs lie in volumes, for a new one."""
+        """Chats whose container somebody has removed: their uploads are in a volume, for a new one."""
         found = []
         for name in self._records.names():
             owner = self._records.home(name).owner()
