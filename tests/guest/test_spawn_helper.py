@@ -1,4 +1,4 @@
-"""The guest's deputy: what it starts is heard of to its end, whatever happens to it."""
+"""The guest's helper: what it starts is heard of to its end, whatever happens to it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cubicle.guest.loop import Loop
 from cubicle.guest.spawn import Program
 
 loop, marks, ended = Loop(), ProcessTable(apart=False), {}
-deputy = SpawnHelper(loop, Identity(os.getuid(), os.getgid()), marks, ended.__setitem__)
+helper = SpawnHelper(loop, Identity(os.getuid(), os.getgid()), marks, ended.__setitem__)
 nothing = os.open("/dev/null", os.O_RDWR)
 
 def start(*argv):
-    return deputy.start(Program(list(argv), {}, "/", marks.next(), True), (nothing,) * 3)
+    return helper.start(Program(list(argv), {}, "/", marks.next(), True), (nothing,) * 3)
 
 def end_of(pid):
     loop.later(50, lambda: os._exit(9))
@@ -30,17 +30,17 @@ def end_of(pid):
 """
 CASES = {
     "an end that comes with the word of the start is not lost": """
-hear = deputy._patiently
-deputy._patiently = lambda desk: (time.sleep(0.5), hear(desk))[1]
+hear = helper._patiently
+helper._patiently = lambda desk: (time.sleep(0.5), hear(desk))[1]
 assert end_of(start("/bin/sh", "-c", "exit 3")) == 3 << 8
 """,
     "one that was killed is replaced": """
-os.kill(deputy.pid, signal.SIGKILL)
-os.waitid(os.P_PID, deputy.pid, os.WEXITED | os.WNOWAIT)
+os.kill(helper.pid, signal.SIGKILL)
+os.waitid(os.P_PID, helper.pid, os.WEXITED | os.WNOWAIT)
 assert end_of(start("/bin/true")) == 0
 """,
     "one that was stopped is woken": """
-os.kill(deputy.pid, signal.SIGSTOP)
+os.kill(helper.pid, signal.SIGSTOP)
 assert end_of(start("/bin/true")) == 0
 """,
     "what one had started when it was killed, and not told of, is taken over and not started again": """
@@ -53,8 +53,8 @@ def say_and_die(desk, kind, *words, **more):
     say(desk, kind, *words, **more)
 for seconds in ("0", "1"):  # it may be over by then, or not
     _Desk._say = say_and_die
-    os.kill(deputy.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, deputy.pid, os.WEXITED | os.WNOWAIT)
+    os.kill(helper.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, helper.pid, os.WEXITED | os.WNOWAIT)
     with tempfile.NamedTemporaryFile() as file:
         pid = start("/bin/sh", "-c", 'echo once >> "$0"; sleep "$1"; exit 3', file.name, seconds)
         _Desk._say = say

@@ -58,7 +58,7 @@ def names(environment: bytes) -> set[bytes]:
 async def test_the_guest_stands_while_it_changes_its_identity(driver: Driver, machine: Machine) -> None:
     """It is the user for some microseconds whenever it starts a command; nothing gets hold of it then.
 
-    On gVisor, which does not shield a first process from its sandbox, it is a deputy that takes the blows.
+    On gVisor, which does not shield a first process from its sandbox, it is a helper that takes the blows.
     """
     gvisor = await in_gvisor(machine)
     hammering = asyncio.ensure_future(_hammered(machine))

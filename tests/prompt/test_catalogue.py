@@ -47,8 +47,8 @@ async def test_the_skill_nearer_to_the_user_wins(folders):
 
 @pytest.mark.anyio
 async def test_a_user_of_another_tenant_with_the_same_address_gets_nothing_of_hers(folders):
-    shelf = await SkillCatalogue(*folders).of("ann@x.org", "acme")
-    assert shelf.group("user") == ()
+    skill_set = await SkillCatalogue(*folders).of("ann@x.org", "acme")
+    assert skill_set.group("user") == ()
 
 
 @pytest.mark.anyio
@@ -60,10 +60,10 @@ async def test_the_settings_service_adds_and_wins_and_its_absence_changes_nothin
         "http://s",
     )
     down = SettingsService(httpx.AsyncClient(transport=httpx.MockTransport(lambda r: httpx.Response(503))), "http://s")
-    shelf = await SkillCatalogue(*folders, up).of("ann@x.org")  # type: ignore[arg-type, call-arg]
-    assert {s.name: s.source for s in shelf.skills}["four"] is Source.SETTINGS
-    shelf = await SkillCatalogue(*folders, down).of("ann@x.org")  # type: ignore[arg-type, call-arg]
-    assert {s.name: s.source for s in shelf.skills}["four"] is Source.USER
+    skill_set = await SkillCatalogue(*folders, up).of("ann@x.org")  # type: ignore[arg-type, call-arg]
+    assert {s.name: s.source for s in skill_set.skills}["four"] is Source.SETTINGS
+    skill_set = await SkillCatalogue(*folders, down).of("ann@x.org")  # type: ignore[arg-type, call-arg]
+    assert {s.name: s.source for s in skill_set.skills}["four"] is Source.USER
 
 
 @pytest.mark.anyio
@@ -81,8 +81,8 @@ async def test_a_changed_folder_is_seen_after_a_short_while(folders):
 
 @pytest.mark.anyio
 async def test_ten_skills_ship_with_the_service():
-    shelf = await SkillCatalogue().of(None)
-    assert len(shelf.skills) == 10
+    skill_set = await SkillCatalogue().of(None)
+    assert len(skill_set.skills) == 10
     assert len([p for p in shipped_folder().iterdir() if p.is_dir()]) == 10
 
 
@@ -97,7 +97,7 @@ async def test_however_many_ask_at_a_time_the_folders_are_read_once(folders, mon
     monkeypatch.setattr("cubicle.prompt.catalogue.read_folder", counted)
     library = SkillCatalogue(*folders)
     shelves = await asyncio.gather(*(library.of(None) for _ in range(100)))
-    assert all(shelf is shelves[0] for shelf in shelves)
+    assert all(skill_set is shelves[0] for skill_set in shelves)
     assert read == [folders[0], folders[1]]
     await asyncio.gather(*(library.of(f"user{n}@x.org") for n in range(20)))
     assert len(read) == 2 + 20, "what everybody has is not read for each"

@@ -24,7 +24,7 @@ def tokens(text):
 
 
 class OneShelf:
-    """A library with one shelf for all."""
+    """A library with one skill set for all."""
 
     def __init__(self, skills):
         self._shelf = arrange(skills)

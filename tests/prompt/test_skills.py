@@ -92,23 +92,23 @@ def test_a_folder_that_is_not_there_has_no_skills(tmp_path):
 def test_links_and_special_files_are_never_followed(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("host secret")
-    shelf = tmp_path / "shelf"
-    folder = make(shelf)
+    skill_set = tmp_path / "skill_set"
+    folder = make(skill_set)
     (folder / "link").symlink_to(secret)
     (folder / "up").symlink_to(tmp_path)
     os.mkfifo(folder / "fifo")
-    (shelf / "linked-skill").symlink_to(folder)
-    (skill,) = read_folder(shelf, Source.USER)
+    (skill_set / "linked-skill").symlink_to(folder)
+    (skill,) = read_folder(skill_set, Source.USER)
     assert [f.path for f in skill.files] == ["SKILL.md"]
 
 
 def test_a_manifest_that_is_a_link_makes_no_skill(tmp_path):
     target = tmp_path / "target"
     target.write_text(GOOD)
-    folder = tmp_path / "shelf" / "tidy-desk"
+    folder = tmp_path / "skill_set" / "tidy-desk"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").symlink_to(target)
-    assert read_folder(tmp_path / "shelf", Source.USER) == []
+    assert read_folder(tmp_path / "skill_set", Source.USER) == []
 
 
 def test_too_many_files_are_refused(tmp_path):

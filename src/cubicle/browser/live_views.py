@@ -58,12 +58,6 @@ class LiveViews:
                 if self._screens.get(chat.digest) is screen:
                     del self._screens[chat.digest]
 
-    def driver(self, chat: Chat) -> str | None:
-        """The name of the person who drives this chat's browser now."""
-        screen = self._screens.get(chat.digest)
-        holder = screen.driving.holder if screen else None
-        return holder.name if holder else None
-
 
 async def _run(screen: LiveView, chat: Chat) -> None:
     """What a browser says is the sandbox's word: whatever it brings about ends this screen, not the others."""

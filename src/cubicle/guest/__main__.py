@@ -28,16 +28,16 @@ class Guest:
         if identity.switches:
             os.setgroups([])
             _shut(config.aliases)
-        self.office = CommandTable(self.loop, identity, self.home, config.env, through_deputy=config.deputy)
-        self._hands = not config.deputy  # gVisor's sockets are none of the host's kernel
-        shelf = PathPolicy(identity, config.aliases)
+        self.office = CommandTable(self.loop, identity, self.home, config.env, through_helper=config.spawn_helper)
+        self._hands = not config.spawn_helper  # gVisor's sockets are none of the host's kernel
+        policy = PathPolicy(identity, config.aliases)
         self.links: list[GuestConnection] = []
-        self.operations = self._operations(shelf)
+        self.operations = self._operations(policy)
         self._server = _listen(config)
         self.loop.watch(self._server.fileno(), READ, self._accept)
         self._reap_on_signal()
 
-    def _operations(self, shelf: PathPolicy) -> dict[str, type[GuestChannel]]:
+    def _operations(self, policy: PathPolicy) -> dict[str, type[GuestChannel]]:
         guest = self
         publisher = Publisher(self.loop)
 
@@ -71,7 +71,7 @@ class Guest:
         found: dict[str, type[GuestChannel]] = {kind.REQUEST.OP: kind for kind in (Hello, Stats, Ping)}
         found.update(exec_channels.channels(self.office))
         for kind in files.CHANNELS:
-            found[kind.REQUEST.OP] = type(kind.__name__, (kind,), {"shelf": shelf, "publisher": publisher})
+            found[kind.REQUEST.OP] = type(kind.__name__, (kind,), {"policy": policy, "publisher": publisher})
         for port_kind in ports.CHANNELS:
             found[port_kind.REQUEST.OP] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
         return found

@@ -245,7 +245,7 @@ class CommandTable:
     """All commands of the sandbox: starts them, reaps them, remembers the last few."""
 
     def __init__(
-        self, loop: Loop, identity: Identity, home: str, env: dict[str, str], through_deputy: bool = False
+        self, loop: Loop, identity: Identity, home: str, env: dict[str, str], through_helper: bool = False
     ) -> None:
         self.loop = loop
         self.identity = identity
@@ -257,7 +257,7 @@ class CommandTable:
         self.commands: dict[str, Command] = {}
         self._by_pid: dict[int, Command] = {}
         self.starter: Starter | SpawnHelper = (
-            SpawnHelper(loop, identity, self.marks, self._ended) if through_deputy else Starter(identity)
+            SpawnHelper(loop, identity, self.marks, self._ended) if through_helper else Starter(identity)
         )
         self._settled: deque[Command] = deque()
         self._lingering: deque[Command] = deque()

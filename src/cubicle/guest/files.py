@@ -27,11 +27,11 @@ class Read(FileChannel):
         self._sent = 0
 
     def begin(self, request: operations.Read) -> None:
-        path = self.shelf.resolve(request)
-        with self.shelf.who(request):
+        path = self.policy.resolve(request)
+        with self.policy.who(request):
             self._fd = open_regular(path)
         try:
-            self.shelf.confirm(request, self._fd)
+            self.policy.confirm(request, self._fd)
         except OperationRefused:
             self._close()
             raise
@@ -90,18 +90,18 @@ class Write(FileChannel):
 
     def begin(self, request: operations.Write) -> None:
         self._request = request
-        path = self._path = self.shelf.resolve(request)
+        path = self._path = self.policy.resolve(request)
         folder, name = os.path.split(path)
         if len(os.fsencode(name)) > 255:
             raise OperationRefused(ErrorCode.BAD_NAME, "a file name has at most 255 bytes")
-        with self.shelf.who(request):
+        with self.policy.who(request):
             if os.path.isdir(path):
                 raise OperationRefused(ErrorCode.IS_DIRECTORY, "it is a directory")
             try:
                 os.makedirs(folder, exist_ok=True)
             except FileExistsError:
                 raise OperationRefused(ErrorCode.NOT_DIRECTORY, "a part of the path is a file") from None
-            self._draft = AtomicWrite(folder, name, lambda fd: self.shelf.confirm(request, fd))
+            self._draft = AtomicWrite(folder, name, lambda fd: self.policy.confirm(request, fd))
 
     def on_data(self, stream: int, payload: memoryview) -> None:
         if self._draft is None:
@@ -122,7 +122,7 @@ class Write(FileChannel):
             self.publisher.take_turn(self, self._path, lambda: self._publish(mode))
             return
         try:
-            with self.shelf.who(self._request):
+            with self.policy.who(self._request):
                 created = self._draft.publish(mode)
         except OSError:
             self.on_cancel()
@@ -133,7 +133,7 @@ class Write(FileChannel):
     def _publish(self, mode: int) -> None:
         draft, self._draft = self._draft, None
         if draft is not None:
-            self.publisher.publish(self, self._path, draft, mode, self.shelf.who(self._request), self._written)
+            self.publisher.publish(self, self._path, draft, mode, self.policy.who(self._request), self._written)
 
     def _written(self, created: bool) -> None:
         path = os.path.realpath(self._request.path)
@@ -142,7 +142,7 @@ class Write(FileChannel):
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
         if draft is not None:
-            with self.shelf.who(self._request):
+            with self.policy.who(self._request):
                 draft.discard()
 
 
@@ -159,7 +159,7 @@ class Edit(FileChannel):
 
     def begin(self, request: operations.Edit) -> None:
         self._request = request
-        self.shelf.resolve(request)
+        self.policy.resolve(request)
 
     def on_data(self, stream: int, payload: memoryview) -> None:
         if stream not in (0, 1) or sum(map(len, self._texts)) + len(payload) > _MAX_EDITED:
@@ -170,11 +170,11 @@ class Edit(FileChannel):
     def on_eof(self, stream: int) -> None:
         self._ends += 1
         if self._ends == 2:
-            path = self.shelf.resolve(self._request)
+            path = self.policy.resolve(self._request)
             self.publisher.take_turn(self, path, lambda: self._replace(path))
 
     def _replace(self, path: str) -> None:
-        with self.shelf.who(self._request):
+        with self.policy.who(self._request):
             draft, edited = self._changed(path)
             if not self._request.sync:
                 try:
@@ -184,7 +184,7 @@ class Edit(FileChannel):
                     raise
                 self.end(edited)
                 return
-        who = self.shelf.who(self._request)
+        who = self.policy.who(self._request)
         self.publisher.publish(self, path, draft, 0o644, who, lambda _: self.end(edited))
 
     def _changed(self, path: str) -> tuple[AtomicWrite, operations.Edited]:
@@ -192,7 +192,7 @@ class Edit(FileChannel):
         old, new = map(bytes, self._texts)
         source = open_regular(path)
         try:
-            self.shelf.confirm(self._request, source)
+            self.policy.confirm(self._request, source)
             size = os.fstat(source).st_size
             if size > _MAX_EDITED:
                 raise OperationRefused(
@@ -210,7 +210,7 @@ class Edit(FileChannel):
             why = operations.FailureDetails(lines=lines)
             raise OperationRefused(ErrorCode.MANY_MATCHES, "the text occurs more than once", why)
         content = content[: places[0]] + new + content[places[0] + len(old) :]
-        draft = AtomicWrite(*os.path.split(path), lambda fd: self.shelf.confirm(self._request, fd))
+        draft = AtomicWrite(*os.path.split(path), lambda fd: self.policy.confirm(self._request, fd))
         try:
             draft.write(content)
         except OSError:
@@ -244,8 +244,8 @@ class StatChannel(FileChannel):
     REQUEST = operations.Stat
 
     def begin(self, request: operations.Stat) -> None:
-        path = self.shelf.resolve(request, request.follow)
-        with self.shelf.who(request):
+        path = self.policy.resolve(request, request.follow)
+        with self.policy.who(request):
             self.end(operations.FileStat.of(path, os.stat(path, follow_symlinks=request.follow)))
 
 
@@ -262,8 +262,8 @@ class List(FileChannel):
 
     def begin(self, request: operations.List) -> None:
         self._request = request
-        path = self.shelf.resolve(request)
-        with self.shelf.who(request):
+        path = self.policy.resolve(request)
+        with self.policy.who(request):
             if not stat.S_ISDIR(os.stat(path).st_mode):
                 raise OperationRefused(ErrorCode.NOT_DIRECTORY, "it is not a directory")
             os.scandir(path).close()  # says it if the folder itself may not be read
@@ -282,7 +282,7 @@ class List(FileChannel):
     def _batch(self) -> tuple[list[bytes], bool]:
         lines: list[bytes] = []
         size = 0
-        with self.shelf.who(self._request):
+        with self.policy.who(self._request):
             while size < 16 * 1024:
                 entry = next(self._walk, None)
                 if entry is None:
@@ -326,8 +326,8 @@ class Remove(FileChannel):
     REQUEST = operations.Remove
 
     def begin(self, request: operations.Remove) -> None:
-        path = self.shelf.resolve(request, follow=False)
-        with self.shelf.who(request):
+        path = self.policy.resolve(request, follow=False)
+        with self.policy.who(request):
             if not os.path.isdir(path) or os.path.islink(path):
                 os.unlink(path)
             elif not request.recursive:

@@ -399,5 +399,5 @@ class GuestConfig(Message):
     """Of every command."""
     aliases: dict[str, str] = field(texts_by_name, default={})
     """Folders that commands can only read, and where the guest can write each."""
-    deputy: bool = field(flag, default=False)
+    spawn_helper: bool = field(flag, default=False)
     """Whether a process of its own starts the commands (gVisor)."""

@@ -77,5 +77,5 @@ def open_regular(path: str) -> int:
 class FileChannel(GuestChannel):
     """A channel that has to do with files."""
 
-    shelf: PathPolicy
+    policy: PathPolicy
     publisher: Publisher

@@ -54,7 +54,7 @@ class ProcessTable:
         return len(found)
 
     def _counts(self, pid: int) -> bool:
-        """Not the guest, its deputy or a relay to it: they may wear marks, and are nobody's command."""
+        """Not the guest, its helper or a relay to it: they may wear marks, and are nobody's command."""
         if pid == os.getpid() or _zombie(pid):
             return False
         try:

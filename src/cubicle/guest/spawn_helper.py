@@ -1,7 +1,7 @@
 """A child of the guest that starts programs in its place.
 
 Starting a program takes being the user for a moment. Linux shields process 1 from its own sandbox's signals meanwhile;
-gVisor does not, and a user who sends SIGKILL without pause would end the sandbox. So there the deputy takes that risk:
+gVisor does not, and a user who sends SIGKILL without pause would end the sandbox. So there the helper takes that risk:
 one that is killed is replaced, and what it started becomes the guest's own.
 """
 
@@ -66,7 +66,7 @@ class SpawnHelper:
         )
 
     def reaped(self, pid: int) -> None:
-        """A child of the guest's ended: the deputy, or what a deputy before it had started."""
+        """A child of the guest's ended: the helper, or what a helper before it had started."""
         self._children.discard(pid)
         if pid == self.pid:
             self._dismiss()
@@ -99,7 +99,7 @@ class SpawnHelper:
         except OSError:
             pass
         # Its children are the guest's now, save those that it had reaped and not yet told about. Not those of the
-        # next deputy, who may have reaped one whose end is still to be heard of.
+        # next helper, who may have reaped one whose end is still to be heard of.
         its = set(self._children)
         self._loop.soon(lambda: self._look_for_the_lost(its))
 
@@ -109,14 +109,14 @@ class SpawnHelper:
                 self._children.discard(pid)
                 self._ended(pid, signal.SIGKILL)
 
-    def _untold(self, mark: int, deputy: int) -> int:
-        """What a deputy had started when it was killed, before it could tell: it is the guest's own child now, and must
+    def _untold(self, mark: int, helper: int) -> int:
+        """What a helper had started when it was killed, before it could tell: it is the guest's own child now, and must
         not run twice. 0 if there is no such process."""
         try:
-            os.waitid(os.P_PID, deputy, os.WEXITED | os.WNOWAIT)
+            os.waitid(os.P_PID, helper, os.WEXITED | os.WNOWAIT)
         except OSError:
             pass
-        return min((pid for pid in self._marks.children(mark) if pid != deputy), default=0)
+        return min((pid for pid in self._marks.children(mark) if pid != helper), default=0)
 
     def _ask(self, program: Program, streams: tuple[int, int, int]) -> int:
         desk = self._socket
@@ -190,7 +190,7 @@ class SpawnHelper:
 
 
 class _Desk:
-    """The deputy's own side: one program after the other, and the end of each."""
+    """The helper's own side: one program after the other, and the end of each."""
 
     def __init__(self, guest: socket.socket, identity: Identity) -> None:
         self._guest = guest

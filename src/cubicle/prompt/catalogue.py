@@ -29,7 +29,7 @@ def shipped_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class SkillShelf:
+class SkillSet:
     """The skills that one user sees, by name, each once."""
 
     skills: tuple[Skill, ...]
@@ -44,14 +44,14 @@ def digest(skills: Iterable[Skill]) -> str:
     return hashlib.sha256("\n".join(s.digest for s in skills).encode()).hexdigest()
 
 
-def arrange(skills: Iterable[Skill]) -> SkillShelf:
+def arrange(skills: Iterable[Skill]) -> SkillSet:
     """A later skill hides an earlier one of the same name: the nearer to the user wins."""
     by_name = {s.name: s for s in skills}
-    return SkillShelf(tuple(by_name[name] for name in sorted(by_name)))
+    return SkillSet(tuple(by_name[name] for name in sorted(by_name)))
 
 
 class SkillCatalogue:
-    """Reads skills from folders and the settings service; keeps each user's shelf for a short while."""
+    """Reads skills from folders and the settings service; keeps each user's skill set for a short while."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class SkillCatalogue:
         self._users = users
         self._settings = settings
         self._clock = clock
-        self._shelves: OrderedDict[tuple[str, str], tuple[float, SkillShelf]] = OrderedDict()
+        self._shelves: OrderedDict[tuple[str, str], tuple[float, SkillSet]] = OrderedDict()
         self._everyones: tuple[float, tuple[Skill, ...]] = (float("-inf"), ())
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._reading = asyncio.Semaphore(_MAX_READERS)
 
-    async def of(self, email: str | None, tenant: str = "main") -> SkillShelf:
-        """The shelf of this user; without an e-mail, what everyone has."""
+    async def of(self, email: str | None, tenant: str = "main") -> SkillSet:
+        """The skill set of this user; without an e-mail, what everyone has."""
         key = (tenant, (email or "").strip().lower())
         # However many ask at a time, one reads: a hundred threads in the folders would hold up the event loop.
         lock = self._locks.setdefault(key, asyncio.Lock())
@@ -83,20 +83,20 @@ class SkillCatalogue:
                 return known[1]
             own = await self._settings.of(key[1], tenant) if self._settings and key[1] else NOTHING
             async with self._reading:
-                read_at, shelf = await anyio.to_thread.run_sync(self._read, key, own)
-            self._keep(key, read_at, shelf)
-            return shelf
+                read_at, skill_set = await anyio.to_thread.run_sync(self._read, key, own)
+            self._keep(key, read_at, skill_set)
+            return skill_set
 
     def _is_fresh(self, read_at: float) -> bool:
         return self._clock() - read_at < FRESH_SECONDS
 
-    def _keep(self, key: tuple[str, str], read_at: float, shelf: SkillShelf) -> None:
-        self._shelves[key] = (read_at, shelf)
+    def _keep(self, key: tuple[str, str], read_at: float, skill_set: SkillSet) -> None:
+        self._shelves[key] = (read_at, skill_set)
         self._shelves.move_to_end(key)
         while len(self._shelves) > MAX_USERS:
             self._shelves.popitem(last=False)
 
-    def _read(self, key: tuple[str, str], own: UserSettings) -> tuple[float, SkillShelf]:
+    def _read(self, key: tuple[str, str], own: UserSettings) -> tuple[float, SkillSet]:
         tenant, email = key
         read_at, skills = self._everyones
         if not self._is_fresh(read_at):

@@ -19,7 +19,7 @@ from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import HOME, Machine
-from cubicle.prompt.catalogue import SkillCatalogue, SkillShelf
+from cubicle.prompt.catalogue import SkillCatalogue, SkillSet
 from cubicle.prompt.skills import MOUNT, BadSkill, Skill, SkillFile
 from cubicle.prompt.system_prompt import SystemPrompt
 
@@ -40,7 +40,7 @@ class _Known:
     """What this service knows to be in a sandbox that it is connected to."""
 
     laid_out: dict[str, str] | None = None
-    shelf: SkillShelf | None = None
+    skill_set: SkillSet | None = None
     readme: str = ""
     written: bytes | None = None
     looked_at: float = float("-inf")
@@ -70,15 +70,17 @@ class Provisioner:
         Commands can remove README.md. So it is looked at once a minute, and a write that failed is tried again then.
         """
         known = self._known.setdefault(machine, _Known())
-        shelf = await self._library.of(caller.email, caller.chat.tenant)
+        skill_set = await self._library.of(caller.email, caller.chat.tenant)
         text = await self._prompt.text(caller.chat, caller.email, caller.name)
-        if known.shelf is shelf and known.readme == text and not self._look_is_due(known):
+        if known.skill_set is skill_set and known.readme == text and not self._look_is_due(known):
             return
         async with known.lock:
-            if known.shelf is not shelf:
+            if known.skill_set is not skill_set:
                 with _logged("skills", caller.chat):
-                    await self._lay_out(machine, known, shelf, own=bool(caller.email))
-                known.shelf = shelf  # also after a failure: what the sandbox refuses now it refuses at once again
+                    await self._lay_out(machine, known, skill_set, own=bool(caller.email))
+                known.skill_set = (
+                    skill_set  # also after a failure: it would be refused again
+                )
             if known.readme != text or self._look_is_due(known):
                 with _logged("README.md", caller.chat):
                     known.written = await _keep_readme(machine, text.encode(), known.written)
@@ -92,12 +94,12 @@ class Provisioner:
     def _look_is_due(self, known: _Known) -> bool:
         return self._clock() - known.looked_at >= LOOK_SECONDS
 
-    async def _lay_out(self, machine: Machine, known: _Known, shelf: SkillShelf, *, own: bool) -> None:
-        """Make /mnt/skills what the shelf says. A caller without an e-mail leaves the user's own as they are."""
+    async def _lay_out(self, machine: Machine, known: _Known, skill_set: SkillSet, *, own: bool) -> None:
+        """Make /mnt/skills what the skill set says. A caller without an e-mail leaves the user's own as they are."""
         if known.laid_out is None:
             known.laid_out = await _read_marker(machine)
         there = known.laid_out
-        wanted = {s.folder: s for s in shelf.skills if own or s.source.group == "public"}
+        wanted = {s.folder: s for s in skill_set.skills if own or s.source.group == "public"}
         kept = {} if own else {f: d for f, d in there.items() if f.startswith("user/")}
         target = {folder: skill.digest for folder, skill in wanted.items()} | kept
         if target == there:

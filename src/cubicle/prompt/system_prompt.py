@@ -79,8 +79,8 @@ class SystemPrompt:
 
     async def rendered(self, chat: Chat, email: str | None = None, name: str | None = None) -> str:
         """The same as it is right now, nothing of it kept."""
-        shelf = await self._library.of(email, chat.tenant)
-        lines, more = skill_list(shelf.skills)
+        skill_set = await self._library.of(email, chat.tenant)
+        lines, more = skill_list(skill_set.skills)
         if self._template is None:
             self._template = await anyio.to_thread.run_sync(_templates.get_template, "system_prompt.md.j2")
         base, chat_id = self._links.base_url, quote(chat.id, safe="")

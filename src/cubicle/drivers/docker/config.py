@@ -132,7 +132,7 @@ def container(wanted: ContainerSpec, facts: EngineFacts) -> dict[str, Any]:
         home="/home/assistant",
         env=dict(wanted.environment),
         aliases=WRITABLE,
-        deputy=facts.gvisor,
+        spawn_helper=facts.gvisor,
     )
     return {
         "Image": wanted.image,

@@ -88,7 +88,7 @@ def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, .
         env=dict(environment),
         aliases=WRITABLE,
         # Of the runtimes, it is gVisor that hands over no descriptor; there process 1 has no shield of its own.
-        deputy=folders.socket_dir is not None,
+        spawn_helper=folders.socket_dir is not None,
     )
     if folders.socket_dir is None:
         config = config.replace(listen_fd=LISTEN_FD)
