@@ -14,6 +14,8 @@ from tests.attacks.client import Connection
 Action = Callable[["Attacker"], Awaitable[None]]
 UNFINISHED = "no answer"
 """What was still under way when the time was over."""
+LATE = "late"
+"""Who sent a flood of data and had no answer yet, in the sandbox."""
 
 
 def once(action: Action) -> Action:

@@ -66,7 +66,7 @@ async def escaped_cookie(attacker: Attacker) -> None:
     await attacker.flood(10, request("GET", "/admin", [HTML, cookie]))
 
 
-@attack("431", "401|429|closed")
+@attack("431|401|429", "closed")
 async def cookies_like_links(attacker: Attacker) -> None:
     """As many cookies as fit that look like the service's own, each to be checked."""
     one = "; ".join(f"cubicle-{n}=4000000000.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.default" for n in range(100))

@@ -34,12 +34,11 @@ async def deep_json(attacker: Attacker) -> None:
     await attacker.repeat(10, lambda: attacker.once(post(b"[" * attacker.size(5_000_000), attacker.key, attacker.chat)))
 
 
-@attack("413|400", "closed|429|200")
+@attack("413|400", "closed|429")
 async def escaped_json(attacker: Attacker) -> None:
-    """30 MB of escaped characters in the argument of a tool."""
-    params = (
-        '{"name":"bash_tool","arguments":{"description":"a","command":"' + "\\u0041" * attacker.size(5_000_000) + '"}}'
-    )
+    """30 MB of escaped characters in the argument of a tool; in the short form just more of them than may be."""
+    text = "\\u0041" * (2_100_000 if attacker.short else 5_000_000)
+    params = '{"name":"bash_tool","arguments":{"description":"a","command":"' + text + '"}}'
     await attacker.repeat(4, lambda: attacker.once(post(rpc("tools/call", params), attacker.key, attacker.chat)))
 
 

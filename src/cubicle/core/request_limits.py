@@ -29,7 +29,7 @@ HEADERS_TOO_LARGE = Problem(
 SMALL_CHUNKS = Problem(400, "The body comes in too many chunks of a few bytes. Send larger ones.")
 TOO_MANY_PIPELINED = Problem(429, f"At most {MAX_PIPELINED} requests may wait on one connection. Open another one.")
 
-_MAX_SMALL_CHUNKS = 2048
+_MAX_SMALL_CHUNKS = 512
 _MEAN_CHUNK = 32
 """Bytes of a chunk, on average, from that many on."""
 _OPENERS = b"[{"

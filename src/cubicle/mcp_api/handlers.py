@@ -33,6 +33,7 @@ from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.pagination import page
 from cubicle.mcp_api.progress import ProgressStream
+from cubicle.mcp_api.raw_json import RawJson
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.transport import COMMENT
 from cubicle.sandbox.fleet import Asleep
@@ -230,12 +231,13 @@ class McpHandlers:
             # Some clients send no X-Chat-Id with these calls: there the URI is what names the chat.
             async with self.lists.hold(caller.chat):
                 file = await self.uploads.read(uri.chat(caller.chat.tenant), uri.path)
+                encode = _contents if _is_modern(context) else _raw_contents
+                _prepared.get()["contents"] = [await to_thread.run_sync(encode, str(params.uri), file)]
         except ResourceTooLarge as error:
             raise MCPError(jsonrpc.INVALID_PARAMS, str(error), {"uri": str(params.uri)[:1000]}) from None
         except NoSuchResource:
             code = jsonrpc.INVALID_PARAMS if _is_modern(context) else jsonrpc.RESOURCE_NOT_FOUND
             raise MCPError(code, "Resource not found", {"uri": str(params.uri)[:1000]}) from None
-        _prepared.get()["contents"] = [await to_thread.run_sync(_contents, str(params.uri), file)]
         return types.ReadResourceResult(contents=[])
 
 
@@ -343,6 +345,12 @@ def _resources(chat: Chat, files: Sequence[Upload]) -> list[dict[str, Any]]:
 def _contents(uri: str, file: Content) -> dict[str, Any]:
     content = {"text": file.text} if file.text is not None else {"blob": base64.b64encode(file.data).decode()}
     return {"uri": uri, "mimeType": file.media_type, **content}
+
+
+def _raw_contents(uri: str, file: Content) -> RawJson:
+    """The same, as our own transport sends it."""
+    content = {"text": file.text} if file.text is not None else {"blob": file.data}
+    return RawJson.of({"uri": uri, "mimeType": file.media_type, **content})
 
 
 def _block(block: Block) -> types.TextContent | types.ImageContent:

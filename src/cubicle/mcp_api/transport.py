@@ -7,7 +7,6 @@ by itself for the newer era, and writes what comes back as server-sent events.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -24,7 +23,7 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from cubicle.mcp_api import jsonrpc
+from cubicle.mcp_api import jsonrpc, raw_json
 from cubicle.mcp_api.errors import is_unforeseen
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
 
@@ -141,4 +140,4 @@ async def _outcome(
 
 
 def _event(message: dict[str, Any]) -> bytes:
-    return b"event: message\r\ndata: " + json.dumps(message, separators=(",", ":")).encode() + b"\r\n\r\n"
+    return b"event: message\r\ndata: " + raw_json.dumps(message) + b"\r\n\r\n"

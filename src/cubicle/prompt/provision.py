@@ -78,9 +78,7 @@ class Provisioner:
             if known.skill_set is not skill_set:
                 with _logged("skills", caller.chat):
                     await self._lay_out(machine, known, skill_set, own=bool(caller.email))
-                known.skill_set = (
-                    skill_set  # also after a failure: it would be refused again
-                )
+                known.skill_set = skill_set  # also after a failure: it would be refused again
             if known.readme != text or self._look_is_due(known):
                 with _logged("README.md", caller.chat):
                     known.written = await _keep_readme(machine, text.encode(), known.written)
