@@ -27,6 +27,8 @@ BOUND += (
     "mcp_api/fuzz",
 )  # type: ignore[assignment]
 BEYOND = {
+    "tools/files::a_text_in_many_pieces_is_written_and_edited_exactly",
+    "tools/files::a_path_of_megabytes_is_refused_before_any_work",
     "mcp_api/protocol::notifications_are_accepted_without_an_answer",
     "mcp_api/protocol::an_unknown_method_is_not_found",
     "mcp_api/protocol::prompts_and_completions_are_not_declared_and_empty_for_who_asks_all_the_same",
