@@ -11,7 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from cubicle.fairness.fair_queue import FairQueue, LoopShare
 from cubicle.http_api.uvicorn_ws import ClientSocket
@@ -238,3 +238,18 @@ async def test_a_client_that_reads_nothing_more_is_found() -> None:
             while not relay.left:
                 await asyncio.sleep(0.05)
         client.transport.abort()
+
+
+async def test_the_key_of_a_link_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.close" if "refused" in scope["path"] else "websocket.accept"})
+
+    caplog.set_level("INFO")
+    async with serving(application) as address:
+        async with connect(f"{address}?key=secret-of-a-link"):
+            pass
+        with pytest.raises(InvalidStatus):
+            await connect(f"{address}refused?key=secret-of-a-link")
+    said = [record.getMessage() for record in caplog.records]
+    assert not [line for line in said if "secret-of-a-link" in line]

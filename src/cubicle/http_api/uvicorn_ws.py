@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, MutableMapping
 from time import thread_time
 from typing import Any, cast
@@ -21,6 +22,9 @@ _OWN = "cubicle.socket"
 _SLICE = 512
 _MAX_FRAGMENTS = 1024
 _TOO_BIG = 1009
+_quiet = logging.getLogger("cubicle.websocket.server")
+_quiet.setLevel(logging.WARNING)
+"""The base writes each URL into the log, with the key of a signed link."""
 
 
 class ClientSocket(WebSocketsSansIOProtocol):
@@ -40,6 +44,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._unparsed = bytearray()
+        self.logger = _quiet
 
     @staticmethod
     def of(client: WebSocket) -> ClientSocket:
