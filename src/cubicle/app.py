@@ -279,6 +279,7 @@ def make_app(parts: Parts) -> Starlette:
         exception_handlers=HANDLERS,
     )
     app.state.end_streams = parts.endpoint.end_streams
+    app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
 
 

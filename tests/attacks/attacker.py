@@ -14,6 +14,8 @@ from tests.attacks.client import Connection
 Action = Callable[["Attacker"], Awaitable[None]]
 UNFINISHED = "no answer"
 """What was still under way when the time was over."""
+ADDRESS = "127.0.0.2"
+"""Others come from another one."""
 LATE = "late"
 """Who sent a flood of data and had no answer yet, in the sandbox."""
 
@@ -66,7 +68,7 @@ class Attacker:
         return max(0.0, self.ends - time.monotonic())
 
     async def connect(self) -> Connection:
-        return await Connection.open(self.port)
+        return await Connection.open(self.port, ADDRESS)
 
     async def ask(self, data: bytes, seconds: float | None = None) -> tuple[str, bytes]:
         """One request on a connection of its own, and what came back."""

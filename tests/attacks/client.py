@@ -20,8 +20,9 @@ class Connection:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def open(cls, port: int) -> Connection:
-        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 20))
+    async def open(cls, port: int, address: str = "127.0.0.1") -> Connection:
+        """From this address of the machine."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 20, local_addr=(address, 0)))
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)

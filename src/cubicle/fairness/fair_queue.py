@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
+STRANGERS = "?"
+"""To whom a request is charged before its key was looked at, each address apart. No tenant has such a name."""
 MAX_TURN_SECONDS = 0.001
 """Work of one turn of the loop after which the rest waits for the next one."""
 _QUIET_TURNS = 8

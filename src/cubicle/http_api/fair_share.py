@@ -6,13 +6,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.core.keys import KeyRing
-from cubicle.fairness.fair_queue import FairQueue, LoopShare, current, metered
+from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare, current, metered
 from cubicle.http_api.routes import HEALTH
+from cubicle.http_api.uvicorn_http import connection_under
 from cubicle.http_api.uvicorn_ws import ClientSocket
 
 SHARE = "cubicle.share"
 """Where, in the ASGI scope, whoever finds out more of the caller can say whom the rest is charged to."""
-_STRANGERS = "?"
 _MAX_NAME = 64
 _CHAT_HEADERS = frozenset(name.lower().encode() for name in CHAT_HEADERS)
 
@@ -32,6 +32,8 @@ class FairShare:
         share = scope[SHARE] = self._share(scope)
         if scope["type"] == "websocket" and (socket := ClientSocket.under(scope)) is not None:
             socket.meter(self._queue, share)
+        if share.tenant != HEALTH and (connection := connection_under(scope)) is not None:
+            connection.charge_to(share)
         charged = current.set((self._queue, share))
         try:
             await metered(self._app(scope, receive, send), self._queue, share)  # type: ignore[arg-type]
@@ -39,12 +41,13 @@ class FairShare:
             current.reset(charged)
 
     def _share(self, scope: Scope) -> LoopShare:
+        address = str((scope.get("client") or ("",))[0])
         if scope["path"] == HEALTH:
-            return LoopShare(HEALTH)
+            return LoopShare(HEALTH, address)
         shown = [value for name, value in scope["headers"] if name == b"authorization"]
         tenant = self._ring.tenant(shown[0].decode("latin-1") if shown else None)
         if tenant is None:
-            return LoopShare(_STRANGERS, str((scope.get("client") or ("",))[0]))
+            return LoopShare(STRANGERS, address)
         chat = next((value.decode("latin-1") for name, value in scope["headers"] if name in _CHAT_HEADERS), "")
         return LoopShare(tenant, (chat or scope["path"])[:_MAX_NAME])
 

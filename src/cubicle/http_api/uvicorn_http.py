@@ -9,8 +9,9 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from time import thread_time
 from typing import Any, TypeVar, cast
 
 import httptools
@@ -28,6 +29,7 @@ from cubicle.core.request_limits import (
     ChunkLimits,
     HeaderLimits,
 )
+from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, STRANGERS, FairQueue, LoopShare
 from cubicle.machine.passed_file import PassedFile
 from cubicle.machine.upload_folder import UploadDraft
 from cubicle.machine.zero_copy import TIMEOUT, BrokeOff, ZeroCopy
@@ -40,6 +42,9 @@ _HEAD_SECONDS = 60.0
 _NOTHING = bytes(64 * 1024)
 _LINGER_SECONDS = 2.0
 """How long a refused client may go on sending: cut off at once, it would not see why."""
+_SLICE = 4096
+_QUEUE = "fair_queue"
+"""Where, in an application's state, the queue is in which its requests are worked on."""
 _T = TypeVar("_T")
 
 
@@ -53,16 +58,27 @@ class HttpConnection(HttpToolsProtocol):
     Java's clients offer HTTP/2 with every request. Whoever does not take an offer has to go on as if there were none,
     but the parser takes the request for complete and its body for the other protocol. So a new one gets the head once
     more, without the offer.
+
+    What came is looked at in the fair queue, for a millisecond at a time: a packet may hold a thousand requests, and a
+    thousand clients may send one each. Until a request has shown whose it is, it is charged to its address.
     """
 
+    _fair_queue: FairQueue | None = None
+    _parsing = False
     _fed = _again = b""
     _due: asyncio.TimerHandle | None = None
     _refusal: Problem | None = None
     _unproductive = 0
     """Bytes since the last that completed the headers or belonged to a body."""
 
+    def __init__(self, config: uvicorn.Config, *arguments: Any, **named: Any) -> None:
+        super().__init__(config, *arguments, **named)
+        self._fair_queue = getattr(getattr(config.app, "state", None), _QUEUE, None)
+        self._unparsed = bytearray()
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._share = LoopShare(STRANGERS, self.client[0] if self.client else "")
         own = transport.get_extra_info("socket")  # the kernel gives up who takes nothing, however it is sent
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
         self._await_head()
@@ -70,9 +86,50 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
         super().connection_lost(exc)
+        self._unparsed.clear()
+        self.pipeline.clear()  # each of them holds this connection
         self._let_go()
 
+    def charge_to(self, share: LoopShare) -> None:
+        """From now on what comes on this connection is worked on as a part of this share."""
+        self._share = share
+
     def data_received(self, data: bytes) -> None:
+        if self._fair_queue is None:
+            self._parse(data)
+            return
+        self._unparsed += data
+        self._parse_soon()
+        if self._unparsed and not self.transport.is_closing():
+            self.transport.pause_reading()  # whoever sends more than his share is held back by TCP, not kept here
+
+    def _parse_soon(self) -> None:
+        if self._fair_queue is not None and self._unparsed and not self._parsing:
+            self._parsing = True
+            self._fair_queue.run(self._share, self._parse_some)
+
+    def _parse_some(self) -> None:
+        """Look at what came, for as long as a turn may take; then at the rest."""
+        self._parsing = False
+        ends = thread_time() + MAX_TURN_SECONDS
+        start, size = 0, _SLICE
+        while start < len(self._unparsed) and self._is_ours():
+            self._parse(bytes(self._unparsed[start : start + size]))
+            start += size
+            if (left := ends - thread_time()) < 0:
+                break
+            size = size * 4 if left > MAX_TURN_SECONDS / 2 else _SLICE  # a body is cheap, small requests are not
+        del self._unparsed[: start if self._is_ours() else len(self._unparsed)]
+        if self._unparsed:
+            self._parse_soon()
+        elif not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _is_ours(self) -> bool:
+        """Whether the connection is open, and speaks HTTP still."""
+        return not self.transport.is_closing() and self.transport.get_protocol() is self
+
+    def _parse(self, data: bytes) -> None:
         while data and self._refusal is None:
             self._fed, self._again = data, b""
             self._unproductive += len(data)
@@ -204,6 +261,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def at_hand(self) -> bytes:
         """What came with the head of the request. Raises ClientDisconnect."""
+        while self._unparsed:  # the rest is read from the socket itself
+            data, self._unparsed = bytes(self._unparsed), bytearray()
+            self._parse(data)
         if self.cycle.disconnected:
             raise ClientDisconnect
         taken = bytes(self.cycle.body)
@@ -309,10 +369,16 @@ async def chunks_of(request: Request) -> AsyncIterator[bytes]:
         yield chunk
 
 
+def connection_under(scope: MutableMapping[str, Any]) -> HttpConnection | None:
+    """The connection that a request came on, if it is one of ours."""
+    connection = scope.get(_SCOPE)
+    return connection if isinstance(connection, HttpConnection) else None
+
+
 def connection_of(request: Request) -> HttpConnection | None:
     """The connection behind the request, if its socket carries the plain bytes."""
-    connection = request.scope.get(_SCOPE)
-    return connection if isinstance(connection, HttpConnection) and connection.scheme == "http" else None
+    connection = connection_under(request.scope)
+    return connection if connection is not None and connection.scheme == "http" else None
 
 
 def body_of(request: Request) -> AsyncIterable[bytes]:

@@ -34,6 +34,7 @@ from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.errors import McpRefused, send_refusal, with_server_errors
 from cubicle.mcp_api.handlers import CALLER, SESSION
 from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
+from cubicle.mcp_api.large_decoder import LargeDecoder
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.transport import Unforeseen, answer
@@ -68,8 +69,7 @@ class RequestCheck:
     in_flight: InFlight
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
-    decoding: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Decoding 64 MB takes some 80 ms: a turn of the event loop has at most one of them."""
+    decoder: LargeDecoder = field(default_factory=LargeDecoder)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
@@ -160,9 +160,7 @@ class RequestCheck:
     async def _decoded(self, body: bytearray) -> Any:
         if len(body) <= _MAX_OTHER_BODY:
             return from_json(body, cache_strings="keys")
-        async with self.decoding:
-            await asyncio.sleep(0)
-            return from_json(body, cache_strings="keys")
+        return await self.decoder.decode(body)
 
     def _handshake(self, message: JsonRpcMessage, caller: Caller, session: str | None) -> str | None:
         """The session of this message; a cancellation takes effect here."""
