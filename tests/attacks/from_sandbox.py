@@ -111,11 +111,6 @@ async def proxy_tiny_chunks(attacker: Attacker) -> None:
 
 
 @attack(REFUSED, "late", prepare=install)
-async def proxy_pipeline(attacker: Attacker) -> None:
-    await flood(attacker, 10, "pipeline")
-
-
-@attack(REFUSED, "late", prepare=install)
 async def proxy_large_body(attacker: Attacker) -> None:
     await flood(attacker, 10, "body")
 
@@ -179,3 +174,9 @@ async def changing_files(attacker: Attacker) -> None:
     loop = "cd /mnt/user-data/outputs; while :; do touch a1 b1 c1; rm -f a1 b1 c1; done"
     await attacker.bash(f"nice -n 15 timeout {attacker.seconds} bash -c '{loop}'; true")
     attacker.seen["done"] += 1
+
+
+@attack(REFUSED, "late", prepare=install)
+async def proxy_pipeline(attacker: Attacker) -> None:
+    """The last one: the chat waits for its own share of the worker for a while after it."""
+    await flood(attacker, 10, "pipeline")
