@@ -31,7 +31,7 @@ class UploadRoutes:
     def __init__(self, uploads: Uploads, max_upload_mb: int) -> None:
         self._uploads = uploads
         self._limit = max_upload_mb * 1024**2
-        self._saves = FairSlots(total=64, of_tenant=32, of_chat=16)
+        self._saves = FairSlots(total=64, of_tenant=32, of_chat=64)
         self._lists = FairSlots(total=4, of_tenant=2, of_chat=16)
 
     async def nameless(self, request: Request) -> Response:
