@@ -11,7 +11,6 @@ import socket
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from time import thread_time
 from typing import Any, TypeVar, cast
 
 import httptools
@@ -29,7 +28,8 @@ from cubicle.core.request_limits import (
     ChunkLimits,
     HeaderLimits,
 )
-from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, STRANGERS, FairQueue, LoopShare
+from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare
+from cubicle.fairness.slices import feed_slices
 from cubicle.machine.passed_file import PassedFile
 from cubicle.machine.upload_folder import UploadDraft
 from cubicle.machine.zero_copy import TIMEOUT, BrokeOff, ZeroCopy
@@ -111,14 +111,7 @@ class HttpConnection(HttpToolsProtocol):
     def _parse_some(self) -> None:
         """Look at what came, for as long as a turn may take; then at the rest."""
         self._parsing = False
-        ends = thread_time() + MAX_TURN_SECONDS
-        start, size = 0, _SLICE
-        while start < len(self._unparsed) and self._is_ours():
-            self._parse(bytes(self._unparsed[start : start + size]))
-            start += size
-            if (left := ends - thread_time()) < 0:
-                break
-            size = size * 4 if left > MAX_TURN_SECONDS / 2 else _SLICE  # a body is cheap, small requests are not
+        start = feed_slices(self._unparsed, self._parse, self._is_ours, _SLICE)
         del self._unparsed[: start if self._is_ours() else len(self._unparsed)]
         if self._unparsed:
             self._parse_soon()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, MutableMapping
-from time import thread_time
 from typing import Any, cast
 
 from starlette.websockets import WebSocket
@@ -13,7 +12,8 @@ from websockets.exceptions import InvalidState
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from cubicle.fairness.fair_queue import MAX_TURN_SECONDS, FairQueue, LoopShare
+from cubicle.fairness.fair_queue import FairQueue, LoopShare
+from cubicle.fairness.slices import feed_slices
 
 Taker = Callable[[bytes, bool], None]
 """Takes one message: its bytes, and whether they are text."""
@@ -82,20 +82,16 @@ class ClientSocket(WebSocketsSansIOProtocol):
     def _parse(self) -> None:
         """Look at what came, for as long as a turn may take and messages are taken; then at the rest."""
         self._parsing = False
-        ends = thread_time() + MAX_TURN_SECONDS
-        start, size = 0, _SLICE
-        while start < len(self._unparsed) and not self.read_paused and not self.transport.is_closing():
-            super().data_received(bytes(self._unparsed[start : start + size]))
-            start += size
-            if (left := ends - thread_time()) < 0:
-                break
-            size = size * 2 if left > MAX_TURN_SECONDS / 2 else _SLICE  # large messages are cheap, small ones are not
+        start = feed_slices(self._unparsed, super().data_received, self._may_parse, _SLICE)
         del self._unparsed[: len(self._unparsed) if self.transport.is_closing() else start]
         if self._unparsed:
             self.transport.pause_reading()
             self._parse_soon()
         elif not self.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def _may_parse(self) -> bool:
+        return not self.read_paused and not self.transport.is_closing()
 
     async def receive(self) -> Any:
         message = await super().receive()
