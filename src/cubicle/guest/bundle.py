@@ -20,7 +20,7 @@ import importlib.util, json, marshal, sys
 sources = json.load(sys.stdin)
 compiled = {}
 for name, text in sources.items():
-    code = marshal.dumps(compile(text, name, "exec", dont_inherit=True))
+    code = marshal.dumps(compile(text, name, "exec", dont_inherit=True, optimize=2))
     compiled[name + "c"] = (importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + code).hex()
 json.dump(compiled, sys.stdout)
 """

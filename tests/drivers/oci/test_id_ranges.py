@@ -35,6 +35,9 @@ def test_sandboxes_that_prefer_the_same_range_get_two(ranges, monkeypatch):
     monkeypatch.setattr(id_ranges, "_preferred", lambda home: COUNT)
     first, second, third = (ranges.claim(Path(f"/data{n}/sandboxes/one")) for n in range(3))
     assert (first, second, third) == (first_id(COUNT), first_id(1), first_id(2))
+    for n in (1, 0):
+        ranges.release(Path(f"/data{n}/sandboxes/one"))
+    assert os.listdir(ranges.folder) == ["2"]
 
 
 def test_a_sandbox_gets_the_same_range_again(ranges):

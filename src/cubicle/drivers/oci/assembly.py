@@ -167,11 +167,12 @@ class Assembly:
     def release(self, home: OciHome) -> None:
         """Undo `prepare`, whatever of it was done; the files stay."""
         stage = self._stage(home)
-        mounts.unmount(stage / "rootfs")
-        self.identities.settle(stage)
-        self.disk(home, None).detach()
-        shutil.rmtree(stage, ignore_errors=True)
-        self.identities.release(home.path)
+        if stage.exists():  # every mount of it is in there, and its ids are claimed just before
+            mounts.unmount(stage / "rootfs")
+            self.identities.settle(stage)
+            self.disk(home, None).detach()
+            self.identities.release(home.path)
+            shutil.rmtree(stage, ignore_errors=True)
         home.forget_run()
 
     def remove(self, home: OciHome) -> None:

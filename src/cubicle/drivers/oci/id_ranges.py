@@ -54,11 +54,11 @@ class IdRanges:
 
     def release(self, home: Path, known: int | None = None) -> None:
         """Give the range of a sandbox back: none of its processes runs any more."""
+        wanted = number_of(known) if known is not None else _preferred(home)
         with self._locked():
-            numbers = [number_of(known)] if known is not None else self._numbers()
-            for number in numbers:
-                if self._holder(number) == str(home):
-                    self._link(number).unlink(missing_ok=True)
+            if not self._give_back(wanted, home) and known is None:
+                for number in self._numbers():
+                    self._give_back(number, home)
 
     def sweep(self, homes: Path, up: Mapping[str, int]) -> None:
         """Make the claims of the sandboxes under a folder those of the ones that are up, by the first id that each has.
@@ -75,8 +75,14 @@ class IdRanges:
         except FileExistsError:
             if self._holder(number) != str(home):
                 return False
-            self._link(number).unlink()  # its own, of a start that was cut off; a new link says when this one began
+            os.unlink(self._link(number))  # its own, of a start that was cut off; a new link says when this one began
             os.symlink(home, self._link(number))
+        return True
+
+    def _give_back(self, number: int, home: Path) -> bool:
+        if self._holder(number) != str(home):
+            return False
+        os.unlink(self._link(number))
         return True
 
     def _drop_stale(self) -> None:
@@ -87,7 +93,7 @@ class IdRanges:
 
     def _drop(self, wanted: Callable[[Path], bool]) -> None:
         for number in self._numbers():
-            link = self._link(number)
+            link = Path(self._link(number))
             with suppress(OSError):
                 if wanted(link):
                     link.unlink()
@@ -101,8 +107,8 @@ class IdRanges:
         except OSError:
             return None
 
-    def _link(self, number: int) -> Path:
-        return self.folder / str(number)
+    def _link(self, number: int) -> str:
+        return f"{self.folder}/{number}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
