@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,7 +14,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from cubicle.fairness.fair_queue import FairQueue, LoopShare
+from cubicle.core.keys import KeyRing
+from cubicle.fairness.fair_queue import FairQueue, LoopShare, task_factory
+from cubicle.http_api.fair_share import FairShare
 from tests.support.service import serve
 
 
@@ -78,3 +81,42 @@ async def test_who_leaves_while_his_request_waits_leaves_nothing(address: tuple[
     assert (await reader.read()).split(b"\r\n\r\n")[1].startswith(b"7 ")
     writer.close()
     await writer.wait_closed()
+
+
+async def test_pipelined_requests_wait_for_their_turns_like_all_others() -> None:
+    """Each is started by the end of the one before, and is no part of it."""
+    now = most = 0
+
+    async def work(_request: Request) -> PlainTextResponse:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        ends = time.thread_time() + 0.001
+        while time.thread_time() < ends:
+            pass
+        return PlainTextResponse("done")
+
+    async def count_anew() -> None:
+        nonlocal now
+        while True:
+            now = 0
+            await asyncio.sleep(0)
+
+    app = Starlette(routes=[Route("/", work)])
+    queue = app.state.fair_queue = FairQueue()
+    app.add_middleware(FairShare, queue=queue, ring=KeyRing.parse("", ""))
+    clients, requests = 20, 25
+    asyncio.get_running_loop().set_task_factory(task_factory)
+    async with serve(app) as url, asyncio.timeout(60), asyncio.TaskGroup() as group:
+        counting = group.create_task(count_anew())
+        host, port = url.removeprefix("http://").split(":")
+        connections = [await asyncio.open_connection(host, int(port)) for _ in range(clients)]
+        for _, writer in connections:
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * requests)
+        for reader, writer in connections:
+            for _ in range(requests):
+                await reader.readuntil(b"done")
+            writer.close()
+            await writer.wait_closed()
+        counting.cancel()
+    assert most < clients / 2  # of one turn of the event loop

@@ -34,6 +34,7 @@ from cubicle.http_api.request_log import RequestLog
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.service import ServiceRoutes
+from cubicle.http_api.uvicorn_http import Server
 from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
 from cubicle.prompt.workspace import Workspace
@@ -143,7 +144,7 @@ async def raw_post(url: str, body: dict[str, Any], *headers: str) -> AsyncIterat
             await writer.wait_closed()
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ending = asyncio.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import ipaddress
 import math
@@ -160,6 +161,7 @@ def _tiers(per_minute: int) -> tuple[RateLimitItem, ...]:
     )
 
 
+@functools.lru_cache(4096)
 def network_of(address: str | None) -> str:
     """What counts as one address: of IPv6 the /64 that one customer has whole."""
     try:

@@ -112,7 +112,7 @@ def _listen(settings: Settings) -> socket.socket:
         listening.close()
         fixed = "PORT to another one" if error.errno == errno.EADDRINUSE else "HOST to an address of this machine"
         raise BadSettings(f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. Set {fixed}.") from None
-    listening.listen(1024)
+    listening.listen(4096)
     listening.setblocking(False)
     return listening
 

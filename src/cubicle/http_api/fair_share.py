@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cubicle.chat.key_attempts import network_of
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.core.keys import KeyRing
 from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare, current, metered
@@ -41,7 +42,7 @@ class FairShare:
             current.reset(charged)
 
     def _share(self, scope: Scope) -> LoopShare:
-        address = str((scope.get("client") or ("",))[0])
+        address = network_of(str((scope.get("client") or ("",))[0]))
         if scope["path"] == HEALTH:
             return LoopShare(HEALTH, address)
         shown = [value for name, value in scope["headers"] if name == b"authorization"]

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from cubicle.chat.key_attempts import network_of
 from cubicle.core.problem import MEDIA_TYPE, Problem
 from cubicle.core.request_limits import (
     HEADERS_TOO_LARGE,
@@ -28,8 +29,9 @@ from cubicle.core.request_limits import (
     ChunkLimits,
     HeaderLimits,
 )
-from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare
+from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare, current
 from cubicle.fairness.slices import feed_slices
+from cubicle.http_api.acceptor import Acceptor
 from cubicle.machine.passed_file import PassedFile
 from cubicle.machine.upload_folder import UploadDraft
 from cubicle.machine.zero_copy import TIMEOUT, BrokeOff, ZeroCopy
@@ -78,7 +80,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._share = LoopShare(STRANGERS, self.client[0] if self.client else "")
+        self._share = LoopShare(STRANGERS, network_of(self.client[0]) if self.client else "")
         own = transport.get_extra_info("socket")  # the kernel gives up who takes nothing, however it is sent
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
         self._await_head()
@@ -171,7 +173,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         if self._refusal is None:
-            super().on_response_complete()
+            answered = current.set(None)  # the next request is no part of the one before: it waits for its own turn
+            try:
+                super().on_response_complete()
+            finally:
+                current.reset(answered)
         elif not self.transport.is_closing():
             self._end_with(self._refusal)
 
@@ -332,19 +338,35 @@ class LargeBody:
             return await pour.into(begins, first)
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
+class Server(uvicorn.Server):
+    """uvicorn's, which accepts connections in turn of their addresses."""
+
+    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
         self._on_end = on_end
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
+        queue = getattr(getattr(self.config.app, "state", None), _QUEUE, None) or FairQueue()
+        self._acceptors = [Acceptor(each, self._connection, queue) for each in sockets or []]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_end()
+        for acceptor in self._acceptors:
+            acceptor.close()
         await super().shutdown(sockets)
+
+    def _connection(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
 
 
 async def serve_app(app: ASGIApp, listening: socket.socket, on_end: Callable[[], None], **options: Any) -> None:
     """Serve until interrupted. `on_end` ends the streams that wait for news: they would hold up the end."""
-    await _Server(uvicorn.Config(app, **options), on_end).serve(sockets=[listening])
+    await Server(uvicorn.Config(app, **options), on_end).serve(sockets=[listening])
 
 
 async def _in_time(coming: Awaitable[_T]) -> _T:

@@ -1,0 +1,103 @@
+"""Takes new connections from the kernel, fairly between the addresses that they come from.
+
+The kernel keeps new connections in one queue for all and drops what does not fit: whoever opens them faster than they
+are served would keep everybody else out. So they are taken from there at once, which is cheap, and wait here for what
+is not: each address apart, in the fair queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+
+from cubicle.chat.key_attempts import network_of
+from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare, metered
+from cubicle.tasks import start_task
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING_OF_ADDRESS = 512
+MAX_WAITING = 4096
+_AT_ONCE = 64
+"""Connections taken in one turn of the event loop."""
+_PAUSE_SECONDS = 0.2
+_SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Acceptor:
+    """Accepts on one listening socket, from the time it is made until `close`."""
+
+    def __init__(self, listening: socket.socket, protocol: Callable[[], asyncio.Protocol], queue: FairQueue) -> None:
+        self._listening, self._protocol, self._queue = listening, protocol, queue
+        self._loop = asyncio.get_running_loop()
+        self._waiting: Counter[str] = Counter()
+        self._clients: set[socket.socket] = set()
+        """Those that wait for their turn."""
+        self._tasks: dict[asyncio.Task[None], socket.socket] = {}
+        self._pause: asyncio.TimerHandle | None = None
+        self._closed = False
+        listening.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        """Take no more, and let go of those that wait."""
+        self._closed = True
+        self._loop.remove_reader(self._listening)
+        if self._pause is not None:
+            self._pause.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for client in self._clients:
+            client.close()
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listening, self._accept_some)
+
+    def _accept_some(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                client, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _SHORT_OF:  # the kernel keeps it, and would say so again at once
+                    log.warning("no new connections for a moment: %s", error.strerror)
+                    self._loop.remove_reader(self._listening)
+                    self._pause = self._loop.call_later(_PAUSE_SECONDS, self._resume)
+                    return
+                continue  # the client was gone already
+            self._wait(client, network_of(address[0]) if address else "")
+
+    def _wait(self, client: socket.socket, network: str) -> None:
+        if self._waiting[network] >= MAX_WAITING_OF_ADDRESS or len(self._clients) >= MAX_WAITING:
+            client.close()
+            return
+        self._waiting[network] += 1
+        self._clients.add(client)
+        share = LoopShare(STRANGERS, network)
+        self._queue.run(share, lambda: self._begin(client, share))
+
+    def _begin(self, client: socket.socket, share: LoopShare) -> None:
+        if self._closed:
+            return
+        self._clients.discard(client)
+        self._waiting[share.chat] -= 1
+        if not self._waiting[share.chat]:
+            del self._waiting[share.chat]
+        task = start_task(self._connect(client, share), name="new connection")
+        self._tasks[task] = client
+        task.add_done_callback(self._end)
+
+    async def _connect(self, client: socket.socket, share: LoopShare) -> None:
+        client.setblocking(False)
+        await metered(self._loop.connect_accepted_socket(self._protocol, client), self._queue, share, begun=True)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        client = self._tasks.pop(task)
+        if task.cancelled() or task.exception() is not None:  # the client was gone already, or the service ends
+            client.close()
