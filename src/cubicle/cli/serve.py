@@ -16,6 +16,7 @@ from typing import Any
 import click
 import uvloop
 
+from cubicle import heap
 from cubicle import log as logs
 from cubicle.cli import host_setup
 from cubicle.cli.errors import exits
@@ -48,6 +49,7 @@ def serve(yes: bool, **flags: Any) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     _allow_many_files()
+    heap.keep_small()
     _listen(settings).close()  # a taken port is said before minutes are spent on the set-up
     host_setup.prepare(settings, yes=yes)
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -71,7 +73,7 @@ async def _serve(settings: Settings) -> None:
     if settings.host not in _LOCAL and not settings.public_base_url:
         log.warning("links will lead to %s: set PUBLIC_BASE_URL to the address that people use", base_url(settings))
     with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
-        async with running(settings) as app:
+        async with heap.kept_small(), running(settings) as app:
             _settle_garbage()
             address = base_url(settings)
             log.info("serving", extra={"address": address, "driver": settings.driver.value})

@@ -16,6 +16,7 @@ from typing import Any
 
 import uvloop
 
+from cubicle import heap
 from cubicle.agents.gateway import Gateway
 from cubicle.core.chat import Chat
 from cubicle.egress.proxy import EgressProxy
@@ -43,6 +44,7 @@ def serve(control: socket.socket, setup_file: int) -> None:
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, min(most, _OPEN_FILES)), most))
     gc.set_threshold(20_000, 50, 100)
+    heap.keep_small()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_task_factory(task_factory)
         runner.run(_serve(control, setup))
@@ -56,7 +58,7 @@ async def _serve(control: socket.socket, setup: Setup) -> None:
     root.setLevel(setup.log_level)
     for chatty in ("httpx", "httpcore", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    async with worker.running():
+    async with heap.kept_small(), worker.running():
         await worker.channel.closed.wait()
         asyncio.get_running_loop().call_later(_FAREWELL_SECONDS, os._exit, 1)
 

@@ -1,0 +1,67 @@
+"""Memory that is free goes back to the system.
+
+The C library keeps freed blocks for itself: after the first block of some megabytes it takes all others of that size
+from its heap, which shrinks at its end only. A flood of large messages would stay as a process of hundreds of MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import resource
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from cubicle.tasks import start_task
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Options of mallopt(3)."""
+_LARGE = 1024**2
+"""Blocks from this size on are mapped one by one, and given back when they are freed."""
+_SPARE = 16 * 1024**2
+_GROWTH = 24 * 1024**2
+_SECONDS = 5.0
+_PAGE = resource.getpagesize()
+_libc = ctypes.CDLL(None)
+
+
+def keep_small() -> None:
+    """Set the C library up, before much was allocated. Others than glibc have no such options, nor this habit."""
+    with contextlib.suppress(AttributeError):
+        _libc.mallopt(_MMAP_THRESHOLD, _LARGE)
+        _libc.mallopt(_TRIM_THRESHOLD, _SPARE)
+
+
+@contextlib.asynccontextmanager
+async def kept_small() -> AsyncIterator[None]:
+    """Meanwhile free pages in the middle of the heap are given back, too, when the process has grown."""
+    if not hasattr(_libc, "malloc_trim"):
+        yield
+        return
+    trimming = start_task(_trim_now_and_then(), name="heap")
+    try:
+        yield
+    finally:
+        trimming.cancel()
+        await asyncio.gather(trimming, return_exceptions=True)
+
+
+async def _trim_now_and_then() -> None:
+    lowest = await asyncio.to_thread(_resident)
+    while True:
+        await asyncio.sleep(_SECONDS)
+        lowest = await asyncio.to_thread(_trim, lowest)
+
+
+def _trim(lowest: int) -> int:
+    """Trim if it may be worth it; what is resident at the least."""
+    now = _resident()
+    if now > lowest + _GROWTH:
+        _libc.malloc_trim(0)  # without the interpreter's lock; some milliseconds for hundreds of MB
+        return _resident()
+    return min(now, lowest)
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
