@@ -27,3 +27,9 @@ def test_long_values_come_in_pieces_and_are_whole() -> None:
     found = json.loads(dumps({"contents": [RawJson.of(fields)]}))["contents"][0]
     assert found["text"] == fields["text"]
     assert base64.b64decode(found["blob"]) == fields["blob"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers()), max_size=500))
+def test_a_list_is_that_of_the_whole(values: list[dict[str, object]]) -> None:
+    assert json.loads(dumps({"resources": RawJson.list_of(values)})) == {"resources": values}

@@ -22,6 +22,7 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import HttpRefusal, refuse
 from cubicle.http_api.file_response import FileResponse
 from cubicle.http_api.held_response import HeldResponse
+from cubicle.http_api.large_json import LargeJsonResponse
 from cubicle.http_api.models import EntryKind, FolderEntry, FolderListing
 from cubicle.http_api.urls import file_path
 from cubicle.http_api.waking import AsleepPage, Reading
@@ -47,6 +48,7 @@ class FileRoutes:
         self._fleet = fleet
         self._links = links
         self._listings = FairSlots(total=4, of_tenant=2, of_chat=64)
+        self._building = asyncio.Lock()  # each thread that works takes as much of the interpreter as the event loop
         self._reading = Reading(fleet, asleep_page)
 
     async def top(self, request: Request) -> Response:
@@ -96,13 +98,14 @@ class FileRoutes:
         hidden = request.query_params.get("hidden", "") not in ("", "0", "false")
         async with self._listings.hold(chat):
             found = await browse.listing(machine, path, hidden=hidden)
-            return await asyncio.to_thread(_folder, path, found, self._links.files(chat, request.state.link))
+            async with self._building:
+                return await asyncio.to_thread(_folder, path, found, self._links.files(chat, request.state.link))
 
 
 def _folder(path: str, found: browse.Listing, url: Callable[[str], str]) -> Response:
     """Of ten thousand entries it takes a while, so not in the event loop."""
     entries = [_entry(listed, url) for listed in found.entries]
-    return JSONResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
+    return LargeJsonResponse(_listing(path, entries, complete=found.complete), headers={"Cache-Control": "no-store"})
 
 
 def _entry(listed: browse.Listed, url: Callable[[str], str]) -> FolderEntry:

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 _HELLO_SECONDS = 20.0
 _DIAL_SECONDS = 20.0
-_ENTRIES_AT_A_TIME = 200
+_ENTRIES_AT_A_TIME = 40
 _PIECE = 64 * 1024
 _T = TypeVar("_T")
 

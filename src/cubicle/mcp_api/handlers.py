@@ -34,6 +34,7 @@ from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.pagination import page
 from cubicle.mcp_api.progress import ProgressStream
 from cubicle.mcp_api.raw_json import RawJson
+from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.transport import COMMENT
 from cubicle.sandbox.fleet import Asleep
@@ -103,7 +104,8 @@ class McpHandlers:
             _prepared.set(prepared)
             result = await self._cancellable(ctx, call_next)
             if prepared and isinstance(result, dict):
-                result.update(prepared)
+                aside = _set_aside(ctx)
+                result.update(aside.marked(prepared) if aside is not None else prepared)
             if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
                 result["instructions"] = await self.instructions(_caller(ctx))
                 _declare(result["capabilities"])
@@ -150,6 +152,8 @@ class McpHandlers:
             names = ", ".join(tool.name for tool in self.registry.tools)
             raise MCPError(jsonrpc.INVALID_PARAMS, f"Unknown tool: {params.name[:100]} (there are {names})") from None
         caller, arguments = _caller(context), params.arguments or {}
+        if (aside := _set_aside(context)) is not None:
+            arguments = aside.restored(arguments)
         started = time.monotonic()
         if tool.outlives_caller:
             answer = await self._run_on(context, tool, caller, arguments)
@@ -231,8 +235,7 @@ class McpHandlers:
             # Some clients send no X-Chat-Id with these calls: there the URI is what names the chat.
             async with self.lists.hold(caller.chat):
                 file = await self.uploads.read(uri.chat(caller.chat.tenant), uri.path)
-                encode = _contents if _is_modern(context) else _raw_contents
-                _prepared.get()["contents"] = [await to_thread.run_sync(encode, str(params.uri), file)]
+                _prepared.get()["contents"] = [await to_thread.run_sync(_contents, str(params.uri), file)]
         except ResourceTooLarge as error:
             raise MCPError(jsonrpc.INVALID_PARAMS, str(error), {"uri": str(params.uri)[:1000]}) from None
         except NoSuchResource:
@@ -297,6 +300,10 @@ def _key(context: Context, caller: Caller) -> RequestKey:
     return RequestKey(session, caller.chat, str(context.request_id))
 
 
+def _set_aside(context: Context) -> SetAside | None:
+    return _scope(context).get(SET_ASIDE)
+
+
 def _is_modern(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
@@ -328,27 +335,23 @@ def _following(context: Context) -> ProgressStream:
     return ProgressStream(message if token is None else progress, beat, flush=token is not None)
 
 
-def _resources(chat: Chat, files: Sequence[Upload]) -> list[dict[str, Any]]:
-    return [
-        {
-            "uri": str(UploadUri(chat.id, file.path)),
-            "name": file.name,
-            # Two folders may hold files of one name: people tell them apart by this.
-            "title": readable(file.path),
-            "mimeType": file.media_type,
-            "size": file.size,
-        }
-        for file in files
-    ]
+def _resources(chat: Chat, files: Sequence[Upload]) -> RawJson:
+    return RawJson.list_of(
+        [
+            {
+                "uri": str(UploadUri(chat.id, file.path)),
+                "name": file.name,
+                # Two folders may hold files of one name: people tell them apart by this.
+                "title": readable(file.path),
+                "mimeType": file.media_type,
+                "size": file.size,
+            }
+            for file in files
+        ]
+    )
 
 
-def _contents(uri: str, file: Content) -> dict[str, Any]:
-    content = {"text": file.text} if file.text is not None else {"blob": base64.b64encode(file.data).decode()}
-    return {"uri": uri, "mimeType": file.media_type, **content}
-
-
-def _raw_contents(uri: str, file: Content) -> RawJson:
-    """The same, as our own transport sends it."""
+def _contents(uri: str, file: Content) -> RawJson:
     content = {"text": file.text} if file.text is not None else {"blob": file.data}
     return RawJson.of({"uri": uri, "mimeType": file.media_type, **content})
 

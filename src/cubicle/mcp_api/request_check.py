@@ -37,6 +37,7 @@ from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
 from cubicle.mcp_api.large_decoder import LargeDecoder
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
+from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.transport import Unforeseen, answer
 
 log = logging.getLogger(__name__)
@@ -150,8 +151,11 @@ class RequestCheck:
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
+            aside = scope[SET_ASIDE] = SetAside()
+            if len(body) > _MAX_OTHER_BODY:
+                body = bytearray(aside.shortened(message))
             del message  # the SDK reads the body once more, and keeps it
-            await self.modern(scope, _replay(bytes(body), receive), with_server_errors(send))
+            await self.modern(scope, _replay(bytes(body), receive), with_server_errors(aside.filling(send)))
             return
         del body  # a large one would lie in memory twice for as long as the call lasts
         session = scope[SESSION] = self._handshake(message, caller, session)

@@ -1,0 +1,83 @@
+"""Long values of a request in the newer era, which the SDK need not see: it would decode 50 MB once more and encode
+15 MB in one go, each of which holds up the event loop for half a second. It gets short marks in their place."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from cubicle.mcp_api.jsonrpc import JsonRpcMessage
+from cubicle.mcp_api.raw_json import RawJson, filled, marked
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+SET_ASIDE = "cubicle.set_aside"
+"""Where, in the ASGI scope, it is."""
+_LONG = 256
+"""Characters: a message has a limited number of values, so what is shorter is not much."""
+
+
+class SetAside:
+    """What one request has set aside, of what came and of what goes."""
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(16)
+        self._texts: list[str] = []
+        self._raw: list[RawJson] = []
+
+    def shortened(self, message: JsonRpcMessage) -> bytes:
+        """The message with marks for the long texts of a tool's arguments."""
+        params = message.params
+        if "arguments" in params:
+            params = {**params, "arguments": self._without(params["arguments"])}
+        fields = {"jsonrpc": "2.0", "id": message.id, "method": message.method, "params": params}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    def restored(self, value: Any) -> Any:
+        """A tool's arguments, with the texts in place of their marks."""
+        if isinstance(value, str) and value.startswith(self._prefix):
+            return self._texts[int(value[len(self._prefix) :])]
+        if isinstance(value, dict):
+            return {name: self.restored(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.restored(each) for each in value]
+        return value
+
+    def _without(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) > _LONG:
+            self._texts.append(value)
+            return f"{self._prefix}{len(self._texts) - 1}"
+        if isinstance(value, dict):
+            return {name: self._without(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._without(each) for each in value]
+        return value
+
+    def marked(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Fields of a result with marks for what is encoded already."""
+        return {name: marked(value, self._raw) for name, value in result.items()}
+
+    def filling(self, send: Send) -> Send:
+        """For what the SDK sends: with the values in place of their marks."""
+        held: list[MutableMapping[str, Any]] = []
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                held.append(message)
+                return
+            body = message.get("body", b"")
+            if self._raw and (whole := filled(body, self._raw)) is not body:
+                message = {**message, "body": whole}
+                for start in held:
+                    start["headers"] = _with_length(start["headers"], len(whole))
+            while held:
+                await send(held.pop())
+            await send(message)
+
+        return sending
+
+
+def _with_length(headers: list[tuple[bytes, bytes]], length: int) -> list[tuple[bytes, bytes]]:
+    return [(name, b"%d" % length if name == b"content-length" else value) for name, value in headers]

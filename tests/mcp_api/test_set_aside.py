@@ -1,0 +1,79 @@
+"""Long values in the newer era arrive and leave whole, though the SDK does not see them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cubicle.core.chat import Chat
+from cubicle.mcp_api.jsonrpc import JsonRpcMessage
+from cubicle.mcp_api.raw_json import RawJson
+from cubicle.mcp_api.set_aside import SetAside
+from tests.support.service import Service, text
+
+LONG = "a line with €, 😀 and \\ in it\n" * 60_000
+"""More than 1 MB, from which on it is set aside."""
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.just("long " * 100),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+)
+
+
+@given(values)
+def test_what_was_set_aside_comes_back_in_its_place(value: Any) -> None:
+    aside = SetAside()
+    sent = json.loads(aside.shortened(JsonRpcMessage("tools/call", 1, {"name": "a", "arguments": {"x": value}})))
+    assert sent["params"]["name"] == "a"
+    assert "long long" not in json.dumps(sent)
+    assert aside.restored(sent["params"]["arguments"]) == {"x": value}
+
+
+@pytest.mark.anyio
+async def test_an_answer_is_filled_and_its_length_is_right() -> None:
+    aside, sent = SetAside(), []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    marked = aside.marked({"contents": [RawJson(b'{"a":1}')], "resources": RawJson(b"[2]"), "plain": "c"})
+    body = json.dumps({"result": marked}).encode()
+    filling = aside.filling(send)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await filling({"type": "http.response.start", "status": 200, "headers": headers})
+    await filling({"type": "http.response.body", "body": body})
+    start, answer = sent
+    assert json.loads(answer["body"]) == {"result": {"contents": [{"a": 1}], "resources": [2], "plain": "c"}}
+    assert dict(start["headers"])[b"content-length"] == b"%d" % len(answer["body"])
+
+
+@pytest.mark.anyio
+async def test_a_long_text_is_written_as_it_came(service: Service) -> None:
+    arguments = {"description": "test", "path": "/tmp/long", "file_text": LONG}
+    answer = await service.ask_modern("tools/call", {"name": "create_file", "arguments": arguments})
+    assert not answer["result"]["isError"], answer
+    assert (await service.bash("wc -c < /tmp/long")).strip() == str(len(LONG.encode()))
+    edit = {"description": "test", "path": "/tmp/long", "old_str": LONG, "new_str": "short"}
+    answer = await service.ask_modern("tools/call", {"name": "str_replace", "arguments": edit})
+    assert not answer["result"]["isError"], text(answer["result"])
+    assert await service.bash("cat /tmp/long") == "short"
+
+
+@pytest.mark.anyio
+async def test_a_long_resource_is_read_as_it_is(service: Service) -> None:
+    blob = bytes(range(256)) * 8_000
+    async with service.fleet.lease(Chat("test")) as machine:
+        for name, content in (("long.txt", LONG.encode()), ("long.bin", blob)):
+            await machine.write(f"/mnt/user-data/uploads/{name}", content, as_root=True)
+    for ask in (service.ask, service.ask_modern):
+        (found,) = (await ask("resources/read", {"uri": "file://uploads/test/long.txt"}))["result"]["contents"]
+        assert found["text"] == LONG
+        (found,) = (await ask("resources/read", {"uri": "file://uploads/test/long.bin"}))["result"]["contents"]
+        assert base64.b64decode(found["blob"]) == blob
+        listed = (await ask("resources/list"))["result"]["resources"]
+        assert {each["name"] for each in listed} == {"long.txt", "long.bin"}
