@@ -137,7 +137,7 @@ def make_network(
         budgets=make_budgets(settings),
         tokens=agent_tokens,
         additions=tokens.rules if tokens is not None else None,
-        captive=lambda: driver.capabilities.transparent_proxy,
+        transparent=lambda: driver.capabilities.transparent_proxy,
     )
 
 
@@ -196,13 +196,13 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     driver = make_driver(settings, space)
     library = SkillCatalogue(None, settings.skills_dir, settings.user_skills_dir, users)
     prompt = make_prompt(settings, library, links, driver)
-    outfitter = Provisioner(library, prompt)
+    provisioner = Provisioner(library, prompt)
     tokens = UserTokens(users) if users is not None else None
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
-    fleet = make_fleet(settings, driver, space, outfitter, [agent_tokens.attached, network.attached])
+    fleet = make_fleet(settings, driver, space, provisioner, [agent_tokens.attached, network.attached])
 
     async def instructions(caller: Caller) -> str:
         return await prompt.rendered(caller.chat, caller.email, caller.name)
@@ -215,7 +215,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         await startup_check.check()
         await collect_images(settings, driver)
         activity = Activity()
-        workplace = Workspace(fleet, outfitter, tokens)
+        workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens)
         registry = Registry.build(workplace, settings, agents, activity)
         uploads = Uploads(fleet)
@@ -229,8 +229,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
         parts = Parts(
-            settings, ring, keys, links, authentication, queue, library, prompt, outfitter, space, startup_check, fleet,
-            screens, activity, agents, registry, uploads, endpoint, pages,
+            settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,
+            fleet, screens, activity, agents, registry, uploads, endpoint, pages,
         )  # fmt: skip
         async with endpoint.running(), agents or nullcontext(), checking_isolation(startup_check, fleet):
             yield make_app(parts)
@@ -248,7 +248,7 @@ class Parts:
     queue: FairQueue
     library: SkillCatalogue
     prompt: SystemPrompt
-    outfitter: Provisioner
+    provisioner: Provisioner
     space: FreeSpace
     startup_check: StartupCheck
     fleet: Fleet
@@ -286,7 +286,7 @@ def make_app(parts: Parts) -> Starlette:
 def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
     """The handlers, by the names that the table of routes has for them."""
     settings, fleet, links, pages = parts.settings, parts.fleet, parts.links, parts.pages
-    mode, reception = settings.single_user_mode, Visits(fleet, parts.outfitter)
+    mode, visits = settings.single_user_mode, Visits(fleet, parts.provisioner)
     return {
         "mcp": parts.endpoint,
         "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.ring)),
@@ -299,11 +299,11 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "archive": ArchiveRoutes(fleet, pages.asleep_page),
         "files": FileRoutes(fleet, links, pages.asleep_page),
         "raw": RawRoutes(fleet, links),
-        "browser": BrowserRoutes(fleet, settings.public_base_url, reception=reception),
+        "browser": BrowserRoutes(fleet, settings.public_base_url, visits=visits),
         "live_view": LiveRoutes(fleet, parts.screens),
-        "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, reception=reception),
+        "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits),
         "activity": ActivityRoutes(parts.activity),
-        "start": StartRoutes(fleet, reception),
+        "start": StartRoutes(fleet, visits),
         "admin": AdminRoutes(fleet, parts.activity),
         "login": Login(parts.keys, links, pages.login_page),
         "pages": pages,
@@ -325,7 +325,7 @@ def make_fleet(
     settings: Settings,
     driver: Driver,
     space: FreeSpace,
-    outfitter: Provisioner,
+    provisioner: Provisioner,
     sandbox_services: Sequence[SandboxService],
 ) -> Fleet:
     return Fleet(
@@ -336,7 +336,7 @@ def make_fleet(
         remove_after=settings.data_max_age_days * 86400,
         trash_after=settings.trash_days * 86400,
         clock_file=settings.data_dir / "clock.json",
-        furnish=outfitter.dress,
+        furnish=provisioner.dress,
         sandbox_services=sandbox_services,
         space=space,
     )

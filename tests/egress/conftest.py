@@ -84,7 +84,7 @@ class Sandboxes:
         resolve: Callable[[str], Awaitable[Sequence[Address]]] = names,
         trust: ssl.SSLContext | None = None,
         driver: Driver | None = None,
-        captive: Callable[[], bool] = lambda: False,
+        transparent: Callable[[], bool] = lambda: False,
         additions: Callable[[Chat], Awaitable[tuple[Rule, ...]]] | None = None,
     ) -> AsyncIterator[Machine]:
         driver = driver or MemoryDriver(self._folder)
@@ -97,7 +97,7 @@ class Sandboxes:
                 "limits": limits,
                 "resolve": resolve,
                 "trust": trust,
-                "captive": captive,
+                "transparent": transparent,
             }
             options["additions"] = additions
             proxy = EgressProxy(policy, folder=self._folder / "egress", **options)

@@ -35,7 +35,7 @@ def driver(tmp_path: Path) -> OciDriver:
     if not transparent_proxy.available():
         absent("needs nft and ip (Debian: apt-get install nftables iproute2)")
     store = ImageStore(load().image_dir)
-    return OciDriver(tmp_path / "data", store, some_base(store).digest, SUBUID_START, runtime="runc", captive=True)
+    return OciDriver(tmp_path / "data", store, some_base(store).digest, SUBUID_START, runtime="runc", transparent=True)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 async def test_a_program_without_a_proxy_gets_through_by_name(
     behind: Behind, driver: OciDriver, server: Server, audit: Audit
 ) -> None:
-    async with behind(driver=driver, captive=lambda: driver.capabilities.transparent_proxy) as machine:
+    async with behind(driver=driver, transparent=lambda: driver.capabilities.transparent_proxy) as machine:
         answer = await shell(machine, f"{BARE} curl -sS --max-time 60 http://web.test:{server.port}/echo")
         look_up = 'import socket; print(*map(socket.gethostbyname, ("web.test", "other.test")), sep="\\n")'
         found = await shell(machine, f"python3 -c '{look_up}'")
@@ -69,7 +69,7 @@ async def test_a_program_without_a_proxy_is_denied_as_any_other(
     behind: Behind, driver: OciDriver, server: Server, audit: Audit
 ) -> None:
     async with behind(
-        Policy(NetworkMode.OPEN), driver=driver, captive=lambda: driver.capabilities.transparent_proxy
+        Policy(NetworkMode.OPEN), driver=driver, transparent=lambda: driver.capabilities.transparent_proxy
     ) as machine:
         told = await shell(machine, f"{BARE} curl -sS --max-time 60 http://web.test/")
         cut = await shell(machine, f"{BARE} curl -sS --max-time 60 http://web.test:{server.port}/; echo $?")
@@ -94,7 +94,7 @@ async def test_a_secret_goes_to_the_name_that_was_looked_up(
     monkeypatch.setattr(handler, "_HTTP", server.port)  # the usual one is not a test's to take
     rules = write_rules(tmp_path, scheme="http")
     curl = f"{BARE} curl -sS --max-time 60 http://api.test:{server.port}/echo"
-    async with behind(rules=rules, driver=driver, captive=lambda: driver.capabilities.transparent_proxy) as machine:
+    async with behind(rules=rules, driver=driver, transparent=lambda: driver.capabilities.transparent_proxy) as machine:
         elsewhere = await shell(machine, f"{curl} -i -H 'Host: evil.example'")
         callers = server.callers
         answer = json.loads(await shell(machine, curl))
@@ -107,7 +107,7 @@ async def test_a_secret_goes_to_the_name_that_was_looked_up(
 @anyio
 @walls
 async def test_the_sandbox_cannot_undo_it(behind: Behind, driver: OciDriver) -> None:
-    async with behind(OPEN, driver=driver, captive=lambda: driver.capabilities.transparent_proxy) as machine:
+    async with behind(OPEN, driver=driver, transparent=lambda: driver.capabilities.transparent_proxy) as machine:
         output = await shell(
             machine,
             "ip route del local default 2>&1; nft flush ruleset 2>&1; unshare -rn true 2>&1; cat /etc/resolv.conf;"
@@ -134,7 +134,7 @@ print(socket.gethostbyname("web.test"))
 @anyio
 @walls
 async def test_names_are_answered_over_udp_whichever_server_is_asked(behind: Behind, driver: OciDriver) -> None:
-    async with behind(OPEN, driver=driver, captive=lambda: driver.capabilities.transparent_proxy) as machine:
+    async with behind(OPEN, driver=driver, transparent=lambda: driver.capabilities.transparent_proxy) as machine:
         found = await shell(machine, f"python3 -c '{LOOK_UP}'")
     addresses = [line.split()[0] for line in found.splitlines()]
     assert len(addresses) == 4, found
@@ -145,7 +145,7 @@ async def test_names_are_answered_over_udp_whichever_server_is_asked(behind: Beh
 @anyio
 @walls
 async def test_ipv6_is_refused_at_once(behind: Behind, driver: OciDriver) -> None:
-    async with behind(OPEN, driver=driver, captive=lambda: driver.capabilities.transparent_proxy) as machine:
+    async with behind(OPEN, driver=driver, transparent=lambda: driver.capabilities.transparent_proxy) as machine:
         by_address = await shell(machine, f"{BARE} timeout 60 curl -sS 'http://[2001:db8::1]/' 2>&1; echo $?")
         by_name = await shell(machine, f"{BARE} timeout 60 curl -6 -sS http://web.test/ 2>&1; echo $?")
     assert by_address.splitlines()[-1] == "7", by_address

@@ -31,7 +31,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(  # type: ignore[call-arg]
         _env_file=None,
         driver="memory",
-        data_dir=tmp_path_factory.mktemp("reception"),
+        data_dir=tmp_path_factory.mktemp("visits"),
         pool_size=0,
         mcp_api_key="a-good-key",
         user_skills_dir=users,

@@ -44,11 +44,11 @@ async def machine(image, tmp_path_factory):
     folder = tmp_path_factory.mktemp(variant)
     driver = OciDriver(folder / "data", store, base.digest, SUBUID_START)
     library = SkillCatalogue()
-    outfitter = Provisioner(library, SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
+    provisioner = Provisioner(library, SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
     async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0) as fleet:
         try:
             async with fleet.lease(CHAT) as machine:
-                await outfitter.prepare(machine, Caller(CHAT))
+                await provisioner.prepare(machine, Caller(CHAT))
                 yield machine, variant
         finally:
             await fleet.remove(CHAT)

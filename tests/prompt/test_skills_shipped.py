@@ -49,10 +49,10 @@ async def machine(folder):
     """One sandbox for all."""
     driver = MemoryDriver(folder / "sandboxes")
     library = SkillCatalogue()
-    outfitter = Provisioner(library, SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
+    provisioner = Provisioner(library, SystemPrompt(library, Links(b"s" * 32, "http://x", KeyRing({}))))
     async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0) as fleet:
         async with fleet.lease(CHAT) as machine:
-            await outfitter.prepare(machine, Caller(CHAT))
+            await provisioner.prepare(machine, Caller(CHAT))
             yield machine
         await fleet.remove(CHAT)
 

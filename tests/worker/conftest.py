@@ -57,7 +57,7 @@ async def ground_of(
     policy: Policy = OPEN,
     *,
     additions: Additions | None = None,
-    captive: Callable[[], bool] = lambda: False,
+    transparent: Callable[[], bool] = lambda: False,
     budget: Budget | None = None,
     **setup: Any,
 ) -> AsyncIterator[Ground]:
@@ -68,7 +68,7 @@ async def ground_of(
         budgets=BudgetStore(folder / "agents", budget or Budget()),
         tokens=tokens,
         additions=additions,
-        captive=captive,
+        transparent=transparent,
     )
     await driver.open()
     try:

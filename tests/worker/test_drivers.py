@@ -58,11 +58,11 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Driver:
 
 
 @pytest.fixture
-def captive_driver(tmp_path: Path) -> OciDriver:
+def transparent_driver(tmp_path: Path) -> OciDriver:
     if not transparent_proxy.available():
         absent("needs nft and ip (Debian: apt-get install nftables iproute2)")
     store = ImageStore(load().image_dir)
-    return OciDriver(tmp_path / "data", store, some_base(store).digest, SUBUID_START, runtime="runc", captive=True)
+    return OciDriver(tmp_path / "data", store, some_base(store).digest, SUBUID_START, runtime="runc", transparent=True)
 
 
 async def test_a_killed_worker_breaks_no_sandbox_of_any_driver(tmp_path: Path, driver: Driver) -> None:
@@ -76,10 +76,10 @@ async def test_a_killed_worker_breaks_no_sandbox_of_any_driver(tmp_path: Path, d
 
 
 @pytest.mark.oci
-async def test_a_flood_of_name_queries_leaves_the_others_alone(tmp_path: Path, captive_driver: OciDriver) -> None:
+async def test_a_flood_of_name_queries_leaves_the_others_alone(tmp_path: Path, transparent_driver: OciDriver) -> None:
     with http_server(tmp_path) as server:
         async with ground_of(
-            tmp_path, captive_driver, captive=lambda: captive_driver.capabilities.transparent_proxy
+            tmp_path, transparent_driver, transparent=lambda: transparent_driver.capabilities.transparent_proxy
         ) as ground:
             attacker, bystander = await ground.machine(CHAT), await ground.machine(OTHER)
             worker = ground.network.pid

@@ -38,7 +38,7 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 SUBUID_START,
                 limits=make_limits(settings),
                 runtime=settings.oci_runtime,
-                captive=settings.egress_captive,
+                transparent=settings.egress_captive,
                 agents=settings.image_dir / "agents",
                 free_space=space or make_free_space(settings),
             )

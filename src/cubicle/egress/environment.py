@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HTTP_PORT = 3128
 SOCKS_PORT = 1080
-CAPTIVE_PORT = 3131
+TRANSPARENT_PORT = 3131
 """Where the redirection of the transparent proxy leads."""
 NAMES_PORT = 53
 RESOLVER_FILE = "/etc/resolv.conf"

@@ -61,10 +61,10 @@ class ConnectionHandler:
         """One caller that knows the proxy, from its first byte to its last."""
         await self._attend(Inside(stream), self._serve)
 
-    async def serve_captive(self, stream: Stream) -> None:
+    async def serve_transparent(self, stream: Stream) -> None:
         """One caller that does not, and was redirected here."""
         if stream.origin is not None:
-            await self._attend(Inside(stream), partial(self._captive, stream.origin))
+            await self._attend(Inside(stream), partial(self._transparent, stream.origin))
 
     async def serve_names(self, stream: Stream) -> None:
         """One caller that looks names up."""
@@ -92,7 +92,7 @@ class ConnectionHandler:
         else:
             await self._http(inside).serve()
 
-    async def _captive(self, origin: tuple[str, int], inside: Inside) -> None:
+    async def _transparent(self, origin: tuple[str, int], inside: Inside) -> None:
         address, port = origin
         target = Target.parse(address, port)
         if isinstance(target.literal, IPv4Address) and target.literal in RANGE:

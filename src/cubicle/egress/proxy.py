@@ -12,12 +12,12 @@ from typing import Self
 
 from cubicle.core.chat import Chat
 from cubicle.egress.environment import (
-    CAPTIVE_PORT,
     HTTP_PORT,
     NAMES_PORT,
     RESOLVER,
     RESOLVER_FILE,
     SOCKS_PORT,
+    TRANSPARENT_PORT,
     TRUST_FILE,
     proxy_environment,
     trust_environment,
@@ -53,7 +53,7 @@ class EgressProxy:
         limits: EgressLimits | None = None,
         resolve: Resolve | None = None,
         trust: ssl.SSLContext | None = None,
-        captive: Callable[[], bool] = lambda: False,
+        transparent: Callable[[], bool] = lambda: False,
         additions: Additions | None = None,
         rules: RulesSource | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class EgressProxy:
         self._resolve = resolve
         self._authority = Authority(folder)
         self._trust = trust
-        self._captive = captive
+        self._transparent = transparent
         self._interception: Interception | None = None
         self._allowances = Quotas(folder / FOLDER)
 
@@ -88,7 +88,7 @@ class EgressProxy:
         await self._allowances.forget(chat)
 
     @asynccontextmanager
-    async def attached(self, chat: Chat, machine: Machine, *, captive: bool | None = None) -> AsyncIterator[None]:
+    async def attached(self, chat: Chat, machine: Machine, *, transparent: bool | None = None) -> AsyncIterator[None]:
         """Listen in this sandbox for as long as it is up, and tell its commands where."""
         allowance = await self._allowances.of(chat)
         dialler = UpstreamDialler(self._resolve or self._lookups.of(chat), self._limits.connect)
@@ -102,14 +102,14 @@ class EgressProxy:
             machine.environment |= proxy_environment(port)
             if self._interception is not None and await self._plant(machine):
                 machine.environment |= trust_environment()
-            if self._captive() if captive is None else captive:
+            if self._transparent() if transparent is None else transparent:
                 await self._capture(stack, machine, gate)
             yield
 
     async def _capture(self, stack: AsyncExitStack, machine: Machine, gate: ConnectionHandler) -> None:
         """Serve programs that ignore the variables: those whom the driver redirects, and the names they look up."""
         try:
-            await stack.enter_async_context(machine.listen(CAPTIVE_PORT, gate.serve_captive, origin=True))
+            await stack.enter_async_context(machine.listen(TRANSPARENT_PORT, gate.serve_transparent, origin=True))
             await stack.enter_async_context(machine.listen(NAMES_PORT, gate.serve_names, datagrams=True))
             await machine.write(RESOLVER_FILE, RESOLVER.encode(), as_root=True)
         except* MachineError as errors:

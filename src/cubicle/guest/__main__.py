@@ -28,7 +28,9 @@ class Guest:
         if identity.switches:
             os.setgroups([])
             _shut(config.aliases)
-        self.office = CommandTable(self.loop, identity, self.home, config.env, through_helper=config.spawn_helper)
+        self.command_table = CommandTable(
+            self.loop, identity, self.home, config.env, through_helper=config.spawn_helper
+        )
         self._hands = not config.spawn_helper  # gVisor's sockets are none of the host's kernel
         policy = PathPolicy(identity, config.aliases)
         self.links: list[GuestConnection] = []
@@ -51,7 +53,7 @@ class Guest:
                         oldest=wire.OLDEST_VERSION,
                         newest=wire.NEWEST_VERSION,
                         uptime=guest.uptime,
-                        commands=list(guest.office.commands),
+                        commands=list(guest.command_table.commands),
                         hands=guest._hands and self.link.outside,
                     )
                 )
@@ -60,7 +62,7 @@ class Guest:
             REQUEST = operations.Stats
 
             def begin(self, request: operations.Stats) -> None:
-                self.end(process_table.usage(guest.home, guest.office.kills, guest.uptime, len(guest.links)))
+                self.end(process_table.usage(guest.home, guest.command_table.kills, guest.uptime, len(guest.links)))
 
         class Ping(GuestChannel):
             REQUEST = operations.Ping
@@ -69,7 +71,7 @@ class Guest:
                 self.end()
 
         found: dict[str, type[GuestChannel]] = {kind.REQUEST.OP: kind for kind in (Hello, Stats, Ping)}
-        found.update(exec_channels.channels(self.office))
+        found.update(exec_channels.channels(self.command_table))
         for kind in files.CHANNELS:
             found[kind.REQUEST.OP] = type(kind.__name__, (kind,), {"policy": policy, "publisher": publisher})
         for port_kind in ports.CHANNELS:
@@ -102,7 +104,7 @@ class Guest:
                 reader.recv(4096)
             except (BlockingIOError, InterruptedError):
                 return
-            self.office.reap()
+            self.command_table.reap()
 
         self.loop.watch(reader.fileno(), READ, woken)
 

@@ -28,8 +28,8 @@ _LINGERING = 64
 class Command:
     """One command, from its start until the last of its output is delivered."""
 
-    def __init__(self, office: CommandTable, spec: Spec) -> None:
-        self.office = office
+    def __init__(self, command_table: CommandTable, spec: Spec) -> None:
+        self.command_table = command_table
         self.id = spec.id
         self.mark = 0
         self.pid = 0
@@ -46,7 +46,7 @@ class Command:
         self.ended = False  # the program itself is over
         self.answered = False  # the answer is made
         self._rest: int | None = None  # after the grace: how many more bytes belong to the answer
-        self._kills = office.kills.count()
+        self._kills = command_table.kills.count()
         self._timers: list[Timer] = []
         self._ending = False
         self._spawn(spec)
@@ -54,7 +54,7 @@ class Command:
             self._later(spec.timeout, self._out_of_time)
 
     def _later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._timers.append(self.office.loop.later(seconds, callback))
+        self._timers.append(self.command_table.loop.later(seconds, callback))
 
     def _spawn(self, spec: Spec) -> None:
         mine: list[int] = []
@@ -66,14 +66,14 @@ class Command:
                 mine.append(master)
                 theirs.append(slave)
                 window_size(master, *spec.pty)
-                os.fchown(slave, self.office.identity.uid if self.office.identity.switches else -1, -1)
+                os.fchown(slave, self.command_table.identity.uid if self.command_table.identity.switches else -1, -1)
                 stdin = stdout = stderr = slave
                 self.input = os.dup(master)
                 mine.append(self.input)
                 self.outputs[master] = 1
                 argv = ["setsid", "--ctty", *argv]
             else:
-                stdin = self.office.nothing
+                stdin = self.command_table.nothing
                 if spec.stdin:
                     stdin, self.input = os.pipe()
                     mine.append(self.input)
@@ -88,9 +88,9 @@ class Command:
                     mine.append(err)
                     theirs.append(stderr)
                     self.outputs[err] = 2
-            self.mark = self.office.marks.next()
+            self.mark = self.command_table.marks.next()
             program = Program(argv, spec.env, spec.cwd, self.mark, spec.pty is None)
-            self.pid = self.office.starter.start(program, (stdin, stdout, stderr))
+            self.pid = self.command_table.starter.start(program, (stdin, stdout, stderr))
         except (OSError, OperationRefused):
             for fd in mine:
                 os.close(fd)
@@ -115,9 +115,9 @@ class Command:
         listener = self.listener
         for fd in self.outputs:
             if listener is None or self.answered or listener.may_send:
-                self.office.loop.watch(fd, READ, self._reader(fd))
+                self.command_table.loop.watch(fd, READ, self._reader(fd))
             else:
-                self.office.loop.unwatch(fd)
+                self.command_table.loop.unwatch(fd)
         self._check_done()
 
     def _reader(self, fd: int) -> Callable[[int], None]:
@@ -151,7 +151,7 @@ class Command:
             self._check_done()
 
     def _close_output(self, fd: int) -> None:
-        self.office.loop.unwatch(fd)
+        self.command_table.loop.unwatch(fd)
         os.close(fd)
         del self.outputs[fd]
 
@@ -185,9 +185,9 @@ class Command:
         self.close_input()
         if self.listener is not None:
             self.listener.end(self.exit())
-        self.office.settle(self)
+        self.command_table.settle(self)
         if self.outputs:
-            self.office.linger(self)
+            self.command_table.linger(self)
             self.pump()
 
     def exit(self) -> operations.Exit:
@@ -196,7 +196,7 @@ class Command:
             code=self.code,
             signal=self.signal,
             timed_out=self.timed_out,
-            out_of_memory=failed and self.office.kills.count() > self._kills,
+            out_of_memory=failed and self.command_table.kills.count() > self._kills,
             seconds=round(time.monotonic() - self.started, 6),
             bytes=self.tail.total,
             made_room=self.made_room,
@@ -205,7 +205,7 @@ class Command:
     def close_input(self) -> None:
         """Nobody writes to it any more, though somebody may still be about to."""
         if self.input >= 0:
-            self.office.loop.unwatch(self.input)
+            self.command_table.loop.unwatch(self.input)
             os.close(self.input)
             self.input = -1
 
@@ -224,13 +224,13 @@ class Command:
         if self._ending or self.answered:
             return
         self._ending = True
-        self.office.marks.strike(self.mark, signal.SIGTERM, self.pid)
-        self.office.marks.strike(self.mark, signal.SIGCONT, self.pid)
+        self.command_table.marks.strike(self.mark, signal.SIGTERM, self.pid)
+        self.command_table.marks.strike(self.mark, signal.SIGCONT, self.pid)
         self._watch_end(time.monotonic() + patience)
 
     def _watch_end(self, deadline: float) -> None:
         late = time.monotonic() >= deadline
-        marks = self.office.marks
+        marks = self.command_table.marks
         left = marks.strike(self.mark, signal.SIGKILL, self.pid) if late else len(marks.worn(self.mark))
         given_up = time.monotonic() >= deadline + 1.0
         if given_up or (self.ended and not left):
@@ -238,7 +238,7 @@ class Command:
             self.ended = True
             self._grace_over()
             return
-        self.office.loop.later(0.02, lambda: self._watch_end(deadline))
+        self.command_table.loop.later(0.02, lambda: self._watch_end(deadline))
 
 
 class CommandTable:

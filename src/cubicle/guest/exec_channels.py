@@ -12,17 +12,17 @@ from .descriptors import window_size
 from .loop import WRITE
 
 
-def channels(office: CommandTable) -> dict[str, type[GuestChannel]]:
+def channels(command_table: CommandTable) -> dict[str, type[GuestChannel]]:
     """The channel classes, bound to this sandbox's commands."""
 
     kinds = (RunChannel, Attach, Signal, Resize, Kill, Release)
-    return {kind.REQUEST.OP: type(kind.__name__, (kind,), {"office": office}) for kind in kinds}
+    return {kind.REQUEST.OP: type(kind.__name__, (kind,), {"command_table": command_table}) for kind in kinds}
 
 
 class CommandChannel(GuestChannel):
     """A channel that has to do with a command."""
 
-    office: CommandTable
+    command_table: CommandTable
 
 
 class OutputChannel(CommandChannel):
@@ -55,7 +55,7 @@ class OutputChannel(CommandChannel):
         command = self.command
         if command is None:
             return
-        loop = command.office.loop
+        loop = command.command_table.loop
         while self._input and command.input >= 0:
             try:
                 done = os.write(command.input, self._input[0])
@@ -85,7 +85,7 @@ class RunChannel(OutputChannel):
     REQUEST = operations.Run
 
     def begin(self, request: operations.Run) -> None:
-        self.command = self.office.start(request)
+        self.command = self.command_table.start(request)
         self.event(operations.Started(started=self.command.id, pid=self.command.pid))
         self.command.attach(self)
 
@@ -103,7 +103,7 @@ class Attach(OutputChannel):
     REQUEST = operations.Attach
 
     def begin(self, request: operations.Attach) -> None:
-        command = self.office.find(request.id)
+        command = self.command_table.find(request.id)
         self.event(operations.Attached(attached=command.id, pid=command.pid, offset=command.tail.offset))
         for stream, chunk in command.tail.chunks():
             self.data(chunk, stream)
@@ -123,7 +123,7 @@ class Signal(CommandChannel):
     REQUEST = operations.Signal
 
     def begin(self, request: operations.Signal) -> None:
-        command = self.office.find(request.id)
+        command = self.command_table.find(request.id)
         if not command.ended:
             os.killpg(command.pid, request.signal)
         self.end()
@@ -135,7 +135,7 @@ class Resize(CommandChannel):
     REQUEST = operations.Resize
 
     def begin(self, request: operations.Resize) -> None:
-        command = self.office.find(request.id)
+        command = self.command_table.find(request.id)
         if command.has_pty:
             for fd in command.outputs:
                 window_size(fd, max(1, min(request.columns, 1000)), max(1, min(request.rows, 1000)))
@@ -148,9 +148,9 @@ class Kill(CommandChannel):
     REQUEST = operations.Kill
 
     def begin(self, request: operations.Kill) -> None:
-        command = self.office.find(request.id)
+        command = self.command_table.find(request.id)
         if command.answered:
-            self.office.marks.strike(command.mark, 9)
+            self.command_table.marks.strike(command.mark, 9)
         else:
             command.kill(min(request.patience, 60.0))
         self.end()
@@ -162,7 +162,7 @@ class Release(CommandChannel):
     REQUEST = operations.Release
 
     def begin(self, request: operations.Release) -> None:
-        command = self.office.find(request.id)
+        command = self.command_table.find(request.id)
         listener = command.listener
         if listener is not None and listener.link is self.link:
             self.link.forget(listener)

@@ -40,10 +40,10 @@ class BrowserRoutes:
         fleet: Fleet,
         public_base_url: str = "",
         limits: ProxyLimits | None = None,
-        reception: Visits | None = None,
+        visits: Visits | None = None,
     ) -> None:
         self._fleet = fleet
-        self._reception = reception or Visits(fleet)
+        self._visits = visits or Visits(fleet)
         self._public = public_base_url.rstrip("/")
         self._limits = limits or ProxyLimits(most=chromium.MAX_MESSAGE)
         self._browsers = chromium.Browsers()
@@ -59,7 +59,7 @@ class BrowserRoutes:
         return JSONResponse({"running": pages is not None, "pages": pages or [], "sandbox": state})
 
     async def start(self, request: Request) -> Response:
-        async with self._reception.lease(request) as machine:
+        async with self._visits.lease(request) as machine:
             started = await self._browsers.start(machine)
         return JSONResponse(ProgramStarted(running=True, started=started))
 

@@ -33,10 +33,10 @@ class TerminalRoutes:
         fleet: Fleet,
         limits: ProxyLimits | None = None,
         sub_agents: SubAgents | None = None,
-        reception: Visits | None = None,
+        visits: Visits | None = None,
     ) -> None:
         self._fleet = fleet
-        self._reception = reception or Visits(fleet)
+        self._visits = visits or Visits(fleet)
         self._sub_agents = sub_agents
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
         self._limits = limits or ProxyLimits(most=MAX_INPUT)
@@ -51,7 +51,7 @@ class TerminalRoutes:
         return JSONResponse(TerminalStatus(running=running, port=terminal.PORT, sandbox=self._fleet.condition(chat)))
 
     async def start(self, request: Request) -> Response:
-        async with self._reception.lease(request) as machine:
+        async with self._visits.lease(request) as machine:
             started = await self._terminals.start(machine)
         return JSONResponse(ProgramStarted(running=True, started=started))
 

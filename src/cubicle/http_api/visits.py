@@ -18,9 +18,9 @@ from cubicle.sandbox.fleet import Fleet
 class Visits:
     """Where the start routes find the machine of the chat in their path."""
 
-    def __init__(self, fleet: Fleet, outfitter: Provisioner | None = None) -> None:
+    def __init__(self, fleet: Fleet, provisioner: Provisioner | None = None) -> None:
         self._fleet = fleet
-        self._outfitter = outfitter
+        self._provisioner = provisioner
 
     @asynccontextmanager
     async def lease(self, request: Request) -> AsyncIterator[Machine]:
@@ -30,8 +30,8 @@ class Visits:
         """
         visitor, wake = _visitor(request), request.query_params.get("wake") != "0"
         async with self._fleet.lease(visitor.chat, create=wake, wake=wake) as machine:
-            if self._outfitter is not None:
-                await self._outfitter.receive(machine, visitor)
+            if self._provisioner is not None:
+                await self._provisioner.receive(machine, visitor)
             yield machine
 
 

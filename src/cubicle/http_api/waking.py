@@ -59,14 +59,14 @@ class Reading:
 class StartRoutes:
     """POST /api/chats/<chat>/start: what the buttons of the pages call, when a person wants the sandbox up."""
 
-    def __init__(self, fleet: Fleet, reception: Visits) -> None:
+    def __init__(self, fleet: Fleet, visits: Visits) -> None:
         self._fleet = fleet
-        self._reception = reception
+        self._visits = visits
 
     async def start(self, request: Request) -> Response:
         """Make the sandbox, or wake it; answers once it is up."""
         chat = chat_of(request)
-        async with self._reception.lease(request):
+        async with self._visits.lease(request):
             return JSONResponse(SandboxState(sandbox=self._fleet.condition(chat)))
 
 

@@ -15,10 +15,10 @@ from cubicle.sandbox.fleet import Fleet
 class Workspace:
     """Where tools find the machine of the caller that they work for."""
 
-    def __init__(self, fleet: Fleet, outfitter: Provisioner | None = None, tokens: UserTokens | None = None) -> None:
+    def __init__(self, fleet: Fleet, provisioner: Provisioner | None = None, tokens: UserTokens | None = None) -> None:
         self._fleet = fleet
         self._tokens = tokens
-        self._outfitter = outfitter
+        self._provisioner = provisioner
 
     @asynccontextmanager
     async def lease(self, caller: Caller) -> AsyncIterator[Machine]:
@@ -26,6 +26,6 @@ class Workspace:
         if self._tokens is not None:
             self._tokens.note(caller)
         async with self._fleet.lease(caller.chat) as machine:
-            if self._outfitter is not None:
-                await self._outfitter.prepare(machine, caller)
+            if self._provisioner is not None:
+                await self._provisioner.prepare(machine, caller)
             yield machine

@@ -53,11 +53,11 @@ class NetworkWorker:
         budgets: BudgetStore,
         tokens: LiveTokens,
         additions: Additions | None = None,
-        captive: Callable[[], bool] = lambda: False,
+        transparent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._setup = replace(setup, has_additions=additions is not None)
         self._budgets = budgets
-        self._captive = captive
+        self._transparent = transparent
         self._rulebook = RulesFile(setup.rules_file, setup.policy)
         self._answers = Answers(budgets, tokens, additions, self._rulebook)
         self._spawner = Spawner()
@@ -147,7 +147,7 @@ class NetworkWorker:
         sock = await machine.reach()
         named = {"id": number, "name": machine.name, "chat": chat.id, "tenant": chat.tenant}
         answer = await channel.ask(
-            "attach", limit=_ATTACH_SECONDS, pass_sockets=[sock], captive=bool(self._captive()), **named
+            "attach", limit=_ATTACH_SECONDS, pass_sockets=[sock], transparent=bool(self._transparent()), **named
         )
         machine.environment |= environment_of(answer)
         attachment.attached.set()

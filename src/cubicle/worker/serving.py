@@ -118,7 +118,7 @@ class Worker:
         (sock,) = sockets
         number, chat = int(fields["id"]), Chat(fields["chat"], fields["tenant"])
         ready: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-        attach = self._attach(number, str(fields["name"]), chat, sock, fields["captive"] is True, ready)
+        attach = self._attach(number, str(fields["name"]), chat, sock, fields["transparent"] is True, ready)
         task = start_task(attach, name=f"attach {number}")
         self._attached[number] = task
         task.add_done_callback(lambda done: self._on_end(number, ready, done))
@@ -137,7 +137,7 @@ class Worker:
         name: str,
         chat: Chat,
         sock: socket.socket,
-        captive: bool,
+        transparent: bool,
         ready: asyncio.Future[dict[str, str]],
     ) -> None:
         share = self._shares.of(chat)
@@ -154,7 +154,7 @@ class Worker:
             async with AsyncExitStack() as stack:
                 try:
                     await machine.hello(_HELLO_SECONDS)
-                    await stack.enter_async_context(self._egress.attached(chat, machine, captive=captive))
+                    await stack.enter_async_context(self._egress.attached(chat, machine, transparent=transparent))
                     await stack.enter_async_context(self._gateway.attached(chat, machine))
                     ready.set_result(dict(machine.environment))
                     await machine.gone()

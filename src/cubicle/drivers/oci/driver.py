@@ -67,7 +67,7 @@ class OciDriver:
         limits: SandboxLimits = _DEFAULT_LIMITS,
         runtime: str = "",
         run_dir: Path = RUN_DIR,
-        captive: bool = False,
+        transparent: bool = False,
         agents: Path | None = None,
         free_space: FreeSpace | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class OciDriver:
         self._image = image
         self._limits = limits
         self._wanted_runtime = runtime
-        self._wants_captive = captive
+        self._wants_transparent = transparent
         self._agents = agents
         self._space = free_space or FreeSpace(root, 0)
         self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
@@ -102,7 +102,7 @@ class OciDriver:
             fd_passing=shared,
             upload_folder=shared,
             network_namespace=shared,
-            transparent_proxy=shared and self._wants_captive and transparent_proxy.available(),
+            transparent_proxy=shared and self._wants_transparent and transparent_proxy.available(),
             resumes=True,
             rescues=True,
             image_store=True,

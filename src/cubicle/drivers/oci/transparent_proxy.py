@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from cubicle.egress.environment import CAPTIVE_PORT, NAMES_PORT
+from cubicle.egress.environment import NAMES_PORT, TRANSPARENT_PORT
 
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 _LIMIT = 60
@@ -18,7 +18,7 @@ _RULES = f"""
 table ip cubicle {{
     chain output {{
         type nat hook output priority -100; policy accept;
-        ip daddr != 127.0.0.0/8 meta l4proto tcp redirect to :{CAPTIVE_PORT}
+        ip daddr != 127.0.0.0/8 meta l4proto tcp redirect to :{TRANSPARENT_PORT}
         ip daddr != 127.0.0.0/8 udp dport 53 redirect to :{NAMES_PORT}
     }}
 }}
