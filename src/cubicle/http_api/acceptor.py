@@ -20,8 +20,9 @@ from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING_OF_ADDRESS = 512
-MAX_WAITING = 4096
+MAX_WAITING_OF_ADDRESS = 2048
+"""Behind a reverse proxy all clients have its address."""
+MAX_WAITING = 8192
 _AT_ONCE = 64
 """Connections taken in one turn of the event loop."""
 _PAUSE_SECONDS = 0.2
