@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import resource
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -48,16 +50,18 @@ async def kept_small() -> AsyncIterator[None]:
 
 
 async def _trim_now_and_then() -> None:
-    lowest = await asyncio.to_thread(_resident)
+    lowest = sys.maxsize
     while True:
         await asyncio.sleep(_SECONDS)
-        lowest = await asyncio.to_thread(_trim, lowest)
+        with contextlib.suppress(OSError, RuntimeError):  # no free descriptor or thread just now
+            lowest = await asyncio.to_thread(_trim, lowest)
 
 
 def _trim(lowest: int) -> int:
     """Trim if it may be worth it; what is resident at the least."""
     now = _resident()
     if now > lowest + _GROWTH:
+        gc.collect()  # an idle service makes no rubbish that would have it collect what a flood left
         _libc.malloc_trim(0)  # without the interpreter's lock; some milliseconds for hundreds of MB
         return _resident()
     return min(now, lowest)

@@ -180,8 +180,9 @@ async def tool_lists(attacker: Attacker) -> None:
     await attacker.flood(40, call("tools/list", {}, attacker.key, attacker.chat))
 
 
-@attack("200|429")
+@attack("200|429|no answer")
 async def strange_cursors(attacker: Attacker) -> None:
+    """The guest of its own sandbox may still be busy with the calls that it gave up before."""
     await attacker.flood(20, call("resources/list", {"cursor": "a" * 100_000}, attacker.key, attacker.chat))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.attacks.attacker import Attacker
-from tests.attacks.client import call
+from tests.attacks.client import post
 from tests.attacks.table import attack
 from tests.attacks.with_key import _many_uploads, _resource
 
@@ -17,10 +17,11 @@ META = {
 }
 
 
-def newer(method: str, params: dict[str, object], attacker: Attacker) -> bytes:
+def newer(method: str, params: dict[str, object], attacker: Attacker, *, ascii_only: bool = True) -> bytes:
     headers = [f"MCP-Protocol-Version: {VERSION}", f"Mcp-Method: {method}"]
     headers += [f"Mcp-Name: {params[name]}" for name in ("name", "uri") if name in params]
-    return call(method, {**params, "_meta": META}, attacker.key, attacker.chat, *headers)
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
+    return post(json.dumps(body, ensure_ascii=ascii_only).encode(), attacker.key, attacker.chat, *headers)
 
 
 @attack("200|429", "closed|no answer")
@@ -38,6 +39,15 @@ async def newer_many_arguments(attacker: Attacker) -> None:
     data = newer("tools/call", {"name": "bash_tool", "arguments": arguments}, attacker)
     assert len(json.dumps(arguments)) < 10_000_000
     await attacker.flood(8, data)
+
+
+@attack("413|429", "closed|no answer")
+async def newer_long_names(attacker: Attacker) -> None:
+    """The name of an argument is 40 MB long; in the short form a little more than may be."""
+    name = "é" * (9_000_000 if attacker.short else 20_000_000)
+    arguments = {"description": "a", "command": "true", name: 1}
+    data = newer("tools/call", {"name": "bash_tool", "arguments": arguments}, attacker, ascii_only=False)
+    await attacker.repeat(4, lambda: attacker.once(data))
 
 
 @attack("200|429", "no answer", prepare=lambda a: _resource(a))

@@ -91,6 +91,46 @@ async def test_an_address_has_a_limit_and_others_are_served(
         client.close()
 
 
+async def test_when_all_places_are_taken_whoever_has_the_most_makes_room(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor_module, "MAX_WAITING", 16)
+    clients = connected(listening, FLOOD, 60)
+    clients += [each for number in range(3, 9) for each in connected(listening, f"127.0.0.{number}", 1)]
+    with accepting(listening) as order:
+        async with asyncio.timeout(20):
+            while len({*order} - {FLOOD}) < 6:
+                await asyncio.sleep(0.001)
+    for client in clients:
+        client.close()
+
+
+async def test_what_begins_as_the_service_ends_is_told_to_end(listening: socket.socket) -> None:
+    ended: list[str] = []
+
+    class Polite(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def shutdown(self) -> None:
+            ended.append("told")
+            self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            ended.append("lost")
+
+    clients = connected(listening, OTHER, 2)
+    made = Acceptor(listening, Polite, FairQueue())
+    made._accept_some()  # their tasks are there, and have not run
+    made.close()
+    async with asyncio.timeout(20):
+        while ended.count("lost") < len(clients):
+            await asyncio.sleep(0.001)
+    assert ended.count("told") == len(clients)
+    for client in clients:
+        client.close()
+
+
 async def test_without_a_free_descriptor_it_waits_and_goes_on(
     listening: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,4 +158,4 @@ async def test_without_a_free_descriptor_it_waits_and_goes_on(
 
 
 def test_the_limit_of_an_address_is_less_than_that_of_all() -> None:
-    assert acceptor_module.MAX_WAITING >= 4 * MAX_WAITING_OF_ADDRESS
+    assert acceptor_module.MAX_WAITING > MAX_WAITING_OF_ADDRESS

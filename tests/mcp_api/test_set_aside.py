@@ -14,7 +14,7 @@ from cubicle.core.chat import Chat
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
 from cubicle.mcp_api.raw_json import RawJson
 from cubicle.mcp_api.set_aside import SetAside
-from tests.support.service import Service, text
+from tests.support.service import MODERN, Service, modern_meta, text
 
 LONG = "a line with €, 😀 and \\ in it\n" * 60_000
 """More than 1 MB, from which on it is set aside."""
@@ -50,6 +50,20 @@ async def test_an_answer_is_filled_and_its_length_is_right() -> None:
     start, answer = sent
     assert json.loads(answer["body"]) == {"result": {"contents": [{"a": 1}], "resources": [2], "plain": "c"}}
     assert dict(start["headers"])[b"content-length"] == b"%d" % len(answer["body"])
+
+
+@pytest.mark.anyio
+async def test_what_stays_long_is_refused_and_a_notification_stays_one(service: Service) -> None:
+    arguments = {"description": "test", "command": "true", "é" * 9_000_000: 1}
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "bash_tool"}
+    params = {"name": "bash_tool", "arguments": arguments, "_meta": modern_meta()}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    content = json.dumps(body, ensure_ascii=False).encode()
+    assert (await service.post(content, headers=headers)).status_code == 413
+    params["arguments"] = {"description": "test", "command": LONG}
+    assert (await service.post({**body, "id": None}, headers=headers)).status_code == 400
+    del body["id"]
+    assert (await service.post(body, headers=headers)).status_code == 202
 
 
 @pytest.mark.anyio

@@ -11,7 +11,6 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable
 
 from cubicle.chat.key_attempts import network_of
@@ -35,9 +34,9 @@ class Acceptor:
     def __init__(self, listening: socket.socket, protocol: Callable[[], asyncio.Protocol], queue: FairQueue) -> None:
         self._listening, self._protocol, self._queue = listening, protocol, queue
         self._loop = asyncio.get_running_loop()
-        self._waiting: Counter[str] = Counter()
-        self._clients: set[socket.socket] = set()
-        """Those that wait for their turn."""
+        self._waiting: dict[str, dict[socket.socket, None]] = {}
+        """Those that wait for their turn, by network, the oldest first."""
+        self._count = 0
         self._tasks: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
@@ -50,10 +49,9 @@ class Acceptor:
         self._loop.remove_reader(self._listening)
         if self._pause is not None:
             self._pause.cancel()
-        for task in self._tasks:
-            task.cancel()
-        for client in self._clients:
-            client.close()
+        for network in list(self._waiting):
+            while network in self._waiting:
+                self._drop_newest(network)
 
     def _resume(self) -> None:
         self._pause = None
@@ -75,30 +73,49 @@ class Acceptor:
             self._wait(client, network_of(address[0]) if address else "")
 
     def _wait(self, client: socket.socket, network: str) -> None:
-        if self._waiting[network] >= MAX_WAITING_OF_ADDRESS or len(self._clients) >= MAX_WAITING:
+        own = len(self._waiting.get(network, ()))
+        if own >= MAX_WAITING_OF_ADDRESS or (own and self._count >= MAX_WAITING):
             client.close()
             return
-        self._waiting[network] += 1
-        self._clients.add(client)
+        if self._count >= MAX_WAITING:  # whoever has the most makes room
+            self._drop_newest(max(self._waiting, key=lambda each: len(self._waiting[each])))
+        self._waiting.setdefault(network, {})[client] = None
+        self._count += 1
         share = LoopShare(STRANGERS, network)
         self._queue.run(share, lambda: self._begin(client, share))
 
+    def _drop_newest(self, network: str) -> None:
+        client = next(reversed(self._waiting[network]))
+        self._forget(client, network)
+        client.close()
+
+    def _forget(self, client: socket.socket, network: str) -> bool:
+        """It waits no longer; whether it did."""
+        waiting = self._waiting.get(network, {})
+        if client not in waiting:
+            return False
+        del waiting[client]
+        self._count -= 1
+        if not waiting:
+            del self._waiting[network]
+        return True
+
     def _begin(self, client: socket.socket, share: LoopShare) -> None:
-        if self._closed:
+        if not self._forget(client, share.chat):
             return
-        self._clients.discard(client)
-        self._waiting[share.chat] -= 1
-        if not self._waiting[share.chat]:
-            del self._waiting[share.chat]
         task = start_task(self._connect(client, share), name="new connection")
         self._tasks[task] = client
         task.add_done_callback(self._end)
 
     async def _connect(self, client: socket.socket, share: LoopShare) -> None:
+        """Never cancelled: a transport that is cut off as it begins does not tell its protocol that it ended."""
         client.setblocking(False)
-        await metered(self._loop.connect_accepted_socket(self._protocol, client), self._queue, share, begun=True)
+        connecting = self._loop.connect_accepted_socket(self._protocol, client)
+        transport, protocol = await metered(connecting, self._queue, share, begun=True)
+        if self._closed:
+            getattr(protocol, "shutdown", transport.close)()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         client = self._tasks.pop(task)
-        if task.cancelled() or task.exception() is not None:  # the client was gone already, or the service ends
+        if task.cancelled() or task.exception() is not None:  # the client was gone already
             client.close()

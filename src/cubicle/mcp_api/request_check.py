@@ -48,6 +48,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY = 64 * 1024**2
+_MAX_SHORTENED = 16 * 1024**2
+"""Of a message of the newer era without its long texts: the SDK decodes it in the event loop."""
 _MAX_OTHER_BODY = 1024**2
 """Of everything but tools/call."""
 _ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
@@ -152,10 +154,11 @@ class RequestCheck:
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
             aside = scope[SET_ASIDE] = SetAside()
-            if len(body) > _MAX_OTHER_BODY:
-                body = bytearray(aside.shortened(message))
-            del message  # the SDK reads the body once more, and keeps it
-            await self.modern(scope, _replay(bytes(body), receive), with_server_errors(aside.filling(send)))
+            read = aside.shortened(message) if len(body) > _MAX_OTHER_BODY else bytes(body)
+            del message, body  # the SDK decodes it once more, and keeps it
+            if len(read) > _MAX_SHORTENED:  # all of it is names and the like
+                raise McpRefused(problem.too_large(_MAX_SHORTENED))
+            await self.modern(scope, _replay(read, receive), with_server_errors(aside.filling(send)))
             return
         del body  # a large one would lie in memory twice for as long as the call lasts
         session = scope[SESSION] = self._handshake(message, caller, session)

@@ -15,6 +15,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 SET_ASIDE = "cubicle.set_aside"
 """Where, in the ASGI scope, it is."""
+_SEEN = ("name", "_meta")
 _LONG = 256
 """Characters: a message has a limited number of values, so what is shorter is not much."""
 
@@ -28,12 +29,12 @@ class SetAside:
         self._raw: list[RawJson] = []
 
     def shortened(self, message: JsonRpcMessage) -> bytes:
-        """The message with marks for the long texts of a tool's arguments."""
-        params = message.params
-        if "arguments" in params:
-            params = {**params, "arguments": self._without(params["arguments"])}
-        fields = {"jsonrpc": "2.0", "id": message.id, "method": message.method, "params": params}
-        return json.dumps(fields, separators=(",", ":")).encode()
+        """The message with marks for its long texts, but those that the SDK looks at."""
+        params = {name: value if name in _SEEN else self._without(value) for name, value in message.params.items()}
+        fields: dict[str, Any] = {"jsonrpc": "2.0", "method": message.method, "params": params}
+        if message.id is not None:
+            fields["id"] = message.id
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
     def restored(self, value: Any) -> Any:
         """A tool's arguments, with the texts in place of their marks."""
