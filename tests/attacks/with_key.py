@@ -287,7 +287,7 @@ async def _one_line(attacker: Attacker) -> None:
 @attack("200|429")
 async def output_flood(attacker: Attacker) -> None:
     """Commands that print all they can, followed by progress."""
-    seconds = attacker.seconds
+    seconds = attacker.seconds / 2  # less than it waits for the answer
     arguments = {"command": f"timeout {seconds} yes", "description": "a"}
     params = {"name": "bash_tool", "arguments": arguments, "_meta": {"progressToken": 1}}
     await attacker.flood(4, call("tools/call", params, attacker.key, attacker.chat))
