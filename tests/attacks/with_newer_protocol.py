@@ -67,7 +67,7 @@ async def newer_tool_lists(attacker: Attacker) -> None:
     await attacker.flood(20, newer("tools/list", {}, attacker))
 
 
-@attack("200|404")
+@attack("400")
 async def newer_unknown_tools(attacker: Attacker) -> None:
     data = newer("tools/call", {"name": "nothing", "arguments": {}}, attacker)
     await attacker.flood(20, data)

@@ -41,15 +41,20 @@ async def test_an_answer_is_filled_and_its_length_is_right() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    marked = aside.marked({"contents": [RawJson(b'{"a":1}')], "resources": RawJson(b"[2]"), "plain": "c"})
+    marked = aside.marked({"contents": [RawJson.of({"a": LONG})], "resources": RawJson(b"[2]"), "plain": "c"})
     body = json.dumps({"result": marked}).encode()
     filling = aside.filling(send)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await filling({"type": "http.response.start", "status": 200, "headers": headers})
     await filling({"type": "http.response.body", "body": body})
-    start, answer = sent
-    assert json.loads(answer["body"]) == {"result": {"contents": [{"a": 1}], "resources": [2], "plain": "c"}}
-    assert dict(start["headers"])[b"content-length"] == b"%d" % len(answer["body"])
+    start, *parts = sent
+    answer = b"".join(part["body"] for part in parts)
+    result = json.loads(answer)["result"]
+    assert result["contents"] == [{"a": LONG}]
+    assert (result["resources"], result["plain"]) == ([2], "c")
+    assert dict(start["headers"])[b"content-length"] == b"%d" % len(answer)
+    assert [part["more_body"] for part in parts] == [True] * (len(parts) - 1) + [False]
+    assert max(len(part["body"]) for part in parts) <= 256 * 1024
 
 
 @pytest.mark.anyio

@@ -141,6 +141,7 @@ class HttpConnection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         self._head_came()
         self._let_go()
+        self.parser = None  # type: ignore[assignment]  # it holds this object's methods
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -151,6 +151,16 @@ class ClientSocket(WebSocketsSansIOProtocol):
         if not self.handshake_complete:
             cast(dict[str, object], self.scope["extensions"])[_OWN] = self
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.conn.parser.close()  # it holds what it belongs to
+
+    async def run_asgi(self) -> None:
+        try:
+            await super().run_asgi()
+        finally:  # the scope holds this connection, and this connection the scope
+            cast(dict[str, object], self.scope["extensions"]).pop(_OWN, None)
+
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.transport.abort()  # who does not read would never let it close

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
 from cubicle.mcp_api.raw_json import RawJson, filled, marked
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from cubicle.mcp_api.transport import Send, send_body
 
 SET_ASIDE = "cubicle.set_aside"
 """Where, in the ASGI scope, it is."""
@@ -69,13 +68,11 @@ class SetAside:
                 held.append(message)
                 return
             body = message.get("body", b"")
-            if self._raw and (whole := filled(body, self._raw)) is not body:
-                message = {**message, "body": whole}
-                for start in held:
-                    start["headers"] = _with_length(start["headers"], len(whole))
+            whole = filled(body, self._raw) if self._raw else body
             while held:
-                await send(held.pop())
-            await send(message)
+                start = held.pop()
+                await send({**start, "headers": _with_length(start["headers"], len(whole))})
+            await send_body(send, whole, more=message.get("more_body", False))
 
         return sending
 

@@ -7,6 +7,7 @@ by itself for the newer era, and writes what comes back as server-sent events.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -26,6 +27,7 @@ from starlette.requests import Request
 from cubicle.mcp_api import jsonrpc, raw_json
 from cubicle.mcp_api.errors import is_unforeseen
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ _HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+_PIECE = 256 * 1024
 _TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
 
 
@@ -82,7 +85,15 @@ class HttpExchange:
             self.started = True
             size = [] if more else [(b"content-length", str(len(data)).encode())]
             await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *size]})
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        await send_body(self._send, data, more=more)
+
+
+async def send_body(send: Send, data: bytes, *, more: bool) -> None:
+    """A part of an answer, in pieces: each waits for the client, and what is sent at once is copied at once."""
+    last = max(0, len(data) - 1) // _PIECE * _PIECE
+    for start in range(0, last, _PIECE):
+        await send({"type": "http.response.body", "body": data[start : start + _PIECE], "more_body": True})
+    await send({"type": "http.response.body", "body": data[last:] if last else data, "more_body": more})
 
 
 async def answer(
@@ -102,10 +113,14 @@ async def answer(
     exchange = HttpExchange(message.id, Request(scope), send)
     scope[COMMENT] = exchange.comment
     outcome: dict[str, Any] | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_watch, receive, tasks.cancel_scope)
-        outcome = await _outcome(server, exchange, message, version)
-        tasks.cancel_scope.cancel()
+    with anyio.CancelScope() as waited_for:
+        watching = start_task(_watch(receive, waited_for), name="client of a request")
+        try:
+            outcome = await _outcome(server, exchange, message, version)
+        finally:
+            watching.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([watching])
     if outcome is None:
         return
     if is_unforeseen(outcome) and not exchange.started:
