@@ -43,8 +43,8 @@ async def newer_many_arguments(attacker: Attacker) -> None:
 
 @attack("413|429", "closed|no answer")
 async def newer_long_names(attacker: Attacker) -> None:
-    """The name of an argument is 40 MB long; in the short form a little more than may be."""
-    name = "é" * (9_000_000 if attacker.short else 20_000_000)
+    """The name of an argument is 40 MB long."""
+    name = "é" * attacker.size(20_000_000)
     arguments = {"description": "a", "command": "true", name: 1}
     data = newer("tools/call", {"name": "bash_tool", "arguments": arguments}, attacker, ascii_only=False)
     await attacker.repeat(4, lambda: attacker.once(data))

@@ -54,7 +54,7 @@ async def test_an_answer_is_filled_and_its_length_is_right() -> None:
     assert (result["resources"], result["plain"]) == ([2], "c")
     assert dict(start["headers"])[b"content-length"] == b"%d" % len(answer)
     assert [part["more_body"] for part in parts] == [True] * (len(parts) - 1) + [False]
-    assert max(len(part["body"]) for part in parts) <= 256 * 1024
+    assert max(len(part["body"]) for part in parts) <= 2 * 256 * 1024
 
 
 @pytest.mark.anyio

@@ -20,28 +20,28 @@ _QUOTED_MARK = json.dumps(_MARK).encode()
 
 
 class RawJson:
-    """A value as it is sent."""
+    """A value as it is sent, in pieces: to put them together would take as long again."""
 
-    def __init__(self, encoded: bytes | bytearray) -> None:
-        self.encoded = encoded
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = pieces
 
     @classmethod
     def of(cls, fields: Mapping[str, str | bytes]) -> RawJson:
         """An object of texts; of bytes, their base64."""
-        encoded = bytearray(b"{")
+        pieces = [b"{"]
         for name, value in fields.items():
-            encoded += (b"," if len(encoded) > 1 else b"") + json.dumps(name).encode() + b':"'
-            for start in range(0, len(value), _PIECE):
-                encoded += _encoded(value[start : start + _PIECE])
-            encoded += b'"'
-        encoded += b"}"
-        return cls(encoded)
+            pieces.append((b"," if len(pieces) > 1 else b"") + json.dumps(name).encode() + b':"')
+            pieces += [_encoded(value[start : start + _PIECE]) for start in range(0, len(value), _PIECE)]
+            pieces.append(b'"')
+        return cls(*pieces, b"}")
 
     @classmethod
     def list_of(cls, values: Sequence[Any]) -> RawJson:
         """A list, encoded a few at a time."""
-        pieces = (_plain(values[start : start + _VALUES])[1:-1] for start in range(0, len(values), _VALUES))
-        return cls(b"[" + b",".join(pieces) + b"]")
+        pieces = [b"["]
+        for start in range(0, len(values), _VALUES):
+            pieces.append((b"," if start else b"") + _plain(values[start : start + _VALUES])[1:-1])
+        return cls(*pieces, b"]")
 
 
 def _plain(value: Any) -> bytes:
@@ -52,8 +52,8 @@ def _encoded(piece: str | bytes) -> bytes:
     return base64.b64encode(piece) if isinstance(piece, bytes) else json.dumps(piece)[1:-1].encode()
 
 
-def dumps(value: Any) -> bytes:
-    """The JSON of a value that may hold RawJson."""
+def dumps(value: Any) -> list[bytes]:
+    """The JSON of a value that may hold RawJson, in pieces."""
     raw: list[RawJson] = []
 
     def mark(found: object) -> str:
@@ -75,9 +75,11 @@ def marked(value: Any, raw: list[RawJson]) -> Any:
     return value
 
 
-def filled(text: bytes, raw: list[RawJson]) -> bytes:
-    """A JSON text with what was encoded before in place of the marks, in their order; the same one if it has none."""
-    first, *rest = text.split(_QUOTED_MARK)
-    if not rest:
-        return text
-    return b"".join([first, *(part for one, more in zip(raw, rest, strict=True) for part in (one.encoded, more))])
+def filled(text: bytes, raw: list[RawJson]) -> list[bytes]:
+    """The pieces of a JSON text, with what was encoded before in place of the marks, in their order."""
+    first, *rest = text.split(_QUOTED_MARK) if raw else [text]
+    pieces = [first]
+    if rest:
+        for one, more in zip(raw, rest, strict=True):
+            pieces += [*one.pieces, more]
+    return pieces

@@ -37,7 +37,7 @@ from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
 from cubicle.mcp_api.large_decoder import LargeDecoder
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
-from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
+from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, TooLong
 from cubicle.mcp_api.transport import Unforeseen, answer
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY = 64 * 1024**2
-_MAX_SHORTENED = 16 * 1024**2
-"""Of a message of the newer era without its long texts: the SDK decodes it in the event loop."""
+_LONG_NAMES = Problem(413, "The names of arguments, or the fields of `_meta`, are too long. Send shorter ones.")
 _MAX_OTHER_BODY = 1024**2
 """Of everything but tools/call."""
 _ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
@@ -154,10 +153,11 @@ class RequestCheck:
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
             aside = scope[SET_ASIDE] = SetAside()
-            read = aside.shortened(message) if len(body) > _MAX_OTHER_BODY else bytes(body)
+            try:
+                read = aside.shortened(message) if len(body) > _MAX_OTHER_BODY else bytes(body)
+            except TooLong:
+                raise McpRefused(_LONG_NAMES) from None
             del message, body  # the SDK decodes it once more, and keeps it
-            if len(read) > _MAX_SHORTENED:  # all of it is names and the like
-                raise McpRefused(problem.too_large(_MAX_SHORTENED))
             await self.modern(scope, _replay(read, receive), with_server_errors(aside.filling(send)))
             return
         del body  # a large one would lie in memory twice for as long as the call lasts

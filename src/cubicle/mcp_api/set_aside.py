@@ -15,8 +15,13 @@ from cubicle.mcp_api.transport import Send, send_body
 SET_ASIDE = "cubicle.set_aside"
 """Where, in the ASGI scope, it is."""
 _SEEN = ("name", "_meta")
+_MAX_SEEN = 64 * 1024
 _LONG = 256
 """Characters: a message has a limited number of values, so what is shorter is not much."""
+
+
+class TooLong(Exception):
+    """What cannot be set aside is too long: names, or what describes the request."""
 
 
 class SetAside:
@@ -28,7 +33,9 @@ class SetAside:
         self._raw: list[RawJson] = []
 
     def shortened(self, message: JsonRpcMessage) -> bytes:
-        """The message with marks for its long texts, but those that the SDK looks at."""
+        """The message with marks for its long texts, but those that the SDK looks at. Raises TooLong."""
+        if sum(_length(message.params.get(name)) for name in _SEEN) > _MAX_SEEN:
+            raise TooLong
         params = {name: value if name in _SEEN else self._without(value) for name, value in message.params.items()}
         fields: dict[str, Any] = {"jsonrpc": "2.0", "method": message.method, "params": params}
         if message.id is not None:
@@ -50,6 +57,8 @@ class SetAside:
             self._texts.append(value)
             return f"{self._prefix}{len(self._texts) - 1}"
         if isinstance(value, dict):
+            if any(len(name) > _LONG for name in value):
+                raise TooLong
             return {name: self._without(each) for name, each in value.items()}
         if isinstance(value, list):
             return [self._without(each) for each in value]
@@ -67,14 +76,22 @@ class SetAside:
             if message["type"] == "http.response.start":
                 held.append(message)
                 return
-            body = message.get("body", b"")
-            whole = filled(body, self._raw) if self._raw else body
+            pieces = filled(message.get("body", b""), self._raw)
             while held:
                 start = held.pop()
-                await send({**start, "headers": _with_length(start["headers"], len(whole))})
-            await send_body(send, whole, more=message.get("more_body", False))
+                await send({**start, "headers": _with_length(start["headers"], sum(map(len, pieces)))})
+            await send_body(send, pieces, more=message.get("more_body", False))
 
         return sending
+
+
+def _length(value: Any) -> int:
+    """The characters of all texts and names in it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(name) + _length(each) for name, each in value.items())
+    return sum(map(_length, value)) if isinstance(value, list) else 0
 
 
 def _with_length(headers: list[tuple[bytes, bytes]], length: int) -> list[tuple[bytes, bytes]]:

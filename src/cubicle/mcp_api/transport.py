@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import anyio
@@ -75,25 +75,31 @@ class HttpExchange:
         """Tools send their progress themselves, in batches."""
 
     async def comment(self) -> None:
-        await self._write(b": still here\r\n\r\n", more=True)
+        await self._write([b": still here\r\n\r\n"], more=True)
 
     async def finish(self, outcome: dict[str, Any]) -> None:
         await self._write(_event({"jsonrpc": "2.0", "id": self.request_id, **outcome}), more=False)
 
-    async def _write(self, data: bytes, *, more: bool) -> None:
+    async def _write(self, data: Sequence[bytes], *, more: bool) -> None:
         if not self.started:
             self.started = True
-            size = [] if more else [(b"content-length", str(len(data)).encode())]
+            size = [] if more else [(b"content-length", b"%d" % sum(map(len, data)))]
             await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *size]})
         await send_body(self._send, data, more=more)
 
 
-async def send_body(send: Send, data: bytes, *, more: bool) -> None:
-    """A part of an answer, in pieces: each waits for the client, and what is sent at once is copied at once."""
-    last = max(0, len(data) - 1) // _PIECE * _PIECE
-    for start in range(0, last, _PIECE):
-        await send({"type": "http.response.body", "body": data[start : start + _PIECE], "more_body": True})
-    await send({"type": "http.response.body", "body": data[last:] if last else data, "more_body": more})
+async def send_body(send: Send, data: Sequence[bytes], *, more: bool) -> None:
+    """Pieces of an answer, no more at once than can be copied in no time; each waits for the client."""
+    part: list[bytes] = []
+    size = 0
+    for piece in data:
+        for start in range(0, len(piece), _PIECE):
+            if size >= _PIECE:
+                await send({"type": "http.response.body", "body": b"".join(part), "more_body": True})
+                part, size = [], 0
+            part.append(piece[start : start + _PIECE])
+            size += len(part[-1])
+    await send({"type": "http.response.body", "body": b"".join(part), "more_body": more})
 
 
 async def answer(
@@ -154,5 +160,5 @@ async def _outcome(
     return {"result": result}
 
 
-def _event(message: dict[str, Any]) -> bytes:
-    return b"event: message\r\ndata: " + raw_json.dumps(message) + b"\r\n\r\n"
+def _event(message: dict[str, Any]) -> list[bytes]:
+    return [b"event: message\r\ndata: ", *raw_json.dumps(message), b"\r\n\r\n"]
