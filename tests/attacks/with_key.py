@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 
@@ -44,13 +45,16 @@ async def escaped_json(attacker: Attacker) -> None:
 
 @attack("200|413|429", "400|closed|no answer")
 async def large_arguments(attacker: Attacker) -> None:
-    """Files of 50 MB as an argument, eight at a time."""
-    data = tool(
-        "create_file",
-        {"description": "a", "path": "/tmp/large", "file_text": "a" * attacker.size(50_000_000)},
-        attacker,
-    )
-    await attacker.repeat(8, lambda: attacker.once(data))
+    """Files of 50 MB as an argument, eight at a time; half of them are not ASCII."""
+    texts = ("a" * attacker.size(50_000_000), "é" * attacker.size(25_000_000))
+    data = []
+    for text in texts:
+        arguments = {"description": "a", "path": "/tmp/large", "file_text": text}
+        params = {"name": "create_file", "arguments": arguments}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, ensure_ascii=False)
+        data.append(post(body.encode(), attacker.key, attacker.chat))
+    turns = itertools.cycle(data)
+    await attacker.repeat(8, lambda: attacker.once(next(turns)))
 
 
 @attack("200|429", "closed|no answer")

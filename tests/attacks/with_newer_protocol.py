@@ -41,7 +41,7 @@ async def newer_many_arguments(attacker: Attacker) -> None:
     await attacker.flood(8, data)
 
 
-@attack("413|429", "closed|no answer")
+@attack("400|429", "closed|no answer")
 async def newer_long_names(attacker: Attacker) -> None:
     """The name of an argument is 40 MB long."""
     name = "é" * attacker.size(20_000_000)

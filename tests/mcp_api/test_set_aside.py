@@ -59,13 +59,13 @@ async def test_an_answer_is_filled_and_its_length_is_right() -> None:
 
 @pytest.mark.anyio
 async def test_what_stays_long_is_refused_and_a_notification_stays_one(service: Service) -> None:
-    arguments = {"description": "test", "command": "true", "é" * 9_000_000: 1}
     headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "bash_tool"}
-    params = {"name": "bash_tool", "arguments": arguments, "_meta": modern_meta()}
+    arguments = {"description": "test", "command": "true"}
+    params = {"name": "bash_tool", "arguments": arguments, "_meta": {**modern_meta(), "x": "é" * 2_000_000}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     content = json.dumps(body, ensure_ascii=False).encode()
     assert (await service.post(content, headers=headers)).status_code == 413
-    params["arguments"] = {"description": "test", "command": LONG}
+    params |= {"arguments": {"description": "test", "command": LONG}, "_meta": modern_meta()}
     assert (await service.post({**body, "id": None}, headers=headers)).status_code == 400
     del body["id"]
     assert (await service.post(body, headers=headers)).status_code == 202

@@ -48,7 +48,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY = 64 * 1024**2
-_LONG_NAMES = Problem(413, "The names of arguments, or the fields of `_meta`, are too long. Send shorter ones.")
+_LONG_META = Problem(413, "The fields of `_meta`, or the name of the tool, are too long. Send shorter ones.")
 _MAX_OTHER_BODY = 1024**2
 """Of everything but tools/call."""
 _ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
@@ -156,7 +156,7 @@ class RequestCheck:
             try:
                 read = aside.shortened(message) if len(body) > _MAX_OTHER_BODY else bytes(body)
             except TooLong:
-                raise McpRefused(_LONG_NAMES) from None
+                raise McpRefused(_LONG_META) from None
             del message, body  # the SDK decodes it once more, and keeps it
             await self.modern(scope, _replay(read, receive), with_server_errors(aside.filling(send)))
             return

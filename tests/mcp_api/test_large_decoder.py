@@ -1,0 +1,68 @@
+"""A large message is decoded piece by piece to what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cubicle.core.request_limits import TooComplex
+from cubicle.mcp_api import large_decoder
+from cubicle.mcp_api.large_decoder import LargeDecoder
+
+texts = st.text(max_size=30) | st.builds(
+    lambda piece, times: piece * times, st.text(min_size=1, max_size=8), st.integers(1, 1500)
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(values, st.booleans(), st.sampled_from((64, 1000)))
+def test_it_is_what_the_whole_says(value: Any, ascii_only: bool, piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_decoder, "_PIECE", piece)
+        text = json.dumps({"a": value}, ensure_ascii=ascii_only).encode()
+        assert asyncio.run(LargeDecoder().decode(bytearray(text))) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"a": "', '{"a": "b\\"', '"' + "a" * 2000, '{"a": "' + "\\x" * 600 + '"}', '{"a": "' + "\n" * 600 + '"}'),
+        *('{"a": "' + "b" * 600 + '" "c"}', "[" * 10, "", '{"a": "' + "b" * 600 + '\\ud800"}'),
+    ],
+)
+async def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        await LargeDecoder().decode(text.encode())
+
+
+async def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        await LargeDecoder().decode(b'{"a": "' + b"\xff" * 600 + b'"}')
+
+
+async def test_a_long_name_is_refused() -> None:
+    with pytest.raises(TooComplex, match="A name"):
+        await LargeDecoder().decode(json.dumps({"b" * 600: 1}).encode())
+
+
+@pytest.mark.parametrize("piece", ["a", "é", "😀", "\\n", "\\\\", '\\"', "\\ud83d\\ude00"])
+async def test_no_step_takes_long(piece: str) -> None:
+    body = bytearray(b'{"a": "' + piece.encode() * 200_000 + b'"}')
+    longest, last = 0.0, time.thread_time()
+    decoding = asyncio.ensure_future(LargeDecoder().decode(body))
+    while not decoding.done():
+        await asyncio.sleep(0)
+        now = time.thread_time()
+        longest, last = max(longest, now - last), now
+    assert decoding.result() == json.loads(body)
+    assert longest < 0.25
