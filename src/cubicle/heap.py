@@ -22,7 +22,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGE = 1024**2
 """Blocks from this size on are mapped one by one, and given back when they are freed."""
 _SPARE = 16 * 1024**2
-_GROWTH = 24 * 1024**2
+_GROWTH, _WORTH = 24 * 1024**2, 4 * 1024**2
 _SECONDS = 5.0
 _PAGE = resource.getpagesize()
 _libc = ctypes.CDLL(None)
@@ -63,7 +63,8 @@ def _trim(lowest: int) -> int:
     if now > lowest + _GROWTH:
         gc.collect()  # an idle service makes no rubbish that would have it collect what a flood left
         _libc.malloc_trim(0)  # without the interpreter's lock; some milliseconds for hundreds of MB
-        return _resident()
+        left = _resident()
+        return lowest if now - left > _WORTH else left  # as long as it helps it is done again
     return min(now, lowest)
 
 
