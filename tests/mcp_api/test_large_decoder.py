@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cubicle.core.request_limits import TooComplex
 from cubicle.mcp_api import large_decoder
-from cubicle.mcp_api.large_decoder import LargeDecoder
+from cubicle.mcp_api.large_decoder import decode_large
 
 texts = st.text(max_size=30) | st.builds(
     lambda piece, times: piece * times, st.text(min_size=1, max_size=8), st.integers(1, 1500)
@@ -30,7 +30,7 @@ def test_it_is_what_the_whole_says(value: Any, ascii_only: bool, piece: int) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(large_decoder, "_PIECE", piece)
         text = json.dumps({"a": value}, ensure_ascii=ascii_only).encode()
-        assert asyncio.run(LargeDecoder().decode(bytearray(text))) == {"a": value}
+        assert asyncio.run(decode_large(bytearray(text))) == {"a": value}
 
 
 @pytest.mark.parametrize(
@@ -42,24 +42,24 @@ def test_it_is_what_the_whole_says(value: Any, ascii_only: bool, piece: int) -> 
 )
 async def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        await LargeDecoder().decode(text.encode())
+        await decode_large(text.encode())
 
 
 async def test_bytes_that_are_no_text_are_refused() -> None:
     with pytest.raises(ValueError, match=r".*"):
-        await LargeDecoder().decode(b'{"a": "' + b"\xff" * 600 + b'"}')
+        await decode_large(b'{"a": "' + b"\xff" * 600 + b'"}')
 
 
 async def test_a_long_name_is_refused() -> None:
     with pytest.raises(TooComplex, match="A name"):
-        await LargeDecoder().decode(json.dumps({"b" * 600: 1}).encode())
+        await decode_large(json.dumps({"b" * 600: 1}).encode())
 
 
 @pytest.mark.parametrize("piece", ["a", "é", "😀", "\\n", "\\\\", '\\"', "\\ud83d\\ude00"])
 async def test_no_step_takes_long(piece: str) -> None:
     body = bytearray(b'{"a": "' + piece.encode() * 200_000 + b'"}')
     longest, last = 0.0, time.thread_time()
-    decoding = asyncio.ensure_future(LargeDecoder().decode(body))
+    decoding = asyncio.ensure_future(decode_large(body))
     while not decoding.done():
         await asyncio.sleep(0)
         now = time.thread_time()

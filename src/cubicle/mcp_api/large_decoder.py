@@ -28,22 +28,15 @@ _LONGEST_CHARACTER = 4
 """Bytes."""
 
 
-class LargeDecoder:
-    """One message at a time."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
-    async def decode(self, body: bytes | bytearray) -> Any:
-        """The value. Raises ValueError, and TooComplex for a name that is too long."""
-        async with self._lock:
-            texts = _LongTexts()
+async def decode_large(body: bytes | bytearray) -> Any:
+    """The value. Raises ValueError, and TooComplex for a name that is too long."""
+    texts = _LongTexts()
+    began = monotonic()
+    for _ in texts.taken_from(body):
+        if monotonic() - began > _BUSY_SECONDS:
+            await asyncio.sleep(0)
             began = monotonic()
-            for _ in texts.taken_from(body):
-                if monotonic() - began > _BUSY_SECONDS:
-                    await asyncio.sleep(0)
-                    began = monotonic()
-            return texts.put_back(from_json(texts.rest, cache_strings="keys"))
+    return texts.put_back(from_json(texts.rest, cache_strings="keys"))
 
 
 class _LongTexts:

@@ -34,7 +34,7 @@ from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.errors import McpRefused, send_refusal, with_server_errors
 from cubicle.mcp_api.handlers import CALLER, SESSION
 from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
-from cubicle.mcp_api.large_decoder import LargeDecoder
+from cubicle.mcp_api.large_decoder import decode_large
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, TooLong
@@ -71,7 +71,6 @@ class RequestCheck:
     in_flight: InFlight
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
-    decoder: LargeDecoder = field(default_factory=LargeDecoder)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
@@ -141,7 +140,7 @@ class RequestCheck:
         session = self._session(headers, caller) if handshake else None
         try:
             body = await _read(headers, receive, lambda: stack.enter_async_context(self.large.hold(caller.chat)))
-            message = jsonrpc.parse(await self._decoded(body))
+            message = jsonrpc.parse(await _decoded(body))
         except BadJsonRpc as error:
             raise McpRefused(problem.bad_request(str(error)), jsonrpc.INVALID_REQUEST) from None
         except TooComplex as error:
@@ -164,11 +163,6 @@ class RequestCheck:
         session = scope[SESSION] = self._handshake(message, caller, session)
         await answer(self.server, message, version, scope, receive, _with_session(send, session))
 
-    async def _decoded(self, body: bytearray) -> Any:
-        if len(body) <= _MAX_OTHER_BODY:
-            return from_json(body, cache_strings="keys")
-        return await self.decoder.decode(body)
-
     def _handshake(self, message: JsonRpcMessage, caller: Caller, session: str | None) -> str | None:
         """The session of this message; a cancellation takes effect here."""
         if message.method == "initialize":
@@ -187,6 +181,10 @@ class RequestCheck:
         if self.sessions.is_ended(caller.chat.tenant, session):
             raise McpRefused(_ENDED)
         return session
+
+
+async def _decoded(body: bytearray) -> Any:
+    return from_json(body, cache_strings="keys") if len(body) <= _MAX_OTHER_BODY else await decode_large(body)
 
 
 async def _read(headers: Headers, receive: Receive, make_room: Callable[[], Awaitable[None]]) -> bytearray:
