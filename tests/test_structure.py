@@ -19,7 +19,6 @@ ANYIO_GROUPS = {
     # The SDK of MCP runs on anyio, and what it calls has to cancel as it does.
     "cubicle.mcp_api.endpoint",
     "cubicle.mcp_api.progress",
-    "cubicle.mcp_api.transport",
     # A cancel scope ends what is done with a token when the token ends; asyncio has no such thing.
     "cubicle.agents.gateway",
     "cubicle.agents.live_tokens",
