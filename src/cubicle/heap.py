@@ -54,18 +54,18 @@ async def _trim_now_and_then() -> None:
     while True:
         await asyncio.sleep(_SECONDS)
         with contextlib.suppress(OSError, RuntimeError):  # no free descriptor or thread just now
-            lowest = await asyncio.to_thread(_trim, lowest)
+            now = await asyncio.to_thread(_resident)
+            lowest = min(now, lowest) if now <= lowest + _GROWTH else await _trim(now, lowest)
 
 
-def _trim(lowest: int) -> int:
-    """Trim if it may be worth it; what is resident at the least."""
-    now = _resident()
-    if now > lowest + _GROWTH:
-        gc.collect()  # an idle service makes no rubbish that would have it collect what a flood left
-        _libc.malloc_trim(0)  # without the interpreter's lock; some milliseconds for hundreds of MB
-        left = _resident()
-        return lowest if now - left > _WORTH else left  # as long as it helps it is done again
-    return min(now, lowest)
+async def _trim(now: int, lowest: int) -> int:
+    """Give back what is free; what is resident at the least from now on."""
+    # An idle service makes no rubbish that would have it collect what a flood left. Here, not on a thread: what is
+    # found may belong to the event loop.
+    gc.collect()
+    await asyncio.to_thread(_libc.malloc_trim, 0)  # without the interpreter's lock; milliseconds for hundreds of MB
+    left = await asyncio.to_thread(_resident)
+    return lowest if now - left > _WORTH else left  # as long as it helps it is done again
 
 
 def _resident() -> int:
