@@ -74,7 +74,7 @@ ENDS = "open|held back|closed|1009|1002|1007|1008|1011|1001"
 WITH = {"prepare": start_backends}
 
 
-@attack(ENDS, **WITH)  # type: ignore[arg-type]
+@attack(ENDS, "no answer", **WITH)  # type: ignore[arg-type]
 async def terminal_input(attacker: Attacker) -> None:
     """Input of 64 KB a message, as fast as it is taken."""
     await sockets(attacker, 8, frame(2, b"0" * 65_536) * 4)
@@ -161,7 +161,7 @@ async def backend_output_read(attacker: Attacker) -> None:
     await sockets(attacker, 4, b"", DEVTOOLS)
 
 
-@attack("101|open|429|4429|1013|1008|closed", ENDS, **WITH)
+@attack("101|open|429|4429|1013|1008|closed", f"{ENDS}|no answer", **WITH)
 async def many_sockets(attacker: Attacker) -> None:
     """300 WebSockets to one terminal."""
     await sockets(attacker, 300, frame(9))
