@@ -37,6 +37,7 @@ USED = {
         "self": websockets_sansio_impl.WebSocketsSansIOProtocol,
         "self.conn": ServerProtocol,
     },
+    uvicorn_http.Server: {"self": uvicorn.Server},
 }
 """Each class of ours, and what the names in it stand for."""
 SIGNATURES: dict[Any, list[str]] = {
@@ -50,6 +51,9 @@ SIGNATURES: dict[Any, list[str]] = {
     httptools_impl.HttpToolsProtocol._unsupported_upgrade_warning: ["self"],
     websockets_sansio_impl.WebSocketsSansIOProtocol.handle_cont: ["self", "event"],
     websockets_sansio_impl.WebSocketsSansIOProtocol.send_receive_event_to_app: ["self"],
+    websockets_sansio_impl.WebSocketsSansIOProtocol.run_asgi: ["self"],
+    websockets_sansio_impl.WebSocketsSansIOProtocol.connection_lost: ["self", "exc"],
+    uvicorn.Server.startup: ["self", "sockets"],
     uvicorn.Server.shutdown: ["self", "sockets"],
 }
 """Methods that ours take the place of."""
