@@ -25,7 +25,7 @@ from websockets.server import ServerProtocol
 from cubicle.http_api import uvicorn_http, uvicorn_ws
 
 ROOT = Path(__file__).parents[2]
-USED = {
+USED: dict[type, dict[str, type]] = {
     uvicorn_http.HttpConnection: {
         "self": httptools_impl.HttpToolsProtocol,
         "self.cycle": httptools_impl.RequestResponseCycle,
