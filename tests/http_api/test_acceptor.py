@@ -7,7 +7,7 @@ import contextlib
 import errno
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -55,16 +55,16 @@ def accepting(listening: socket.socket) -> Iterator[list[str]]:
         made.close()
 
 
-async def until(order: list[str], count: int) -> None:
+async def until(done: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while len(order) < count:
+        while not done():
             await asyncio.sleep(0.001)
 
 
 async def test_another_address_does_not_wait_for_all_of_a_flood(listening: socket.socket) -> None:
     clients = connected(listening, FLOOD, 400) + connected(listening, OTHER, 1)
     with accepting(listening) as order:
-        await until(order, len(clients))
+        await until(lambda: len(order) == len(clients))
     assert order.index(OTHER) < 100
     for client in clients:
         client.close()
@@ -77,9 +77,7 @@ async def test_an_address_has_a_limit_and_others_are_served(
     clients = connected(listening, FLOOD, 300)
     late = connected(listening, OTHER, 3)
     with accepting(listening) as order:
-        async with asyncio.timeout(20):
-            while order.count(OTHER) < len(late):
-                await asyncio.sleep(0.001)
+        await until(lambda: order.count(OTHER) == len(late))
     assert 16 <= order.count(FLOOD) < 300
     for client in clients:  # each was served or closed: none is left waiting
         client.setblocking(False)
@@ -98,9 +96,7 @@ async def test_when_all_places_are_taken_whoever_has_the_most_makes_room(
     clients = connected(listening, FLOOD, 60)
     clients += [each for number in range(3, 9) for each in connected(listening, f"127.0.0.{number}", 1)]
     with accepting(listening) as order:
-        async with asyncio.timeout(20):
-            while len({*order} - {FLOOD}) < 6:
-                await asyncio.sleep(0.001)
+        await until(lambda: len({*order} - {FLOOD}) == 6)
     for client in clients:
         client.close()
 
@@ -123,9 +119,7 @@ async def test_what_begins_as_the_service_ends_is_told_to_end(listening: socket.
     made = Acceptor(listening, Polite, FairQueue())
     made._accept_some()  # their tasks are there, and have not run
     made.close()
-    async with asyncio.timeout(20):
-        while ended.count("lost") < len(clients):
-            await asyncio.sleep(0.001)
+    await until(lambda: ended.count("lost") == len(clients))
     assert ended.count("told") == len(clients)
     for client in clients:
         client.close()
@@ -152,7 +146,7 @@ async def test_without_a_free_descriptor_it_waits_and_goes_on(
 
     (client,) = connected(listening, OTHER, 1)
     with accepting(Short()) as order:  # type: ignore[arg-type]
-        await until(order, 1)
+        await until(lambda: len(order) == 1)
     assert order == [OTHER]
     client.close()
 
