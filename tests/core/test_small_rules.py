@@ -166,6 +166,11 @@ def test_arguments_have_aliases_and_null_is_absent() -> None:
         Arguments({"pair": [True, 2]}).optional_pair("pair")
 
 
+def test_a_long_accept_header_is_read_to_a_limit() -> None:
+    assert accepts_mcp([",".join(["a/b"] * 900), "application/json, text/event-stream"])
+    assert not accepts_mcp(["," * 1000, "application/json, text/event-stream"])
+
+
 @given(st.lists(st.text(max_size=30), max_size=3))
 def test_no_accept_header_breaks_the_reading(values: list[str]) -> None:
     assert not accepts_mcp(values) or all("/" in value or "," in value or not value for value in values[:1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import random
 import re
@@ -69,6 +70,8 @@ FLOOR = 0.03
 """Seconds below which growth is not looked at: it drowns in what else the machine does."""
 WORST = 8.0
 """Times longer for four times the bytes; sixteen is a square."""
+TRIES = 3
+"""What is slow is so each time; what another program slows down for a moment is not."""
 
 TOKENS = [
     *(b"a", b"0", b" ", b"\t", b"\n", b"\r\n", b"\0", b"\xff", b"\xc3\xa9", b"-", b".", b"/", b"../", b"%", b"%2f"),
@@ -311,14 +314,22 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
 def seconds(parse: Callable[[bytes], object], data: bytes) -> float:
     """Of the processor, the best of two."""
     best = float("inf")
-    for _ in range(2):
-        began = time.thread_time()
-        with contextlib.suppress(Exception):
-            parse(data)
-        best = min(best, time.thread_time() - began)
-        if best < FLOOR:
-            break
+    gc.disable()  # it goes over all that the tests before made
+    try:
+        for _ in range(2):
+            began = time.thread_time()
+            with contextlib.suppress(Exception):
+                parse(data)
+            best = min(best, time.thread_time() - began)
+            if best < FLOOR:
+                break
+    finally:
+        gc.enable()
     return best
+
+
+def is_slow(parse: Callable[[bytes], object], data: bytes, limit: float) -> bool:
+    return all(seconds(parse, data) > limit for _ in range(TRIES))
 
 
 def repeated(token: bytes, size: int) -> bytes:
@@ -335,8 +346,12 @@ def test_time_grows_no_faster_than_the_bytes(name: str) -> None:
     parse = PARSERS[name]
     slow = {}
     for token in [*TOKENS, *mixes()]:
-        large = seconds(parse, repeated(token, LARGE))
-        if large > FLOOR and (growth := large / max(1e-6, seconds(parse, repeated(token, SMALL)))) > WORST:
+        for _ in range(TRIES):
+            if (large := seconds(parse, repeated(token, LARGE))) <= FLOOR:
+                break
+            if (growth := large / max(1e-6, seconds(parse, repeated(token, SMALL)))) <= WORST:
+                break
+        else:
             slow[token] = f"{large * 1000:.0f} ms for {LARGE} bytes, {growth:.1f} times that of a quarter"
     assert not slow, f"{name}: {slow}"
 
@@ -348,8 +363,8 @@ MAX_LENGTH = 0.25
 def test_nothing_takes_the_loop_for_long(name: str) -> None:
     """At the size that a header, a message or a frame may have at most."""
     parse = PARSERS[name]
-    slow = {token: took for token in TOKENS if (took := seconds(parse, repeated(token, 64 * 1024))) > MAX_LENGTH}
-    assert not slow, f"{name}: {slow}"
+    slow = [token for token in TOKENS if is_slow(parse, repeated(token, 64 * 1024), MAX_LENGTH)]
+    assert not slow, f"{name} takes more than {MAX_LENGTH} s for {slow}"
 
 
 ROOT = Path(__file__).parents[2]
@@ -383,4 +398,4 @@ def test_a_name_of_a_thousand_pointers_is_not_followed() -> None:
     """Compression pointers that lead to each other make a parser of DNS go over the same bytes again and again."""
     records = b"".join(b"\xc0\x0c\0\1\0\1\0\0\0\0\0\0" for _ in range(5000))
     query = b"\0\1\1\0\0\1\x13\x88\0\0\0\0" + b"\1a" * 60 + b"\0\0\1\0\1" + records
-    assert seconds(lambda data: FakeDns().answer(data), query) < 0.01
+    assert not is_slow(lambda data: FakeDns().answer(data), query, 0.01)
