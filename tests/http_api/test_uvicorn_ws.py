@@ -149,6 +149,47 @@ async def test_a_flood_that_waits_for_its_turn_is_made_to_wait() -> None:
     assert [len(message) for message, _ in relay.taken] == [5] + [len(PART)] * 100
 
 
+@pytest.mark.parametrize("size", [10, 100_000, 50_000_000], ids=["little", "much", "without end"])
+async def test_a_refused_client_is_let_go_though_its_turn_does_not_come(size: int) -> None:
+    """What it sends on is dropped: kept until its turn, thousands of refused connections would be kept with it."""
+    queue, ready, refuse = FairQueue(), asyncio.Event(), asyncio.Event()
+    sockets: list[ClientSocket] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        socket = ClientSocket.under(scope)
+        assert socket is not None
+        sockets.append(socket)
+        socket.meter(queue, LoopShare("flood"))
+        await receive()
+        await send({"type": "websocket.accept"})
+        socket._parsing = True  # its turn never comes
+        ready.set()
+        await refuse.wait()
+        await send({"type": "websocket.close", "code": 1013})
+
+    async with serving(application) as address, asyncio.timeout(8):  # uvicorn waits 10 s for the other's close frame
+        async with connect(address, compression=None, max_size=None, close_timeout=1) as client:
+            await ready.wait()
+            await client.send(b"before")
+            sending = asyncio.create_task(_send_bytes(client, size))
+            refuse.set()
+            with pytest.raises(ConnectionClosed) as closed:
+                await client.recv()
+            await asyncio.gather(sending, return_exceptions=True)
+            if size < 1024:
+                assert closed.value.rcvd is not None
+                assert closed.value.rcvd.code == 1013
+        (socket,) = sockets
+        while not socket.disconnected:
+            await asyncio.sleep(0.01)
+        assert not socket._unparsed
+
+
+async def _send_bytes(client: ClientConnection, size: int) -> None:
+    for _ in range(0, size, len(PART)):
+        await client.send(PART[:size])
+
+
 async def _send_many(client: ClientConnection, count: int) -> None:
     for _ in range(count):
         await client.send(PART)

@@ -22,6 +22,11 @@ _OWN = "cubicle.socket"
 _SLICE = 512
 _MAX_FRAGMENTS = 1024
 _TOO_BIG = 1009
+_READ_AT_END = 1024
+"""Bytes in which the client's own close frame is looked for when the application is done; the rest is dropped."""
+_DROPPED_AT_END = 256 * 1024
+_LAST_SECONDS = 1.0
+"""For a client to read why it is closed, when its own close frame is not looked for any more."""
 _quiet = logging.getLogger("cubicle.websocket.server")
 _quiet.setLevel(logging.WARNING)
 """The base writes each URL into the log, with the key of a signed link."""
@@ -40,6 +45,9 @@ class ClientSocket(WebSocketsSansIOProtocol):
     _fair_queue: FairQueue | None = None
     _share = LoopShare("")
     _parsing = False
+    _ended = False
+    """Whether the application is done with it, and it is only being closed."""
+    _after_end = 0
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -69,10 +77,24 @@ class ClientSocket(WebSocketsSansIOProtocol):
         if self._fair_queue is None:
             super().data_received(data)
             return
+        if self._ended:
+            self._look_for_close(data)
+            return
         self._unparsed += data
         self._parse_soon()
         if self._unparsed and not self.transport.is_closing():
             self.transport.pause_reading()  # whoever sends more than his share is held back by TCP, not kept here
+
+    def _look_for_close(self, data: bytes) -> None:
+        """Nobody takes what comes now: it waits for no turn, or the client's leaving would wait with it."""
+        self._after_end += len(data)
+        if self._after_end <= _READ_AT_END:
+            super().data_received(data)
+        elif self._after_end > _DROPPED_AT_END:
+            self.transport.abort()
+        elif self.close_timer is not None and self.close_timer.when() > self.loop.time() + _LAST_SECONDS:
+            self.close_timer.cancel()
+            self.close_timer = self.loop.call_later(_LAST_SECONDS, self.transport.close)
 
     def _parse_soon(self) -> None:
         if self._fair_queue is not None and self._unparsed and not self._parsing and not self.read_paused:
@@ -160,12 +182,26 @@ class ClientSocket(WebSocketsSansIOProtocol):
             await super().run_asgi()
         finally:  # the scope holds this connection, and this connection the scope
             cast(dict[str, object], self.scope["extensions"]).pop(_OWN, None)
+            self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        waiting, self._unparsed = bytes(self._unparsed), bytearray()
+        if self._fair_queue is None or self.transport.is_closing():
+            return
+        if waiting:
+            self._look_for_close(waiting)
+        self.read_paused = False
+        self.transport.resume_reading()  # whoever does not read does not see the client leave
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.transport.abort()  # who does not read would never let it close
 
     def send_receive_event_to_app(self) -> None:
+        if self._ended:
+            self.frames = []
+            return
         if self._taker is not None and not self.close_sent and self._is_sound():
             frames, self.frames = self.frames, []
             self._taker(frames[0] if len(frames) == 1 else b"".join(frames), self.curr_msg_data_type == "text")
