@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 import weakref
+from collections import Counter
 from collections.abc import Coroutine
 
 import pytest
@@ -67,6 +68,36 @@ async def test_the_loop_turns_between_steps() -> None:
         await asyncio.sleep(0)
         turns += 1
     assert turns > 100
+
+
+async def test_steps_that_grow_longer_do_not_all_run_in_one_turn() -> None:
+    """How many fit is judged by the steps before: those may have been short."""
+    queue, share, turns = FairQueue(), LoopShare("a"), []
+    turn = [0]
+
+    def step(seconds: float) -> None:
+        work(seconds)
+        turns.append(turn[0])
+
+    queue.charge(share, MAX_TURN_SECONDS)
+    for seconds in [1e-5] * 200 + [0.003] * 60:
+        queue.run(share, lambda seconds=seconds: step(seconds))
+    while len(turns) < 260:
+        turn[0] += 1
+        await asyncio.sleep(0)
+    long = Counter(turns[200:])
+    assert max(long.values()) <= 2
+    assert turns == sorted(turns)
+
+
+async def test_who_was_put_back_keeps_his_place() -> None:
+    queue, share, order = FairQueue(), LoopShare("a"), list[int]()
+    queue.charge(share, MAX_TURN_SECONDS)
+    for number in range(50):
+        queue.run(share, lambda number=number: (work(0.002), order.append(number)))
+    while len(order) < 50:
+        await asyncio.sleep(0)
+    assert order == list(range(50))
 
 
 async def test_who_is_alone_does_not_wait() -> None:

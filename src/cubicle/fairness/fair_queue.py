@@ -58,6 +58,9 @@ class FairQueue:
         self._now = self._most_used = 0.0
         self._quiet_turns = 0
         self._spent = 0.0
+        self._turn_taken = False
+        self._put_back: list[tuple[LoopShare, asyncio.Future[None]]] = []
+        """Those whose turn came when it was over already: the first of the next one."""
         self._armed = False
         self._depth = 0
         self._total = 0.0
@@ -66,7 +69,12 @@ class FairQueue:
     @property
     def is_free(self) -> bool:
         """Whether a step may run at once."""
-        return self._spent < MAX_TURN_SECONDS and not self._waiting
+        return self._spent < MAX_TURN_SECONDS and not self.is_awaited
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for a turn."""
+        return bool(self._waiting or self._put_back)
 
     @property
     def is_inside(self) -> bool:
@@ -106,9 +114,25 @@ class FairQueue:
         """Wait for a turn, if others are ahead."""
         if not self.is_free:
             await self.wait(share)
+            while not self.take_turn():
+                await self.wait_again(share)
+
+    def take_turn(self) -> bool:
+        """Whether one whose wait is done may begin: steps before it can have taken longer than they usually do."""
+        if self._turn_taken and self._spent >= MAX_TURN_SECONDS:
+            return False
+        self._turn_taken = True
+        return True
+
+    def wait_again(self, share: LoopShare) -> asyncio.Future[None]:
+        """After `take_turn` said no: done when the next turn begins."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._put_back.append((share, waiter))
+        self._arm()
+        return waiter
 
     def wait(self, share: LoopShare) -> asyncio.Future[None]:
-        """Done when it is this one's turn."""
+        """Done when it is this one's turn; then `take_turn` has the last word."""
         waiter = asyncio.get_running_loop().create_future()
         tenant = self._tenants.setdefault(share.tenant, _Tenant())
         tenant.used = max(tenant.used, self._now)
@@ -123,7 +147,18 @@ class FairQueue:
         if self.is_free and not self.is_inside:
             self.step(share, work)
         else:  # a step that goes on in itself would never end its turn
-            self.wait(share).add_done_callback(lambda _waiter: self.step(share, work))
+            self.when_turn(share, lambda: self.step(share, work))
+
+    def when_turn(self, share: LoopShare, go_on: Callable[[], None]) -> None:
+        """Call this when it is its turn."""
+
+        def released(_waiter: asyncio.Future[None]) -> None:
+            if self.take_turn():
+                go_on()
+            else:
+                self.wait_again(share).add_done_callback(released)
+
+        self.wait(share).add_done_callback(released)
 
     def _arm(self) -> None:
         if not self._armed:
@@ -132,7 +167,8 @@ class FairQueue:
 
     def _begin_turn(self) -> None:
         """A new turn of the loop: let as many go on as usually fit into it."""
-        self._armed, self._spent = False, 0.0
+        self._armed, self._spent, self._turn_taken = False, 0.0, False
+        self._wait_in_front()
         self._quiet_turns = 0 if self._waiting else self._quiet_turns + 1
         if self._quiet_turns >= _QUIET_TURNS:
             self._now = self._most_used
@@ -147,6 +183,14 @@ class FairQueue:
                 room -= tenant.usual
         if self._waiting:
             self._arm()
+
+    def _wait_in_front(self) -> None:
+        """Those who were put back keep their places."""
+        for share, waiter in reversed(self._put_back):
+            tenant = self._tenants.setdefault(share.tenant, _Tenant())
+            tenant.chats.setdefault(share.chat, deque()).appendleft(waiter)
+            self._waiting[share.tenant] = tenant
+        self._put_back.clear()
 
     def _release(self, name: str, tenant: _Tenant) -> bool:
         """The next of a tenant; False when that one has given up."""
@@ -174,6 +218,8 @@ def metered(
         if waits and error is None and not queue.is_free and not queue.is_inside:
             try:
                 yield from queue.wait(share)
+                while not queue.take_turn():
+                    yield from queue.wait_again(share)
             except BaseException as cancelled:  # noqa: BLE001 — it is passed on to the work
                 error = cancelled
         began = queue.begin()

@@ -219,9 +219,9 @@ class DialledSocket:
             queue.step(share, self._receive)
         else:
             self._hold()
-            queue.wait(share).add_done_callback(self._on_turn)
+            queue.when_turn(share, self._on_turn)
 
-    def _on_turn(self, _turn: asyncio.Future[None]) -> None:
+    def _on_turn(self) -> None:
         """Read what made the socket ready, a while ago."""
         if self._over is not None or self._reading:
             return
