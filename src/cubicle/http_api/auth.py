@@ -72,20 +72,20 @@ class AccessCheck:
         except Refused as refused:
             await self._refuse(scope, receive, send, refused.problem)
             return
-        self._note(scope, identity, headers, chat_id or "")
+        await self._note(scope, identity, headers, chat_id or "")
         if who is Who.OPERATOR and identity.tenant != DEFAULT_TENANT:
             await response(problems.UNAUTHORIZED)(scope, receive, send)
             return
         app = self._app if identity.stays else self._led_on(scope, headers) or self._app
         await app(scope, receive, _with_cookie(send, scope, identity) if identity.anew else send)
 
-    def _note(self, scope: Scope, identity: Identity, headers: Headers, chat_id: str) -> None:
+    async def _note(self, scope: Scope, identity: Identity, headers: Headers, chat_id: str) -> None:
         state = scope.setdefault("state", {})
         state.update(tenant=identity.tenant, isolation=self._isolation, link=identity.link, opened=identity.chat)
         state["signed_in"] = identity.tenant if identity.signed_in else None
         note_credential(state, identity.credential)
         if not identity.public:
-            charge_to(scope, identity.tenant, chat_id)
+            await charge_to(scope, identity.tenant, chat_id)
             # Whoever has just a link names no user: it opens a chat to anybody who holds it.
             state["user"] = caller.email(headers) if identity.chat is None else None
             note(tenant=identity.tenant, **({"user": state["user"]} if state["user"] else {}))

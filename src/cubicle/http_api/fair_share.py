@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle.chat.key_attempts import network_of
@@ -53,8 +55,11 @@ class FairShare:
         return LoopShare(tenant, (chat or scope["path"])[:_MAX_NAME])
 
 
-def charge_to(scope: Scope, tenant: str, chat: str = "") -> None:
-    """From here on the request is this tenant's."""
-    share = scope.get(SHARE)
-    if isinstance(share, LoopShare):
-        share.tenant, share.chat = tenant, chat[:_MAX_NAME]
+async def charge_to(scope: Scope, tenant: str, chat: str = "") -> None:
+    """From here on the request is this tenant's, and waits for its turns: those of strangers are others'."""
+    share, charged = scope.get(SHARE), current.get()
+    if not isinstance(share, LoopShare):
+        return
+    was, share.tenant, share.chat = share.tenant, tenant, chat[:_MAX_NAME]
+    if was != tenant and charged is not None and charged[0].is_awaited:
+        await asyncio.sleep(0)
