@@ -8,6 +8,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Coroutine
+from functools import partial
 
 import pytest
 
@@ -81,7 +82,7 @@ async def test_steps_that_grow_longer_do_not_all_run_in_one_turn() -> None:
 
     queue.charge(share, MAX_TURN_SECONDS)
     for seconds in [1e-5] * 200 + [0.003] * 60:
-        queue.run(share, lambda seconds=seconds: step(seconds))
+        queue.run(share, partial(step, seconds))
     while len(turns) < 260:
         turn[0] += 1
         await asyncio.sleep(0)
@@ -93,8 +94,13 @@ async def test_steps_that_grow_longer_do_not_all_run_in_one_turn() -> None:
 async def test_who_was_put_back_keeps_his_place() -> None:
     queue, share, order = FairQueue(), LoopShare("a"), list[int]()
     queue.charge(share, MAX_TURN_SECONDS)
+
+    def step(number: int) -> None:
+        work(0.002)
+        order.append(number)
+
     for number in range(50):
-        queue.run(share, lambda number=number: (work(0.002), order.append(number)))
+        queue.run(share, partial(step, number))
     while len(order) < 50:
         await asyncio.sleep(0)
     assert order == list(range(50))
