@@ -91,19 +91,42 @@ async def test_steps_that_grow_longer_do_not_all_run_in_one_turn() -> None:
     assert turns == sorted(turns)
 
 
-async def test_who_was_put_back_keeps_his_place() -> None:
-    queue, share, order = FairQueue(), LoopShare("a"), list[int]()
-    queue.charge(share, MAX_TURN_SECONDS)
+@pytest.mark.parametrize("chats", [1, 50])
+async def test_who_was_put_back_keeps_his_place(chats: int) -> None:
+    queue, order = FairQueue(), list[int]()
+    queue.charge(LoopShare("b"), MAX_TURN_SECONDS)
 
     def step(number: int) -> None:
         work(0.002)
         order.append(number)
 
     for number in range(50):
-        queue.run(share, partial(step, number))
+        queue.run(LoopShare("a", str(number % chats)), partial(step, number))
     while len(order) < 50:
         await asyncio.sleep(0)
     assert order == list(range(50))
+
+
+async def test_what_waited_is_freed_at_once() -> None:
+    class Work:
+        def __call__(self) -> None:
+            work(0.002)
+
+    queue, share = FairQueue(), LoopShare("a")
+    gc.disable()
+    try:
+        queue.charge(share, MAX_TURN_SECONDS)
+        works = [Work() for _ in range(5)]
+        left = [weakref.ref(each) for each in works]
+        for each in works:
+            queue.run(share, each)
+        del each
+        works.clear()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert [ref() for ref in left] == [None] * 5
+    finally:
+        gc.enable()
 
 
 async def test_who_is_alone_does_not_wait() -> None:

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from cubicle.fairness.fair_queue import FairQueue, LoopShare
+from cubicle.fairness.fair_queue import FairQueue, LoopShare, metered
 from cubicle.http_api.uvicorn_ws import ClientSocket
 from tests.support.service import serve
 
@@ -147,6 +147,43 @@ async def test_a_flood_that_waits_for_its_turn_is_made_to_wait() -> None:
             await flooding
         await relay.has(101)
     assert [len(message) for message, _ in relay.taken] == [5] + [len(PART)] * 100
+
+
+async def test_a_flood_is_made_to_wait_though_each_message_is_taken() -> None:
+    """The base reads on as soon as nothing waits to be taken; what was not looked at yet may be more and more."""
+    queue, share, most, taken = FairQueue(), LoopShare("flood"), 0, 0
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        socket = ClientSocket.under(scope)
+        assert socket is not None
+        socket.meter(queue, share)
+        await metered(take(socket, receive, send), queue, share)
+
+    async def take(socket: ClientSocket, receive: Receive, send: Send) -> None:
+        nonlocal most, taken
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] == "websocket.receive":
+            taken += 1
+            most = max(most, len(socket._unparsed))
+            queue.charge(LoopShare("other"), 0.001)  # others are busy, too
+            await asyncio.sleep(0)
+
+    async with serving(application) as address, connect(address, compression=None) as client:
+
+        async def flood() -> None:
+            for _ in range(8000):
+                client.protocol.send_binary(b"a" * 10)
+            data = b"".join(client.protocol.data_to_send())
+            while taken < 1000:
+                client.transport.write(data)
+                await asyncio.sleep(0)
+
+        flooding = asyncio.create_task(flood())
+        async with asyncio.timeout(60):
+            await flooding
+        client.transport.abort()
+    assert most <= 512 * 1024
 
 
 @pytest.mark.parametrize("size", [10, 100_000, 50_000_000], ids=["little", "much", "without end"])

@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import collections.abc
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from time import thread_time
 from typing import Any, TypeVar
 
@@ -45,7 +46,7 @@ class _Tenant:
     """Seconds of the loop, counted so that nobody saves up what he did not use."""
     usual: float = _SHORTEST
     """Seconds that a step of this tenant takes, of late."""
-    chats: dict[str, deque[asyncio.Future[None]]] = field(default_factory=dict)
+    chats: OrderedDict[str, deque[asyncio.Future[None]]] = field(default_factory=OrderedDict)
     """Those with steps that wait, in the order of their turns."""
 
 
@@ -62,7 +63,10 @@ class FairQueue:
         self._put_back: list[tuple[LoopShare, asyncio.Future[None]]] = []
         """Those whose turn came when it was over already: the first of the next one."""
         self._armed = False
-        self._depth = 0
+        self._released = 0
+        """Those whose wait is done, and who did not ask for their turn yet."""
+        self._begun: list[float] = []
+        """Where each step began that runs just now: the last one is a part of those before."""
         self._total = 0.0
         """Seconds that were charged so far, to anybody."""
 
@@ -73,13 +77,13 @@ class FairQueue:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits for a turn."""
-        return bool(self._waiting or self._put_back)
+        """Whether anybody waits for a turn, or is about to take it."""
+        return bool(self._waiting or self._put_back or self._released)
 
     @property
     def is_inside(self) -> bool:
         """Whether a step runs just now, and this is a part of it."""
-        return self._depth > 0
+        return bool(self._begun)
 
     def step(self, share: LoopShare, work: Callable[[], None]) -> None:
         """Do the work, and charge it."""
@@ -91,13 +95,18 @@ class FairQueue:
 
     def begin(self) -> float:
         """A step begins; what it returns goes to `end`."""
-        self._depth += 1
-        return thread_time() - self._total
+        self._begun.append(thread_time() - self._total)
+        return self._begun[-1]
 
     def end(self, share: LoopShare, began: float) -> None:
         """Charge the step. What was charged meanwhile, to whomever, is not charged again."""
-        self._depth -= 1
+        self._begun.pop()
         self.charge(share, thread_time() - self._total - began)
+
+    def settle(self, share: LoopShare) -> None:
+        """Charge what the running step did until now; the rest may be another's."""
+        if self._begun:
+            self.charge(share, thread_time() - self._total - self._begun[-1])
 
     def charge(self, share: LoopShare, seconds: float) -> None:
         """A step took so long."""
@@ -119,6 +128,7 @@ class FairQueue:
 
     def take_turn(self) -> bool:
         """Whether one whose wait is done may begin: steps before it can have taken longer than they usually do."""
+        self._released = max(0, self._released - 1)
         if self._turn_taken and self._spent >= MAX_TURN_SECONDS:
             return False
         self._turn_taken = True
@@ -151,14 +161,13 @@ class FairQueue:
 
     def when_turn(self, share: LoopShare, go_on: Callable[[], None]) -> None:
         """Call this when it is its turn."""
+        self.wait(share).add_done_callback(partial(self._on_released, share, go_on))
 
-        def released(_waiter: asyncio.Future[None]) -> None:
-            if self.take_turn():
-                go_on()
-            else:
-                self.wait_again(share).add_done_callback(released)
-
-        self.wait(share).add_done_callback(released)
+    def _on_released(self, share: LoopShare, go_on: Callable[[], None], _waiter: asyncio.Future[None]) -> None:
+        if self.take_turn():
+            go_on()
+        else:
+            self.wait_again(share).add_done_callback(partial(self._on_released, share, go_on))
 
     def _arm(self) -> None:
         if not self._armed:
@@ -167,7 +176,7 @@ class FairQueue:
 
     def _begin_turn(self) -> None:
         """A new turn of the loop: let as many go on as usually fit into it."""
-        self._armed, self._spent, self._turn_taken = False, 0.0, False
+        self._armed, self._spent, self._turn_taken, self._released = False, 0.0, False, 0
         self._wait_in_front()
         self._quiet_turns = 0 if self._waiting else self._quiet_turns + 1
         if self._quiet_turns >= _QUIET_TURNS:
@@ -189,6 +198,7 @@ class FairQueue:
         for share, waiter in reversed(self._put_back):
             tenant = self._tenants.setdefault(share.tenant, _Tenant())
             tenant.chats.setdefault(share.chat, deque()).appendleft(waiter)
+            tenant.chats.move_to_end(share.chat, last=False)
             self._waiting[share.tenant] = tenant
         self._put_back.clear()
 
@@ -204,6 +214,7 @@ class FairQueue:
         if waiter.done():
             return False
         waiter.set_result(None)
+        self._released += 1
         return True
 
 

@@ -60,6 +60,8 @@ async def charge_to(scope: Scope, tenant: str, chat: str = "") -> None:
     share, charged = scope.get(SHARE), current.get()
     if not isinstance(share, LoopShare):
         return
+    if charged is not None:
+        charged[0].settle(share)
     was, share.tenant, share.chat = share.tenant, tenant, chat[:_MAX_NAME]
     if was != tenant and charged is not None and charged[0].is_awaited:
         await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from cubicle.files import browse
 from cubicle.http_api import content_headers
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import HttpRefusal, refuse
+from cubicle.http_api.fair_share import charge_to
 from cubicle.http_api.files import NO_CODE, absent_is_404, file_answer
 from cubicle.http_api.held_response import HeldResponse
 from cubicle.http_api.models import RawUrl
@@ -56,6 +57,7 @@ class RawRoutes:
         grant = self._links.opened_capability(request.path_params["capability"], path)
         if grant is None:
             raise HttpRefusal(problem.UNAUTHORIZED)
+        await charge_to(request.scope, grant.chat.tenant, grant.chat.id)
         if content_headers.is_for_own_page(request.headers, framed=True):
             raise refuse(403, NO_CODE)
         if request.headers.get("Sec-Fetch-Dest") == "document":

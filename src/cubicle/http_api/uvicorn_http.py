@@ -70,6 +70,9 @@ class HttpConnection(HttpToolsProtocol):
     _fed = _again = b""
     _due: asyncio.TimerHandle | None = None
     _refusal: Problem | None = None
+    _tenant: str | None = None
+    _is_shared = False
+    """Whether requests of more than one tenant came on it."""
     _unproductive = 0
     """Bytes since the last that completed the headers or belonged to a body."""
 
@@ -80,7 +83,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._share = LoopShare(STRANGERS, network_of(self.client[0]) if self.client else "")
+        self._share = self._stranger()
         own = transport.get_extra_info("socket")  # the kernel gives up who takes nothing, however it is sent
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
         self._await_head()
@@ -95,6 +98,17 @@ class HttpConnection(HttpToolsProtocol):
     def charge_to(self, share: LoopShare) -> None:
         """From now on what comes on this connection is worked on as a part of this share."""
         self._share = share
+
+    def _stranger(self) -> LoopShare:
+        return LoopShare(STRANGERS, network_of(self.client[0]) if self.client else "")
+
+    def _forget_tenant(self) -> None:
+        """A connection of a reverse proxy brings requests of several: the next one need not be the last one's."""
+        if (tenant := self._share.tenant) != STRANGERS:
+            self._is_shared = self._is_shared or self._tenant not in (None, tenant)
+            self._tenant = tenant
+        if self._is_shared:
+            self._share = self._stranger()
 
     def data_received(self, data: bytes) -> None:
         if self._fair_queue is None:
@@ -173,6 +187,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_response_complete(self) -> None:
+        self._forget_tenant()
         if self._refusal is None:
             answered = current.set(None)  # the next request is no part of the one before: it waits for its own turn
             try:

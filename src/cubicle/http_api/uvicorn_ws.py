@@ -90,11 +90,12 @@ class ClientSocket(WebSocketsSansIOProtocol):
         self._after_end += len(data)
         if self._after_end <= _READ_AT_END:
             super().data_received(data)
-        elif self._after_end > _DROPPED_AT_END:
-            self.transport.abort()
-        elif self.close_timer is not None and self.close_timer.when() > self.loop.time() + _LAST_SECONDS:
+            return
+        if self.close_timer is not None and self.close_timer.when() > self.loop.time() + _LAST_SECONDS:
             self.close_timer.cancel()
             self.close_timer = self.loop.call_later(_LAST_SECONDS, self.transport.close)
+        if self._after_end > _DROPPED_AT_END and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def _parse_soon(self) -> None:
         if self._fair_queue is not None and self._unparsed and not self._parsing and not self.read_paused:
@@ -117,6 +118,8 @@ class ClientSocket(WebSocketsSansIOProtocol):
 
     async def receive(self) -> Any:
         message = await super().receive()
+        if self._unparsed and not self.transport.is_closing():
+            self.transport.pause_reading()  # the base goes on when nothing waits: here something may
         self._parse_soon()
         return message
 
@@ -189,10 +192,10 @@ class ClientSocket(WebSocketsSansIOProtocol):
         waiting, self._unparsed = bytes(self._unparsed), bytearray()
         if self._fair_queue is None or self.transport.is_closing():
             return
-        if waiting:
-            self._look_for_close(waiting)
         self.read_paused = False
         self.transport.resume_reading()  # whoever does not read does not see the client leave
+        if waiting:
+            self._look_for_close(waiting)
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()

@@ -161,3 +161,16 @@ async def test_no_chunk_of_a_page_hides_a_shadow_tree_of_the_parser(size):
     assert whole.startswith(GUARD)
     assert b"shadowrootmode" not in whole[len(GUARD) :].lower()
     assert len(whole) == len(GUARD) + len(page)
+
+
+async def test_a_file_by_capability_is_charged_to_its_chat(filled, monkeypatch):
+    """Not to strangers: behind a reverse proxy all those who sign in have one address."""
+    charged = []
+
+    async def note(_scope, tenant, chat):
+        charged.append((tenant, chat))
+
+    monkeypatch.setattr("cubicle.http_api.raw.charge_to", note)
+    told = await granted(filled, "site/index.html")
+    assert (await filled.client.get(f"/{told['url']}")).status_code == 200
+    assert charged == [(CHAT.tenant, CHAT.id)]
