@@ -49,6 +49,7 @@ class Attacker:
     seen: Counter[str] = field(default_factory=Counter)
     prepared: set[str] = field(default_factory=set)
     ends: float = 0.0
+    limit: float = 0.0
 
     def size(self, most: int) -> int:
         return most // 10 if self.short else most
@@ -57,14 +58,15 @@ class Attacker:
     def bearer(self) -> str:
         return f"Authorization: Bearer {self.key}"
 
-    def begin(self) -> None:
-        """The time runs from the first connection on, not while the data is made."""
+    def begin(self, times: float = 1.0) -> None:
+        """The time runs from the first connection on, not while the data is made; it is so many times as long."""
         self.seen.clear()
         self.ends = 0.0
+        self.limit = self.seconds * times
 
     @property
     def left(self) -> float:
-        self.ends = self.ends or time.monotonic() + self.seconds
+        self.ends = self.ends or time.monotonic() + self.limit
         return max(0.0, self.ends - time.monotonic())
 
     async def connect(self) -> Connection:
@@ -130,7 +132,7 @@ class Attacker:
     async def at_once(self, width: int, action: Callable[[], Awaitable[None]]) -> None:
         """So many of it; whatever is still open some time after the end is given up."""
         try:
-            async with asyncio.timeout(self.seconds + self.patience), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self.limit + self.patience), asyncio.TaskGroup() as group:
                 for _ in range(width):
                     group.create_task(action())  # type: ignore[arg-type]
         except TimeoutError:

@@ -166,8 +166,9 @@ class Ground:
         await asyncio.sleep(seconds)
         return self._measured(await self._victim.order("stop"), began, before, self.rss(), {})
 
-    async def run(self, attack: Attack) -> Measured:
-        await self._attacker.order(attack.name)
+    async def run(self, attack: Attack, times: float = 1.0) -> Measured:
+        """For as long as attacks last here, or so many times as long."""
+        await self._attacker.order(f"{attack.name} {times}")
         before, began = self.rss(), time.monotonic()
         await self._victim.order("start")
         seen = await self._attacker.order("go")

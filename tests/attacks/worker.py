@@ -100,12 +100,13 @@ async def serve_attacker(orders: asyncio.StreamReader, **options: Any) -> None:
     if not attacker.short:
         os.nice(10)  # a real one has a machine of its own
     while order := await orders.readline():
-        attack = table.ATTACKS[order.decode().strip()]
+        name, times = order.decode().split()
+        attack = table.ATTACKS[name]
         if attack.prepare is not None:
             await attack.prepare(attacker)
         say({"prepared": True})
         await orders.readline()
-        attacker.begin()
+        attacker.begin(float(times))
         await attack.run(attacker)
         seen = dict(attacker.seen)
         if attack.tidy is not None:
