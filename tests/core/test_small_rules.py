@@ -169,6 +169,8 @@ def test_arguments_have_aliases_and_null_is_absent() -> None:
 def test_a_long_accept_header_is_read_to_a_limit() -> None:
     assert accepts_mcp([",".join(["a/b"] * 900), "application/json, text/event-stream"])
     assert not accepts_mcp(["," * 1000, "application/json, text/event-stream"])
+    assert not accepts_mcp(["application/json;q=0, text/event-stream"])
+    assert accepts_mcp(["application/json" + ";a" * 60_000 + ";q=0, text/event-stream"])
 
 
 @given(st.lists(st.text(max_size=30), max_size=3))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 JSON = "application/json"
 EVENTS = "text/event-stream"
 MOST_NAMED = 1000
-"""Media types looked at, a millisecond of work; a browser names some ten."""
-MOST_PARAMETERS = 16
+"""Media types looked at; a browser names some ten."""
+MOST_PIECES = 16
+"""Of one of them: its name and its parameters."""
 _WEIGHT = re.compile(r"q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
 
 
@@ -17,9 +18,7 @@ def media_types(values: Sequence[str]) -> frozenset[str]:
     """The types that Accept headers name, without parameters; one refused with q=0 is not named."""
     named = set()
     for part in _parts(values):
-        media_type, *parameters = (
-            piece.strip().lower() for piece in part.split(";", MOST_PARAMETERS)[:MOST_PARAMETERS]
-        )
+        media_type, *parameters = _pieces(part)
         if media_type and not any(_is_zero(p) for p in parameters):
             named.add(media_type)
     return frozenset(named)
@@ -44,7 +43,7 @@ def _preference(values: Sequence[str], media_type: str) -> tuple[float, int, int
     names = ("*/*", media_type.partition("/")[0] + "/*", media_type)
     best = (0.0, -1, 0)
     for place, part in enumerate(_parts(values)):
-        name, *parameters = (piece.strip().lower() for piece in part.split(";", MOST_PARAMETERS)[:MOST_PARAMETERS])
+        name, *parameters = _pieces(part)
         if name in names and names.index(name) > best[1]:
             weights = [float(found[1]) for p in parameters if (found := _WEIGHT.fullmatch(p))]
             best = (weights[0] if weights else 1.0, names.index(name), -place)
@@ -53,6 +52,10 @@ def _preference(values: Sequence[str], media_type: str) -> tuple[float, int, int
 
 def _parts(values: Sequence[str]) -> list[str]:
     return ",".join(values).split(",", MOST_NAMED)[:MOST_NAMED]
+
+
+def _pieces(part: str) -> list[str]:
+    return [piece.strip().lower() for piece in part.split(";", MOST_PIECES)[:MOST_PIECES]]
 
 
 def is_json(content_type: str | None) -> bool:
