@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import httpx
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
+from cubicle import removal
 from cubicle.agents.adapters.registry import chosen
 from cubicle.agents.agent_token import signing_key
 from cubicle.agents.budget import BudgetLimits as Budget
@@ -41,6 +43,7 @@ from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.disk_health import DiskHealthRoutes
+from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
@@ -51,6 +54,9 @@ from cubicle.http_api.openapi import OpenApiRoutes
 from cubicle.http_api.origin_check import OriginCheck
 from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
 from cubicle.http_api.pages import Pages
+from cubicle.http_api.port_app import make_port_app, own_names
+from cubicle.http_api.port_hosts import PortHosts
+from cubicle.http_api.ports import PortRoutes
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.request_log import RequestLog
@@ -69,18 +75,21 @@ from cubicle.isolation.startup_check import StartupCheck
 from cubicle.log import forget_user
 from cubicle.machine.errors import Unusable
 from cubicle.mcp_api.endpoint import McpEndpoint
+from cubicle.ports.links import PortLinks
+from cubicle.ports.notes import PortNotes
+from cubicle.ports.services import StartCommands
+from cubicle.ports.shares import PortShares
 from cubicle.prompt.catalogue import SkillCatalogue
 from cubicle.prompt.provision import Provisioner
 from cubicle.prompt.settings_service import SettingsService
 from cubicle.prompt.system_prompt import SystemPrompt
 from cubicle.prompt.user_tokens import UserTokens
 from cubicle.prompt.workspace import Workspace
-from cubicle.removal import agent_runs_folder, budgets_folder, egress_folder, tenant_budgets_folder
 from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.sandbox_services import SandboxService
-from cubicle.settings import BadSettings, Settings
+from cubicle.settings import BadSettings, Settings, base_url
 from cubicle.tools.registry import Registry
 from cubicle.worker.network import NetworkWorker
 from cubicle.worker.setup import Setup
@@ -104,9 +113,9 @@ def make_startup_check(settings: Settings, driver: Driver, *, exhaust: bool = Fa
 
 def make_budgets(settings: Settings) -> BudgetStore:
     return BudgetStore(
-        budgets_folder(settings.data_dir),
+        removal.budgets_folder(settings.data_dir),
         Budget.of(settings),
-        tenant_budgets_folder(settings.data_dir),
+        removal.tenant_budgets_folder(settings.data_dir),
         Budget.of_tenant(settings),
     )
 
@@ -126,7 +135,7 @@ def make_network(
     )
     setup = Setup(
         policy,
-        folder=egress_folder(settings.data_dir),
+        folder=removal.egress_folder(settings.data_dir),
         rules_file=settings.egress_rules_file,
         limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
         apis=apis(settings),
@@ -143,7 +152,7 @@ def make_network(
 
 def make_agent_tokens(settings: Settings, secret: bytes) -> LiveTokens:
     longest = settings.sub_agent_timeout + _END_SECONDS
-    return LiveTokens(agent_runs_folder(settings.data_dir), signing_key(secret), max_seconds=longest)
+    return LiveTokens(removal.agent_runs_folder(settings.data_dir), signing_key(secret), max_seconds=longest)
 
 
 def make_sub_agents(
@@ -175,14 +184,6 @@ def key_ring(settings: Settings) -> KeyRing:
     return ring
 
 
-def base_url(settings: Settings) -> str:
-    """Where people reach the service, as far as it can know."""
-    if settings.public_base_url:
-        return settings.public_base_url.rstrip("/")
-    host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 — compared, not bound
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}{settings.root_path.rstrip('/')}"
-
-
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
@@ -190,19 +191,24 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     keys = KeyAttempts(ring, settings.wrong_keys_per_minute)
     secret = await asyncio.to_thread(kept_secret, settings.data_dir)
     links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
+    port_links = make_port_links(settings, secret, links)
+    port_shares = PortShares(removal.port_shares_folder(settings.data_dir), settings.preview_public)
+    await asyncio.to_thread(port_shares.open)
     web = httpx.AsyncClient()
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     space = make_free_space(settings)
     driver = make_driver(settings, space)
     library = SkillCatalogue(None, settings.skills_dir, settings.user_skills_dir, users)
-    prompt = make_prompt(settings, library, links, driver)
+    prompt = make_prompt(settings, library, links, driver, port_links)
     provisioner = Provisioner(library, prompt)
     tokens = UserTokens(users) if users is not None else None
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
-    fleet = make_fleet(settings, driver, space, provisioner, [agent_tokens.attached, network.attached])
+    fleet = make_fleet(
+        settings, driver, space, provisioner, [agent_tokens.attached, network.attached, StartCommands().attached]
+    )
 
     async def instructions(caller: Caller) -> str:
         return await prompt.rendered(caller.chat, caller.email, caller.name)
@@ -217,9 +223,9 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         activity = Activity()
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens)
-        registry = Registry.build(workplace, settings, agents, activity)
+        registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links))
         uploads = Uploads(fleet)
-        for keeper in (activity, prompt, agent_tokens, network, uploads):
+        for keeper in (activity, prompt, agent_tokens, network, uploads, port_shares, port_links):
             fleet.on_removed(keeper.forget)
         if tokens is not None:
             fleet.on_removed(tokens.forget)
@@ -227,10 +233,10 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         authentication = Authentication(keys, links, settings.known_hosts)
         queue = FairQueue()
         endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
-        pages = await asyncio.to_thread(make_pages, settings, links, fleet, bool(ring))
+        pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,
-            fleet, screens, activity, agents, registry, uploads, endpoint, pages,
+            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares,
         )  # fmt: skip
         async with endpoint.running(), agents or nullcontext(), checking_isolation(startup_check, fleet):
             yield make_app(parts)
@@ -259,14 +265,26 @@ class Parts:
     uploads: Uploads
     endpoint: McpEndpoint
     pages: Pages
+    port_links: PortLinks
+    port_shares: PortShares
 
 
 def make_app(parts: Parts) -> Starlette:
     """Every route and all middleware."""
     settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
+    port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
+    visits = EndedVisits(make_ports(parts))
+
+    def end_streams() -> None:
+        """End what goes on by itself; a server calls it before it waits for its connections."""
+        parts.endpoint.end_streams()
+        port_routes.end_streams()
+        visits.end_soon()
+
     app = Starlette(
-        routes=table.bind(**make_routes(parts, table)),
+        routes=table.bind(**make_routes(parts, table), ports=port_routes),
         middleware=[
+            Middleware(PortHosts, visits, settings.preview_domains, own_names(settings)),
             Middleware(FairShare, parts.queue, parts.ring),
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
             Middleware(RequestLog),
@@ -278,9 +296,20 @@ def make_app(parts: Parts) -> Starlette:
         ],
         exception_handlers=HANDLERS,
     )
-    app.state.end_streams = parts.endpoint.end_streams
+    app.state.end_streams = end_streams
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
+
+
+def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLinks:
+    return PortLinks(
+        secret, links, domain=settings.preview_domain, port=settings.port, hours=settings.preview_link_hours
+    )
+
+
+def make_ports(parts: Parts) -> ASGIApp:
+    settings, links, shares = parts.settings, parts.port_links, parts.port_shares
+    return make_port_app(settings, parts.fleet, links, shares, parts.ring, parts.queue, base_url(settings))
 
 
 def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
@@ -310,7 +339,9 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
     }
 
 
-def make_prompt(settings: Settings, library: SkillCatalogue, links: Links, driver: Driver) -> SystemPrompt:
+def make_prompt(
+    settings: Settings, library: SkillCatalogue, links: Links, driver: Driver, port_links: PortLinks
+) -> SystemPrompt:
     return SystemPrompt(
         library,
         links,
@@ -318,6 +349,7 @@ def make_prompt(settings: Settings, library: SkillCatalogue, links: Links, drive
         network=settings.egress.value,
         limits=make_limits(settings).words() if driver.capabilities.isolates else "",
         sub_agent=has_sub_agent(settings),
+        ports=port_links,
     )
 
 
@@ -379,14 +411,15 @@ async def collect_images(settings: Settings, driver: Driver) -> None:
             log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
 
 
-def make_pages(settings: Settings, links: Links, fleet: Fleet, locked: bool) -> Pages:
+def make_pages(settings: Settings, links: Links, fleet: Fleet, port_links: PortLinks) -> Pages:
     try:
         return Pages(
             embedders=settings.embedders,
             raw_base=RawRoutes(fleet, links).pictures,
             is_there=FileRoutes(fleet, links).has,
             condition=lambda request: fleet.condition(chat_of(request)),
-            locked=locked,
+            locked=links.locked,
+            frames=port_links.frame_source,
             run_scripts=settings.pages_run_scripts,
         )
     except BadEmbedder as error:

@@ -161,9 +161,20 @@ def make_folder(path: Path, *, mode: int = 0o700) -> None:
 
 def keep_bad(path: Path) -> Path:
     """Give a damaged record another name, beside the old one; which."""
-    aside = path.with_name(f"{path.name}.bad-{stamp()}-{secrets.token_hex(2)}")
+    aside = _bad_name(path)
     durable.move(path, aside)
     return aside
+
+
+def copy_bad(path: Path, max_size: int = MAX_SIZE) -> Path:
+    """The same for a record of which only a part is damaged: a copy, so that the good part is always there."""
+    aside = _bad_name(path)
+    durable.write(aside, read_bytes(path, max_size), mode=0o600)
+    return aside
+
+
+def _bad_name(path: Path) -> Path:
+    return path.with_name(f"{path.name}.bad-{stamp()}-{secrets.token_hex(2)}")
 
 
 def stamp() -> str:

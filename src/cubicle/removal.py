@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cubicle.agents import budget, live_tokens
 from cubicle.egress import quota
+from cubicle.ports import shares
 
 
 def budgets_folder(data_dir: Path) -> Path:
@@ -24,8 +25,14 @@ def egress_folder(data_dir: Path) -> Path:
     return data_dir / "egress"
 
 
+def port_shares_folder(data_dir: Path) -> Path:
+    return data_dir / "ports"
+
+
 def remove_records(data_dir: Path, digest: str) -> None:
-    """Remove the budget, the live runs and the egress allowance of a chat that was removed, while no service runs."""
+    """Remove the budget, the live runs, the egress allowance and the shares of ports of a chat that was removed, while
+    no service runs."""
+    shares.remove_record(port_shares_folder(data_dir), digest)
     budget.remove_record(budgets_folder(data_dir), digest)
     live_tokens.remove_record(agent_runs_folder(data_dir), digest)
     quota.remove_record(egress_folder(data_dir) / quota.FOLDER, digest)

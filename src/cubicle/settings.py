@@ -9,14 +9,16 @@ import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from dotenv.parser import parse_stream
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
 from cubicle.core.network import NetworkMode
+from cubicle.core.port_names import LOCAL_DOMAIN, is_domain
 
 
 class BadSettings(Exception):
@@ -149,6 +151,20 @@ class Settings(BaseSettings):
     embedders: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Origins that may show the pages in a frame, separated by commas; empty: the service's own."
     )
+    preview_domain: str = Field(
+        "",
+        description="Domain beneath which the ports of sandboxes are reached, as `{port}-{id}.` and this name; a "
+        "wildcard DNS record and certificate must lead it here (docs/ports.md). Empty: localhost, which works on the "
+        "same machine.",
+    )
+    preview_public: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Tenants whose people may share a port with anybody by a public link, separated by commas; *: all "
+        "(main: who uses MCP_API_KEY). Empty: nobody.",
+    )
+    preview_link_hours: float = Field(
+        168, gt=0, le=8760, description="Hours that a private link to a port works. A public one says when it ends."
+    )
     pages_run_scripts: bool = Field(
         False,
         description="Run the scripts of HTML files that a model made as soon as the file is opened; otherwise they run "
@@ -278,7 +294,7 @@ class Settings(BaseSettings):
             raise ValueError("must be paths that start with /, separated by commas")
         return paths
 
-    @field_validator("allowed_hosts", "embedders", "forwarded_allow_ips", mode="before")
+    @field_validator("allowed_hosts", "embedders", "forwarded_allow_ips", "preview_public", mode="before")
     @classmethod
     def _hosts(cls, value: Any) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else list(value)
@@ -314,12 +330,30 @@ class Settings(BaseSettings):
             raise ValueError("must be ASCII without blanks; a host name of other letters is written as xn--…")
         return value
 
+    @field_validator("preview_domain")
+    @classmethod
+    def _domain(cls, value: str, info: ValidationInfo) -> str:
+        domain = value.strip().lower()
+        if domain and not is_domain(domain):
+            raise ValueError("must be a plain host name in ASCII, such as preview.example.net, without scheme and port")
+        own = (urlsplit(info.data.get("public_base_url", "")).hostname or "").lower()
+        if domain and (own == domain or own.endswith(f".{domain}")):
+            raise ValueError(
+                "must not be the name of PUBLIC_BASE_URL or one above it: its pages could set cookies for the service"
+            )
+        return domain
+
     @field_validator("anthropic_base_url", "openai_base_url", "gemini_base_url")
     @classmethod
     def _address(cls, value: str) -> str:
         if not value.startswith(("http://", "https://")):
             raise ValueError("must be an address that starts with https:// or http://")
         return value.rstrip("/")
+
+    @property
+    def preview_domains(self) -> tuple[str, ...]:
+        """Every domain beneath which a name is a port's, the one of links first."""
+        return tuple(dict.fromkeys(name for name in (self.preview_domain, LOCAL_DOMAIN) if name))
 
     @property
     def known_hosts(self) -> tuple[str, ...]:
@@ -390,3 +424,11 @@ def misspelt() -> dict[str, str]:
 def terminal_type() -> str:
     """What kind of terminal this process has: no setting, but a fact of the environment all the same."""
     return os.environ.get("TERM") or "xterm-256color"
+
+
+def base_url(settings: Settings) -> str:
+    """Where people reach the service, as far as it can know."""
+    if settings.public_base_url:
+        return settings.public_base_url.rstrip("/")
+    host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 — compared, not bound
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}{settings.root_path.rstrip('/')}"

@@ -32,6 +32,16 @@ def once(action: Action) -> Action:
     return first
 
 
+@dataclass(frozen=True)
+class Preview:
+    """A port of the attacker's sandbox on which a program listens."""
+
+    port: int
+    host: str
+    """Its name, as a visitor's browser writes it."""
+    key: str
+
+
 @dataclass
 class Attacker:
     """One tenant's key, one chat with a sandbox, a link to it; and a limit of time."""
@@ -48,6 +58,7 @@ class Attacker:
     """Seconds that it waits for an answer, and for what is under way when its time is over."""
     seen: Counter[str] = field(default_factory=Counter)
     prepared: set[str] = field(default_factory=set)
+    preview: Preview | None = None
     ends: float = 0.0
     limit: float = 0.0
 
@@ -159,10 +170,10 @@ class Attacker:
 
         await self.at_once(width, one)
 
-    async def socket(self, path: str) -> Connection | None:
-        """A WebSocket of the attacker's chat by its link; None when it is refused before it begins."""
+    async def socket(self, path: str, opening: bytes = b"") -> Connection | None:
+        """A WebSocket of the attacker's chat by its link, or by this handshake; None when it is refused."""
         connection = await self.connect()
-        await connection.send(client.upgrade(f"{path}?key={self.link}"))
+        await connection.send(opening or client.upgrade(f"{path}?key={self.link}"))
         status = await connection.status()
         if status != "101":
             self.seen[status] += 1

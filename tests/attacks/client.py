@@ -65,8 +65,10 @@ class Connection:
         self.writer.transport.abort()
 
 
-def request(method: str, path: str, headers: Iterable[str] = (), body: bytes = b"") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers]
+def request(
+    method: str, path: str, headers: Iterable[str] = (), body: bytes = b"", *, host: str = "127.0.0.1"
+) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers]
     lines += [f"Content-Length: {len(body)}"] if body or method in ("POST", "PUT") else []
     return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape") + body
 
@@ -87,10 +89,10 @@ def bash(command: str, key: str, chat: str, **arguments: object) -> bytes:
     return call("tools/call", {"name": "bash_tool", "arguments": arguments}, key, chat)
 
 
-def upgrade(path: str, *headers: str) -> bytes:
+def upgrade(path: str, *headers: str, host: str = "127.0.0.1") -> bytes:
     nonce = base64.b64encode(os.urandom(16)).decode()
     offer = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {nonce}"]
-    return request("GET", path, [*offer, *headers])
+    return request("GET", path, [*offer, *headers], host=host)
 
 
 def frame(opcode: int, payload: bytes = b"", *, final: bool = True, claimed: int | None = None) -> bytes:

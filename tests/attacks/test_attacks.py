@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.attacks import from_sandbox, table, unauthenticated, with_key, with_link, with_newer_protocol
+from tests.attacks import from_sandbox, table, through_port, unauthenticated, with_key, with_link, with_newer_protocol
 from tests.attacks.attacker import LATE, UNFINISHED
 from tests.attacks.harness import MAX_GROWTH_MB, Ground, Measured, ground
 
@@ -26,7 +26,7 @@ FLOOR = 0.1
 """Seconds of a p99 that are fine however quick the service is when nobody attacks."""
 MIN_CALLS = 100
 """With fewer a p99 is but the longest of them: the machine was too busy for the short form to say anything of it."""
-KINDS = (unauthenticated, with_key, with_newer_protocol, with_link, from_sandbox)
+KINDS = (unauthenticated, with_key, with_newer_protocol, with_link, through_port, from_sandbox)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.serial]
 

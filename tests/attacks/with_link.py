@@ -41,7 +41,9 @@ async def start_backends(attacker: Attacker) -> None:
         await attacker.bash(f"setsid python3 /tmp/echo.py {port} {what} >/dev/null 2>&1 </dev/null & sleep 0.5")
 
 
-async def sockets(attacker: Attacker, width: int, data: bytes, path: str = TERMINAL, *, read: bool = True) -> None:
+async def sockets(
+    attacker: Attacker, width: int, data: bytes, path: str = TERMINAL, *, read: bool = True, opening: bytes = b""
+) -> None:
     """So many WebSockets that send this again and again; one that is closed is opened anew."""
 
     async def one() -> None:
@@ -49,7 +51,7 @@ async def sockets(attacker: Attacker, width: int, data: bytes, path: str = TERMI
             await one_socket()
 
     async def one_socket() -> None:
-        connection = await attacker.socket(path.format(attacker.chat))
+        connection = await attacker.socket(path.format(attacker.chat), opening)
         if connection is None:
             return
         reading = asyncio.ensure_future(close_code(connection) if read else asyncio.sleep(10**6, ""))

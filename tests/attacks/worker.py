@@ -15,7 +15,15 @@ from typing import Any
 
 import uvloop
 
-from tests.attacks import from_sandbox, table, unauthenticated, with_key, with_link, with_newer_protocol  # noqa: F401
+from tests.attacks import (  # noqa: F401
+    from_sandbox,
+    table,
+    through_port,
+    unauthenticated,
+    with_key,
+    with_link,
+    with_newer_protocol,
+)
 from tests.attacks.attacker import Attacker
 from tests.attacks.client import Connection, bash, request
 from tests.attacks.monitored import all_waited, waited_since

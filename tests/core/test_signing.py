@@ -106,3 +106,52 @@ def test_a_changed_key_does_not_open(part, index, character):
     if changed != parts[part]:
         parts[part] = changed
         assert signing.opened(of_all, "room-1", ".".join(parts), NOW) is None
+
+
+PORTS = [
+    signing.PortGrant(CHAT, 5173, signing.PortRole.LINK),
+    signing.PortGrant(CHAT, 0, signing.PortRole.LINK),
+    signing.PortGrant(CHAT, 5173, signing.PortRole.VISIT),
+    signing.PortGrant(CHAT, 8000, signing.PortRole.SHARE, "0123456789abcdef"),
+    signing.PortGrant(CHAT, 8000, signing.PortRole.GUEST, "0123456789abcdef"),
+]
+
+
+@pytest.mark.parametrize("grant", PORTS)
+def test_a_token_for_ports_opens_what_it_says_until_it_expires(grant):
+    token = signing.port_token(SECRET, grant, NOW + 60)
+    assert signing.opened_port(of_all, token, NOW + 59) == grant
+    assert signing.opened_port(of_all, token, NOW + 60) is None
+    assert signing.opened_port(lambda _tenant: None, token, NOW) is None
+
+
+@pytest.mark.parametrize("grant", PORTS)
+def test_no_part_of_a_token_for_ports_can_be_changed(grant):
+    parts = signing.port_token(SECRET, grant, NOW + 60).split(".")
+    other = signing.port_token(SECRET, signing.PortGrant(Chat("room-2", "rival"), 1, signing.PortRole.LINK), NOW + 99)
+    for place, value in enumerate(other.split(".")):
+        forged = [*parts[:place], value, *parts[place + 1 :]]
+        assert signing.opened_port(of_all, ".".join(forged), NOW) is None
+    for kind in ("l0", "l5174", "v5173x", "l05173", "l65536", "g8000", "s8000-0123456789abcdee", "l-1", ""):
+        assert kind == parts[3] or signing.opened_port(of_all, ".".join([*parts[:3], kind, parts[4]]), NOW) is None
+
+
+def test_a_token_for_ports_is_no_key_and_no_capability_and_no_other_passes_for_it():
+    token = signing.port_token(SECRET, PORTS[1], NOW + 60)
+    assert signing.opened(of_all, "room-1", token, NOW) is None
+    assert signing.opened_capability(of_all, token, "a", NOW) is None
+    assert signing.signed_in(of_all, token, NOW) is None
+    grant = signing.Grant(CHAT, signing.Reach.SCRIPTS)
+    assert signing.opened_port(of_all, signing.capability(SECRET, grant, NOW + 60), NOW) is None
+    assert signing.opened_port(of_all, signing.sign(SECRET, CHAT, NOW + 60), NOW) is None
+
+
+@given(st.text(max_size=60))
+def test_no_token_for_ports_breaks_the_reader(text):
+    assert signing.opened_port(of_all, text, NOW) is None
+
+
+def test_the_id_of_a_chat_in_names_is_its_own_and_needs_the_secret():
+    ids = {signing.port_id(secret, chat) for secret in (b"a" * 32, b"b" * 32) for chat in (CHAT, Chat("room-1"))}
+    assert len(ids) == 4
+    assert all(len(found) == 32 and CHAT.digest != found for found in ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -41,6 +42,32 @@ assert any(row[1].endswith(":" + mine) and row[3] == "0A" for row in rows), "nob
 print(sum(row[1].endswith(":" + mine) and row[3] in ("01", "08") for row in rows))
 """
 """How many callers of a port are still there."""
+
+
+MANY = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (1100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(1000)]
+print(max(server.getsockname()[1] for server in servers), flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_the_guest_s_own_ports_are_known_among_a_thousand_of_a_program(machine: Machine) -> None:
+    async def nothing(stream: Stream) -> None:
+        stream.close()
+
+    async with AsyncExitStack() as stack:
+        own = {await stack.enter_async_context(machine.listen(0, nothing)) for _ in range(8)}
+        program = await stack.enter_async_context(machine.run(["python3", "-c", MANY]))
+        assert int((await anext(program.output))[1])
+        seen = await machine.ports()
+        assert {one.port for one in seen if one.own} == own
+        assert len(seen) == 256
+        assert not own & {one.port for one in seen if not one.own}
+    async with asyncio.timeout(20):
+        while any(one.own for one in await machine.ports()):
+            await asyncio.sleep(0.05)
 
 
 @ways

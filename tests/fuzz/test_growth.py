@@ -39,6 +39,7 @@ from cubicle.core import (
     media_types,
     origins,
     paths,
+    port_names,
     request_limits,
     resource_uris,
     signing,
@@ -53,14 +54,18 @@ from cubicle.files import archive, browse
 from cubicle.files.uploads import Upload
 from cubicle.guest import wire
 from cubicle.guest.operations import Entry
+from cubicle.http_api import port_headers
 from cubicle.http_api.files import _folder
 from cubicle.http_api.multipart import _Form
 from cubicle.http_api.urls import without_key
 from cubicle.machine.connection import GuestLink
+from cubicle.machine.errors import SandboxError
 from cubicle.machine.files import parse_entry
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.mcp_api import jsonrpc, sessions
 from cubicle.mcp_api.handlers import _resources
+from cubicle.ports import services
+from cubicle.ports.program import ProgramConnection
 from cubicle.prompt import skills
 from cubicle.tools import bash_syntax, line_numbers, output
 
@@ -199,6 +204,9 @@ class Sent:
     def put(self, data: bytes) -> bool:
         return True
 
+    async def write(self, data: bytes) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -210,7 +218,7 @@ def backend_frames(data: bytes, *, follow: bool = True) -> None:
 
     async def listen() -> None:
         if follow:
-            await client.follow(lambda message, text: True, lambda: asyncio.sleep(0))
+            await client.follow(lambda message, text, last: True, lambda: asyncio.sleep(0))
         while not follow:
             await client.receive()
 
@@ -252,6 +260,28 @@ def endpoint(data: bytes) -> None:
 
 LINKS = Links(b"a" * 32, "http://here", KeyRing.parse("0123456789abcdef"))
 VERSION = http_ranges.Version(1000, 1.0, 1)
+PORT_VIEW = port_headers.PortView(port_names.PortName(1, "0" * 32), f"1-{'0' * 32}.localhost", "http", "::1")
+
+
+def port_services(data: bytes) -> None:
+    with contextlib.suppress(services.BadServices):
+        services.parse(data)
+
+
+def program_answer(data: bytes) -> None:
+    """As the proxy reads it, 64 KB at a time."""
+
+    async def read() -> None:
+        connection = ProgramConnection(Sent(b"HTTP/1.1 200 OK\r\n" + data))  # type: ignore[arg-type]
+        await connection.send_head("GET", b"/", [(b"Host", b"x")])
+        with contextlib.suppress(SandboxError):
+            await connection.head()
+            async for _ in connection.body():
+                pass
+
+    asyncio.run(read())
+
+
 PARSERS: dict[str, Callable[[bytes], object]] = {
     "cookies": lambda data: read_cookies(raw_headers(data)),
     "callers": everybody,
@@ -261,6 +291,19 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "capability's path": lambda data: signing.opened_capability(
         lambda _: b"x" * 32, "9999999999.bWFpbg.Yw.h9999.AAAAAAAAAAAAAAAAAAAAAA", text(data), 0
     ),
+    "port token": lambda data: signing.opened_port(lambda _: b"x" * 32, text(data), 0),
+    "port name": lambda data: port_names.port_of([data + b".localhost"], b"http://" + data, ("localhost",)),
+    "redirect of a program": lambda data: port_headers.location(data, PORT_VIEW),
+    "cookie of a program": lambda data: port_headers.cookie(data, PORT_VIEW),
+    "headers to a program": lambda data: port_headers.to_program(
+        [(b"cookie", data), (b"connection", data), (b"referer", b"?" + data)], PORT_VIEW
+    ),
+    "services.json": port_services,
+    "answer of a program": lambda data: program_answer(b"Transfer-Encoding: chunked\r\n\r\n" + data),
+    "small chunks of a program": lambda data: program_answer(
+        b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * (len(data) // 96)
+    ),
+    "head of a program": lambda data: program_answer(data),
     "session id": lambda data: sessions.is_wellformed(text(data)),
     "accept": lambda data: accept.accepts_mcp([text(data)]),
     "accept preference": lambda data: accept.asks_for([text(data)], "text/plain", instead_of="application/json"),
@@ -375,6 +418,7 @@ PARSES_NOTHING = {
         "blocked_networks",
         "chat_isolation",
         "close_codes",
+        "sandbox_ports",
         "content_headers",
         "exit_codes",
         "frame_width",

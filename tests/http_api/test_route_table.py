@@ -48,7 +48,7 @@ class Site:
 
     async def lets_in(self, row: Row, shown: Shown) -> bool:
         """Asked by a method that no route has: nothing is done, and 405 says that it was let in."""
-        path = re.sub(r"\{(\w+)\}", lambda m: {"chat": CHAT, "pid": "4"}.get(m[1], "x"), row.template)
+        path = re.sub(r"\{(\w+)\}", lambda m: {"chat": CHAT, "pid": "4", "port": "4"}.get(m[1], "x"), row.template)
         path += ("/x" if row.mount else "") + shown.query
         if row.methods == WEBSOCKET:
             return await _close_code(self.url.replace("http", "ws") + path, shown.headers) != 4401

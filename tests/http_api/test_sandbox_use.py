@@ -96,7 +96,7 @@ class Site:
     async def ask(self, entry: str, chat: str = CHAT, query: str = "") -> int | None:
         """Ask it as a client would; the status, or the close code of a WebSocket."""
         method, _, path = entry.partition(" ")
-        values = {"chat": chat, "path": "uploads/note.txt", "capability": self.capability, "pid": "4"}
+        values = {"chat": chat, "path": "uploads/note.txt", "capability": self.capability, "pid": "4", "port": "4"}
         if path.startswith("/api/uploads/"):
             values["path"] = "note.txt"
         path = re.sub(r"\{(\w+)\}", lambda m: values.get(m[1], "x"), path) + query

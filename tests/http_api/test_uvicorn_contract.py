@@ -50,6 +50,7 @@ SIGNATURES: dict[Any, list[str]] = {
     httptools_impl.HttpToolsProtocol._should_upgrade: ["self"],
     httptools_impl.HttpToolsProtocol._unsupported_upgrade_warning: ["self"],
     websockets_sansio_impl.WebSocketsSansIOProtocol.handle_cont: ["self", "event"],
+    websockets_sansio_impl.WebSocketsSansIOProtocol.send: ["self", "message"],
     websockets_sansio_impl.WebSocketsSansIOProtocol.send_receive_event_to_app: ["self"],
     websockets_sansio_impl.WebSocketsSansIOProtocol.run_asgi: ["self"],
     websockets_sansio_impl.WebSocketsSansIOProtocol.connection_lost: ["self", "exc"],

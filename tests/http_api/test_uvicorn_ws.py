@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -88,7 +89,7 @@ class Relay:
         self.socket.take(self.take)
         self.left.append((await client.receive())["code"])
 
-    def take(self, message: bytes, text: bool) -> None:
+    def take(self, message: bytes, text: bool, _last: bool) -> None:
         self.taken.append((bytes(message), text))
         if self.holds:
             assert self.socket is not None
@@ -318,6 +319,47 @@ async def test_a_client_that_reads_nothing_more_is_found() -> None:
         client.transport.abort()
 
 
+async def test_a_client_may_pause_where_that_is_expected_of_it() -> None:
+    relay = Relay()
+    relay.begin.set()
+    pausing = {"max_queue": 1, "ping_interval": None, "compression": None}
+    async with (
+        serving(relay, ws_ping_interval=0.1, ws_ping_timeout=0.1) as address,
+        connect(address, **pausing) as client,  # type: ignore[arg-type]
+    ):
+        await client.send("begin")
+        await relay.has(1)
+        assert relay.socket is not None
+        relay.socket.be_patient()
+        for _ in range(MAX_COUNT // len(PART)):
+            relay.socket.pass_on(PART, False)
+        await asyncio.sleep(2)
+        assert not relay.left
+        async with asyncio.timeout(60):
+            for _ in range(MAX_COUNT // len(PART)):
+                assert await client.recv() == PART
+
+
+async def test_a_client_that_is_held_is_not_taken_for_gone() -> None:
+    """Its answers to pings are behind what is not read yet."""
+    relay = Relay()
+    relay.holds = True
+    relay.begin.set()
+    async with (
+        serving(relay, ws_ping_interval=0.1, ws_ping_timeout=0.1) as address,
+        connect(address, compression=None, ping_interval=None) as client,
+    ):
+        await client.send("first")
+        await relay.has(1)
+        await client.send("second")
+        await asyncio.sleep(1)
+        assert not relay.left
+        assert relay.socket is not None
+        relay.socket.go_on()
+        await relay.has(2)
+        assert [message for message, _ in relay.taken] == [b"first", b"second"]
+
+
 async def test_the_key_of_a_link_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -331,3 +373,22 @@ async def test_the_key_of_a_link_is_not_logged(caplog: pytest.LogCaptureFixture)
             await connect(f"{address}refused?key=secret-of-a-link")
     said = [record.getMessage() for record in caplog.records]
     assert not [line for line in said if "secret-of-a-link" in line]
+
+
+async def test_a_client_that_leaves_while_it_is_held_is_found() -> None:
+    relay = Relay()
+    relay.holds = True
+    relay.begin.set()
+    async with (
+        serving(relay, ws_ping_interval=0.2, ws_ping_timeout=0.2) as address,
+        connect(address, compression=None, ping_interval=None) as client,
+    ):
+        await client.send("first")
+        await relay.has(1)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                await asyncio.wait_for(client.send(PART), 0.5)
+        client.transport.abort()
+        async with asyncio.timeout(20):
+            while not relay.left:
+                await asyncio.sleep(0.05)

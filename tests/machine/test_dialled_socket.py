@@ -7,14 +7,18 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from cubicle.fairness.fair_queue import FairQueue, LoopShare, current
 from cubicle.guest import wire
 from cubicle.machine.connection import GuestLink
 from cubicle.machine.dialled_socket import DialledSocket, connect_in
 from cubicle.machine.errors import Gone, MachineError
+from cubicle.machine.passed_file import FileThreads
+from cubicle.machine.socket_splice import SocketSplice
+from cubicle.machine.zero_copy import BrokeOff
 from tests.sandbox.offering import LIMIT, open_descriptors, until
 from tests.support.frames import message
 
@@ -157,6 +161,153 @@ async def test_a_reader_that_does_not_read_stops_the_writer(pair: Pair) -> None:
         heard = 0
         while heard < sent:
             heard += len(await pair.stream.read())
+
+
+class Busy(FairQueue):
+    """A queue in which somebody else always has something to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares: list[LoopShare] = []
+
+    def step(self, share: LoopShare, work: Callable[[], None]) -> None:
+        self.shares.append(share)
+        super().step(share, work)
+
+    async def keep_busy(self) -> None:
+        other = LoopShare("other")
+        while True:
+            self.charge(other, 0.001)
+            await self.next(other)
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def busy() -> AsyncIterator[Busy]:
+    queue = Busy()
+    task = asyncio.ensure_future(queue.keep_busy())
+    yield queue
+    task.cancel()
+
+
+@pytest.mark.parametrize("spliced", [False, True])
+async def test_what_comes_is_read_in_turn_and_all_of_it_comes(pair: Pair, busy: Busy, spliced: bool) -> None:
+    share, sent, heard = LoopShare("tenant", "chat"), os.urandom(4_000_000), bytearray()
+
+    async def read() -> None:
+        charged = current.set((busy, share))
+        try:
+            while len(heard) < (1000 if spliced else len(sent)):
+                heard.extend(await pair.stream.read(1000 if spliced else 65536))
+            if spliced:
+                await move()
+        finally:
+            current.reset(charged)
+
+    async def move() -> None:
+        """The rest, while the stream may wait for its turn to read."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            size = len(sent) - len(heard)
+            moving = asyncio.ensure_future(pair.stream.splice(b"", size, FileThreads()).into(ours.fileno()))
+            while len(heard) < len(sent):
+                heard.extend(await asyncio.to_thread(theirs.recv, 65536))
+            assert await moving == size
+
+    async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as group:
+        group.create_task(asyncio.to_thread(pair.program.sendall, sent))
+        group.create_task(read())
+    assert heard == sent
+    assert busy.shares
+    assert all(each == share for each in busy.shares)
+
+
+class Slow(FairQueue):
+    """A queue in which everybody waits until the test gives the turn."""
+
+    is_free = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: list[asyncio.Future[None]] = []
+
+    def wait(self, share: LoopShare) -> asyncio.Future[None]:
+        self.turns.append(asyncio.get_running_loop().create_future())
+        return self.turns[-1]
+
+    async def give_turn(self) -> None:
+        await until(lambda: bool(self.turns))
+        self.turns.pop().set_result(None)
+
+
+async def test_a_turn_to_read_that_comes_late_takes_nothing_from_a_splice(pair: Pair) -> None:
+    queue = Slow()
+    charged = current.set((queue, LoopShare("tenant", "chat")))
+    try:
+        async with asyncio.timeout(LIMIT):
+            reading = asyncio.ensure_future(pair.stream.read())
+            await asyncio.sleep(0)
+            pair.program.sendall(b"head")
+            await queue.give_turn()
+            assert await reading == b"head"
+            pair.program.sendall(b"body")
+            await until(lambda: bool(queue.turns))
+            splice = pair.stream.splice(b"", 4, FileThreads())
+            await queue.give_turn()
+            await asyncio.sleep(0)
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                assert await splice.into(ours.fileno()) == 4
+                assert theirs.recv(100) == b"body"
+    finally:
+        current.reset(charged)
+
+
+async def test_a_splice_that_never_begins_leaves_nothing(pair: Pair) -> None:
+    splice = pair.stream.splice(b"first", 10, FileThreads())
+    splice.close()
+    splice.close()
+    with pytest.raises(BrokeOff):
+        await splice.into(pair.program.fileno())
+    unused = pair.stream.splice(b"first", 10, FileThreads())
+    with pytest.raises(BrokeOff):
+        await unused.into(-1)
+
+
+async def test_a_splice_that_is_given_up_keeps_its_descriptors_until_the_thread_is_done(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that is closed too early is the next connection's: the thread would read from that one."""
+    begun, goes_on = threading.Event(), threading.Event()
+    seen: list[tuple[str, ...]] = []
+
+    def slow_read(splice: SocketSplice) -> int | None:
+        begun.set()
+        goes_on.wait(LIMIT)
+        numbers = (splice._source.fileno(), splice._reader, splice._writer)
+        seen.append(tuple(os.readlink(f"/proc/self/fd/{number}") for number in numbers))
+        return None
+
+    monkeypatch.setattr(SocketSplice, "_read", slow_read)
+    splice = pair.stream.splice(b"", 10, FileThreads())
+    numbers = (splice._source.fileno(), splice._reader, splice._writer)
+    links = tuple(os.readlink(f"/proc/self/fd/{number}") for number in numbers)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        moving = asyncio.ensure_future(splice.into(ours.fileno()))
+        await asyncio.to_thread(begun.wait, LIMIT)
+        moving.cancel()
+        await asyncio.gather(moving, return_exceptions=True)
+        splice.close()
+        pair.stream.close()
+        others = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+        goes_on.set()
+        await until(lambda: bool(seen))
+        for other in others:
+            os.close(other)
+    assert seen == [links]
 
 
 @pytest.mark.parametrize("pumped", [False, True])

@@ -7,12 +7,13 @@ from weakref import WeakKeyDictionary
 
 from cubicle.browser import cdp_http
 from cubicle.browser.server_messages import TabRecord
+from cubicle.core import sandbox_ports
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.fetch import Fetched, fetch
 from cubicle.machine.machine import Machine
 from cubicle.machine.websocket import WebSocketClient
 
-PORT = 9222
+PORT = sandbox_ports.BROWSER
 MAX_ANSWER = 8 * 1024**2
 MAX_MESSAGE = 64 * 1024**2
 """Largest DevTools message: a full-page screenshot comes in one."""

@@ -16,6 +16,7 @@ from cubicle.core import hosts
 from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
 from cubicle.core.chat import DEFAULT_TENANT, Chat
+from cubicle.core.cookies import cookie_name, is_taken
 from cubicle.core.problem import Problem
 
 LOGIN_COOKIE = "cubicle-login"
@@ -73,6 +74,10 @@ class Shown:
     query: bytes = b""
     chat_id: str | None = None
     """The chat in whose URLs the request is."""
+    secure: bool = False
+    """It came by HTTPS."""
+    root: str = ""
+    """The path prefix of the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +134,23 @@ class Authentication:
         """By a sign-in or a link; what else the request shows does not matter."""
         if self._links is None:
             return None
-        known = self._by_cookie(self._links, shown.chat_id, read_cookies(shown.headers))
+        known = self._by_cookie(self._links, shown)
         sent = _sent_key(shown.query)
         if sent and shown.chat_id is not None and (chat := self._links.opened(shown.chat_id, sent)):
             other = known is not None and known.tenant != chat.tenant
             return Identity(chat.tenant, chat, sent, anew=not other, stays=other, credential=Credential.LINK)
         return known
 
-    def _by_cookie(self, links: Links, chat_id: str | None, cookies: dict[str, str]) -> Identity | None:
-        if signed_in := links.signed_in(cookies.get(LOGIN_COOKIE, "")):
+    def _by_cookie(self, links: Links, shown: Shown) -> Identity | None:
+        cookies, chat_id = read_cookies(shown.headers), shown.chat_id
+        login = cookie_name(LOGIN_COOKIE, secure=shown.secure, root=shown.root)
+        if signed_in := links.signed_in(cookies.get(login, "")):
             return Identity(signed_in, signed_in=True)
-        keys = [value for name, value in cookies.items() if name.startswith("cubicle-")] if chat_id is not None else []
+        if chat_id is None:
+            return None
+        keys = [value for name, value in cookies.items() if is_taken(name, secure=shown.secure)]
         for value in keys[:_MAX_LINK_COOKIES]:
-            if chat := links.opened(str(chat_id), value):
+            if chat := links.opened(chat_id, value):
                 return Identity(chat.tenant, chat, value)
         return None
 

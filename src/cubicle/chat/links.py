@@ -61,16 +61,21 @@ class Links:
         self._days = days
         self._clock = clock
 
+    @property
+    def locked(self) -> bool:
+        """Whether anything needs a signature."""
+        return bool(self._ring)
+
     def query(self, chat: Chat, link: str = "") -> str:
         """`?key=…`, or nothing where nothing needs it. `link`: the key that the asker came with, which then is it."""
         return f"?key={link or self.key(chat)}" if self._ring else ""
 
     def key(self, chat: Chat) -> str:
-        return rules.sign(self._signing(chat.tenant), chat, rules.expiry(self._clock(), self._days))
+        return rules.sign(self.signing(chat.tenant), chat, rules.expiry(self._clock(), self._days))
 
     def opened(self, chat_id: str, key: str) -> Chat | None:
         """The chat of this id that the key opens, or None."""
-        return rules.opened(self._opening, chat_id, key, self._clock())
+        return rules.opened(self.opening, chat_id, key, self._clock())
 
     def capability(self, grant: Grant, link: str = "") -> str:
         """The path segment under /raw/ for this: one for pictures lasts as long as a page, others a few hours.
@@ -80,18 +85,18 @@ class Links:
         now = self._clock()
         expires = rules.expiry(now, 1) if grant.reach is Reach.PICTURES else int(now) + FRAME_SECONDS
         expires = min(expires, rules.end_of(link)) if link else expires
-        return rules.capability(self._signing(grant.chat.tenant), grant, expires)
+        return rules.capability(self.signing(grant.chat.tenant), grant, expires)
 
     def opened_capability(self, text: str, path: str) -> Grant | None:
-        return rules.opened_capability(self._opening, text, path, self._clock())
+        return rules.opened_capability(self.opening, text, path, self._clock())
 
     def sign_in(self, tenant: str) -> str:
         """What the cookie of a person who showed the tenant's key holds, for a day or two."""
-        return rules.sign_in(self._signing(tenant), tenant, rules.expiry(self._clock(), 1))
+        return rules.sign_in(self.signing(tenant), tenant, rules.expiry(self._clock(), 1))
 
     def signed_in(self, cookie: str) -> str | None:
         """The tenant that such a cookie opens, or None."""
-        return rules.signed_in(self._opening, cookie, self._clock())
+        return rules.signed_in(self.opening, cookie, self._clock())
 
     def file(self, chat: Chat, path: str, link: str = "") -> str:
         return self.files(chat, link)(path)
@@ -101,12 +106,13 @@ class Links:
         base, query = self._of("files", chat), self.query(chat, link)
         return lambda path: f"{base}/{quote(encoded(path))}{query}"
 
-    def _signing(self, tenant: str) -> bytes:
+    def signing(self, tenant: str) -> bytes:
+        """The secret that signs for a tenant."""
         return rules.effective_secret(self._secret, self._ring.keys_of(tenant))
 
-    def _opening(self, tenant: str) -> bytes | None:
+    def opening(self, tenant: str) -> bytes | None:
         """The same; None for a tenant whose keys were all taken away."""
-        return self._signing(tenant) if not self._ring or self._ring.keys_of(tenant) else None
+        return self.signing(tenant) if not self._ring or self._ring.keys_of(tenant) else None
 
     def _of(self, page: str, chat: Chat) -> str:
         return f"{self.base_url}/{page}/{quote(chat.id, safe='')}"

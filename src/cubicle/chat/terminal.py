@@ -10,10 +10,11 @@ import asyncio
 import shlex
 from weakref import WeakKeyDictionary
 
+from cubicle.core import sandbox_ports
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
 
-PORT = 7681
+PORT = sandbox_ports.TERMINAL
 SUBPROTOCOL = "tty"
 SESSION = "main"
 LOG = "/home/assistant/.cache/cubicle/ttyd.log"

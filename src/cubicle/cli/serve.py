@@ -22,7 +22,7 @@ from cubicle.cli import host_setup
 from cubicle.cli.errors import exits
 from cubicle.fairness.fair_queue import task_factory
 from cubicle.sandbox.service_lock import only_service_of
-from cubicle.settings import BadSettings, Settings, load, misspelt
+from cubicle.settings import BadSettings, Settings, base_url, load, misspelt
 
 log = logging.getLogger("cubicle")
 
@@ -62,7 +62,7 @@ def serve(yes: bool, **flags: Any) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from cubicle.app import base_url, key_ring, running
+    from cubicle.app import key_ring, running
     from cubicle.http_api.server import OPTIONS
     from cubicle.http_api.uvicorn_http import serve_app
 

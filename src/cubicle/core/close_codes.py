@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+NORMAL = 1000
 GOING_AWAY = 1001
+NO_CODE = 1005
+"""A close frame came without one."""
+POLICY = 1008
 TOO_BIG = 1009
 BROKEN = 1011
+RESTART = 1012
 TRY_LATER = 1013
 NOT_ALLOWED = 4401
 NO_SUCH_CHAT = 4404

@@ -24,7 +24,7 @@ def host_is_known(allowed: Sequence[str], host: str | None) -> bool:
     if not allowed:
         return True
     full = (host or "").lower()
-    name = _without_port(full)
+    name = without_port(full)
     return any(known.lower() in (full, name) for known in allowed)
 
 
@@ -38,6 +38,17 @@ def origin_is_known(allowed: Sequence[str], origin: str | None) -> bool:
         return False
 
 
-def _without_port(host: str) -> str:
+def without_port(host: str) -> str:
+    """The name of a `name:port`."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
+
+
+def ascii_name(name: str) -> str | None:
+    """A host name in ASCII and lower case, as DNS has it (IDNA); None for what is no name in any script."""
+    if name.isascii():
+        return name.lower()
+    try:
+        return name.encode("idna").decode().lower()
+    except UnicodeError:
+        return None

@@ -3,7 +3,8 @@
 A key is `<expiry>.<tenant>.<mac>`: seconds since 1970, the tenant, and an HMAC-SHA256 over both and the
 chat id. It names the tenant because a clicked link carries no API key that could. A capability is the same
 with the chat inside, for addresses under /raw/, which must not depend on cookies or queries; it says what may
-be done with the files, and covers the folder that they must lie in. Neither passes for the other.
+be done with the files, and covers the folder that they must lie in. A token for ports names its role and port.
+None of them passes for another.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ DAY = 86_400
 _MAX_LENGTH = 1024
 _NO_CHAT = "-"
 _KIND = re.compile(r"([phs])(\d{1,4})", re.ASCII)
+_PORT_KIND = re.compile(r"([lvsg])(0|[1-9]\d{0,4})(?:-([0-9a-f]{16}))?", re.ASCII)
 Secrets = Callable[[str], bytes | None]
 """From a tenant to the secret that signs for it; None for one that there is not."""
 _MAC_BYTES = 16  # 128 bits cannot be guessed, and six links stand in every prompt
@@ -122,6 +124,64 @@ def signed_in(secrets: Secrets, text: str, now: float) -> str | None:
         return None
     chat = _checked(secrets, "login", _NO_CHAT, _decode(parts[1]), parts[0], parts[2], now)
     return None if chat is None else chat.tenant
+
+
+class PortRole(StrEnum):
+    """By what somebody may open a port."""
+
+    LINK = "l"
+    """A link that a person of the chat was given; for port 0 it opens every port."""
+    VISIT = "v"
+    """The cookie that such a link left, on the name of one port."""
+    SHARE = "s"
+    """A public link: it works for as long as its share is not revoked."""
+    GUEST = "g"
+    """The cookie that a public link left."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortGrant:
+    """What a token for ports opens."""
+
+    chat: Chat
+    port: int
+    """0: every port."""
+    role: PortRole
+    share: str = ""
+    """The id of the share, of the public roles."""
+
+    @property
+    def public(self) -> bool:
+        return self.role in (PortRole.SHARE, PortRole.GUEST)
+
+    @property
+    def kind(self) -> str:
+        return f"{self.role}{self.port}{'-' + self.share if self.share else ''}"
+
+
+def port_id(kept: bytes, chat: Chat) -> str:
+    """What stands for the chat in the names of its ports. Whoever knows the chat id cannot tell it.
+
+    It does not depend on the API keys: a bookmark outlives a change of keys, and only asks to be let in again.
+    """
+    return hmac.digest(kept, encoded("\0".join(("cubicle ports", chat.tenant, chat.id))), "sha256")[:16].hex()
+
+
+def port_token(secret: bytes, grant: PortGrant, expires: int) -> str:
+    chat = grant.chat
+    mac = _mac(secret, f"port\0{grant.kind}", chat, expires)
+    return f"{expires}.{_encode(chat.tenant)}.{_encode(chat.id)}.{grant.kind}.{mac}"
+
+
+def opened_port(secrets: Secrets, token: str, now: float) -> PortGrant | None:
+    """What the token opens now, or None."""
+    parts = token.split(".") if len(token) <= _MAX_LENGTH else []
+    kind = _PORT_KIND.fullmatch(parts[3]) if len(parts) == 5 else None
+    chat_id = _decode(parts[2]) if kind is not None else None
+    if kind is None or chat_id is None or int(kind[2]) > 65535:
+        return None
+    chat = _checked(secrets, f"port\0{parts[3]}", chat_id, _decode(parts[1]), parts[0], parts[4], now)
+    return None if chat is None else PortGrant(chat, int(kind[2]), PortRole(kind[1]), kind[3] or "")
 
 
 def _checked(

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 
-from . import exec_channels, files, operations, ports, process_table, wire
+from . import exec_channels, files, listening, operations, ports, process_table, wire
 from .commands import CommandTable
 from .connection import GuestChannel, GuestConnection
 from .identity import Identity
@@ -32,6 +32,7 @@ class Guest:
             self.loop, identity, self.home, config.env, through_helper=config.spawn_helper
         )
         self._hands = not config.spawn_helper  # gVisor's sockets are none of the host's kernel
+        self._apart = identity.switches
         policy = PathPolicy(identity, config.aliases)
         self.links: list[GuestConnection] = []
         self.operations = self._operations(policy)
@@ -76,6 +77,8 @@ class Guest:
             found[kind.REQUEST.OP] = type(kind.__name__, (kind,), {"policy": policy, "publisher": publisher})
         for port_kind in ports.CHANNELS:
             found[port_kind.REQUEST.OP] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
+        bound = {"listening": listening.ListeningPorts(apart=self._apart)}
+        found[operations.Ports.OP] = type("PortsChannel", (listening.PortsChannel,), bound)
         return found
 
     @property

@@ -381,6 +381,27 @@ class Accepted(Request[Nothing, Nothing]):
     to: tuple[str, int] | None = field(optional(pair(text, _any_port)), default=None)
 
 
+class ListeningPort(Message):
+    """A TCP port that something in the sandbox listens on."""
+
+    port: int = field(_port)
+    address: str = field(text, default="")
+    process: str = field(text, default="")
+    """What the program calls itself, as far as it can be told."""
+    own: bool = field(flag, default=False)
+    """The guest listens on it."""
+
+
+class PortList(Message):
+    ports: list[ListeningPort] = field(many(nested(ListeningPort), 256), default=())
+
+
+class Ports(Request[Nothing, PortList]):
+    """Which ports are listened on now."""
+
+    OP = "ports"
+
+
 # ---- the start
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from . import operations, wire
 from .connection import GuestChannel, GuestConnection, refusal
+from .listening import own_ports
 from .loop import READ, WRITE, Loop
 
 _MAX_CALLERS = 512
@@ -233,6 +234,7 @@ class Listen(PortChannel):
         self._datagrams: socket.socket | None = None
         self._callers: list[PortChannel] = []
         self._origin = False
+        self._port = 0
 
     def begin(self, request: operations.Listen) -> None:
         self._origin = request.origin
@@ -246,6 +248,8 @@ class Listen(PortChannel):
             raise
         server.setblocking(False)
         self._server = server
+        self._port = server.getsockname()[1]
+        own_ports.add(self._port)
         self.loop.watch(server.fileno(), READ, self._accept)
         if request.datagrams:
             self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -256,7 +260,7 @@ class Listen(PortChannel):
                 raise
             self._datagrams.setblocking(False)
             self.loop.watch(self._datagrams.fileno(), READ, self._receive)
-        self.event(operations.Listening(listening=server.getsockname()[1]))
+        self.event(operations.Listening(listening=self._port))
 
     def _accept(self, events: int) -> None:
         if self._server is None:
@@ -304,6 +308,8 @@ class Listen(PortChannel):
                 self.loop.unwatch(sock.fileno())
                 sock.close()
         self._server = self._datagrams = None
+        own_ports.discard(self._port)
+        self._port = 0
 
 
 def _origin(sock: socket.socket) -> tuple[str, int] | None:

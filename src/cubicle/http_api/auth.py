@@ -15,6 +15,7 @@ from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
 from cubicle.core.chat import DEFAULT_TENANT, Chat
 from cubicle.core.chat_isolation import Isolation
+from cubicle.core.cookies import OURS, cookie_name, cookie_path
 from cubicle.core.problem import Problem
 from cubicle.http_api.credential import note_credential
 from cubicle.http_api.errors import response
@@ -66,7 +67,14 @@ class AccessCheck:
             return
         path = route_path(scope)
         headers, who, chat_id = Headers(scope["headers"]), self._table.who(path), self._table.chat_id(path)
-        shown = Shown(headers, (scope.get("client") or ("",))[0], scope.get("query_string", b""), chat_id)
+        shown = Shown(
+            headers,
+            (scope.get("client") or ("",))[0],
+            scope.get("query_string", b""),
+            chat_id,
+            secure=_is_secure(scope),
+            root=scope.get("root_path") or "",
+        )
         try:
             identity = self._authentication.authenticate(shown, who)
         except Refused as refused:
@@ -115,14 +123,18 @@ class AccessCheck:
         return None if way is None else RedirectResponse(way, 303, {"Cache-Control": "no-store"})
 
 
+def _is_secure(scope: Scope) -> bool:
+    return scope.get("scheme") in ("https", "wss")
+
+
 def _with_cookie(send: Send, scope: Scope, identity: Identity) -> Send:
     """The answer to a signed visit carries the signature on, so that the next click needs none while it is valid."""
-    path = (scope.get("root_path") or "") + "/"
-    secure = "; Secure" if scope.get("scheme") in ("https", "wss") else ""
+    secure, root = _is_secure(scope), scope.get("root_path") or ""
     key = identity.link
     left = int(key.partition(".")[0]) - int(time.time())
-    name = f"cubicle-{Chat(identity.chat.id if identity.chat else '').digest[:12]}"
-    cookie = f"{name}={key}; Path={path}; HttpOnly; SameSite=Lax; Max-Age={left}{secure}"
+    name = cookie_name(f"{OURS}{Chat(identity.chat.id if identity.chat else '').digest[:12]}", secure=secure, root=root)
+    rest = f"HttpOnly; SameSite=Lax; Max-Age={left}{'; Secure' if secure else ''}"
+    cookie = f"{name}={key}; Path={cookie_path(secure=secure, root=root)}; {rest}"
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -44,15 +44,23 @@ class FairShare:
             current.reset(charged)
 
     def _share(self, scope: Scope) -> LoopShare:
-        address = network_of(str((scope.get("client") or ("",))[0]))
         if scope["path"] == HEALTH:
-            return LoopShare(HEALTH, address)
+            return LoopShare(HEALTH, _network(scope))
         shown = [value for name, value in scope["headers"] if name == b"authorization"]
         tenant = self._ring.tenant(shown[0].decode("latin-1") if shown else None)
         if tenant is None:
-            return LoopShare(STRANGERS, address)
+            return stranger(scope)
         chat = next((value.decode("latin-1") for name, value in scope["headers"] if name in _CHAT_HEADERS), "")
         return LoopShare(tenant, (chat or scope["path"])[:_MAX_NAME])
+
+
+def stranger(scope: Scope) -> LoopShare:
+    """The share of somebody of whom only the address is known."""
+    return LoopShare(STRANGERS, _network(scope))
+
+
+def _network(scope: Scope) -> str:
+    return network_of(str((scope.get("client") or ("",))[0]))
 
 
 async def charge_to(scope: Scope, tenant: str, chat: str = "") -> None:

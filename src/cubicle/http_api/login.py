@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from cubicle.chat.authentication import LOGIN_COOKIE
 from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.chat.links import Links
+from cubicle.core.cookies import cookie_name, cookie_path
 
 _MAX_FORM = 8192
 SignInPage = Callable[..., Response]
@@ -35,17 +36,17 @@ class Login:
             return answer
         if self._keys and tenant is None:
             return self._page(request, message="That key opens nothing here.", status=401)
-        root = str(request.scope.get("root_path", "")).rstrip("/")
+        secure, root = request.url.scheme == "https", str(request.scope.get("root_path", ""))
         led_on = RedirectResponse(f".{_inside(target)}", status_code=303)  # relative: true behind any prefix
         if tenant is not None:
             led_on.set_cookie(
-                LOGIN_COOKIE,
+                cookie_name(LOGIN_COOKIE, secure=secure, root=root),
                 self._links.sign_in(tenant),
                 max_age=2 * 86400,
-                path=root + "/",
+                path=cookie_path(secure=secure, root=root),
                 httponly=True,
                 samesite="lax",
-                secure=request.url.scheme == "https",
+                secure=secure,
             )
         return led_on
 

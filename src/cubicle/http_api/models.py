@@ -244,3 +244,35 @@ class SandboxList(TypedDict):
     sandboxes: list[SandboxRow]
     trash: list[TrashRow]
     totals: SandboxTotals
+
+
+@_exact
+class PortShared(TypedDict):
+    """A public link, and when it ends, in seconds since 1970."""
+
+    url: str
+    expires: int
+
+
+@_exact
+class PortRecord(TypedDict):
+    """A port that a program listens on, or that is shared."""
+
+    port: int
+    process: str
+    address: str
+    open: bool
+    """False: it is shared, and nothing listens on it now."""
+    url: str
+    link: str
+    """The same with a token for whoever asked."""
+    public: PortShared | None
+
+
+@_exact
+class PortOverview(TypedDict):
+    ports: list[PortRecord]
+    sharing: bool
+    """Whether public links are allowed."""
+    note: str
+    """What has to be done before these addresses work elsewhere than on the service's machine; empty: nothing."""

@@ -40,7 +40,12 @@ _SECURITY: dict[Who, list[dict[str, list[str]]]] = {
 }
 _SCHEMES = {
     "key": {"type": "http", "scheme": "bearer", "description": "MCP_API_KEY, or a key of API_KEYS_FILE."},
-    "signIn": {"type": "apiKey", "in": "cookie", "name": LOGIN_COOKIE, "description": "What POST /login leaves."},
+    "signIn": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": LOGIN_COOKIE,
+        "description": "What POST /login leaves. On HTTPS `__Host-` is before its name.",
+    },
     "link": {"type": "apiKey", "in": "query", "name": "key", "description": "The signature of a link of the chat."},
 }
 _INFO = {

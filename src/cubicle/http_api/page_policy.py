@@ -20,8 +20,11 @@ def frame_ancestors(embedders: Sequence[str]) -> str:
     return " ".join(["'self'", *embedders])
 
 
-def page_policy(embedders: Sequence[str]) -> str:
-    """For the pages of the service's own origin: only its own scripts, nothing from outside."""
+def page_policy(embedders: Sequence[str], frames: str = "") -> str:
+    """For the pages of the service's own origin: only its own scripts, nothing from outside.
+
+    `frames` are the origins of ports, which the workspace shows in a frame.
+    """
     return "; ".join(
         [
             "default-src 'none'",
@@ -33,7 +36,7 @@ def page_policy(embedders: Sequence[str]) -> str:
             "media-src 'self' blob:",
             "font-src 'self'",
             "connect-src 'self'",
-            "frame-src 'self'",
+            f"frame-src 'self' {frames}".rstrip(),
             "base-uri 'none'",
             "form-action 'self'",
             f"frame-ancestors {frame_ancestors(embedders)}",

@@ -110,8 +110,8 @@ def _own(request: Request) -> bytes:
 class Pages:
     """All pages of the service.
 
-    `embedders` are the origins that may frame them; `locked`: they ask for a key; `run_scripts`: HTML files of a model
-    run their scripts without a click.
+    `embedders` are the origins that may frame them, `frames` those that they may frame; `locked`: they ask for a key;
+    `run_scripts`: HTML files of a model run their scripts without a click.
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class Pages:
         condition: Condition = _running,
         locked: bool = True,
         run_scripts: bool = False,
+        frames: str = "",
         static: Path = STATIC,
     ) -> None:
         self._assets = Assets(static)
@@ -131,7 +132,7 @@ class Pages:
         self._condition = condition
         self._locked = locked
         self._run_scripts = run_scripts
-        self._page_policy = page_policy(embedders)
+        self._page_policy = page_policy(embedders, frames)
         self._viewer_policy = viewer_policy(embedders)
         self.static = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
         """The built assets."""

@@ -18,8 +18,8 @@ from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import HttpRefusal, refuse
 from cubicle.http_api.models import UploadedFile, UploadList
 from cubicle.http_api.multipart import BadForm, file_of, is_multipart
+from cubicle.http_api.request_bodies import body_of, chunks_of
 from cubicle.http_api.urls import tail
-from cubicle.http_api.uvicorn_http import body_of, chunks_of
 from cubicle.http_api.waking import wants_wake
 from cubicle.machine.zero_copy import BrokeOff
 

@@ -1,17 +1,17 @@
-"""A large body of known length, taken from the socket itself once uvicorn has read the head of the request.
+"""uvicorn's HTTP connections, held to the limits of the service, and its server.
 
-uvicorn copies a body four times and wakes the loop for every 64 KB of it, which costs more than to hash it.
+A large body of known length is taken from the socket itself once uvicorn has read the head of the request: uvicorn
+copies a body four times and wakes the loop for every 64 KB of it, which costs more than to hash it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import httptools
 import uvicorn
@@ -33,21 +33,21 @@ from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare, current
 from cubicle.fairness.slices import feed_slices
 from cubicle.http_api.acceptor import Acceptor
 from cubicle.machine.passed_file import PassedFile
-from cubicle.machine.upload_folder import UploadDraft
+from cubicle.machine.socket_splice import SocketSplice
 from cubicle.machine.zero_copy import TIMEOUT, BrokeOff, ZeroCopy
 
 _SCOPE = "cubicle.connection"
-_WORTH = 1024**2
-"""Smaller bodies come the ordinary way."""
+TARGET = "cubicle.target"
+"""Where, in the ASGI scope, the target of the request is as the client wrote it."""
 _HEAD_SECONDS = 60.0
 """For the head of a request, from its first byte, and for that one on a new connection."""
 _NOTHING = bytes(64 * 1024)
+_KEEPALIVE_SECONDS = 60
 _LINGER_SECONDS = 2.0
 """How long a refused client may go on sending: cut off at once, it would not see why."""
 _SLICE = 4096
 _QUEUE = "fair_queue"
 """Where, in an application's state, the queue is in which its requests are worked on."""
-_T = TypeVar("_T")
 
 
 class _Refused(Exception):
@@ -70,6 +70,8 @@ class HttpConnection(HttpToolsProtocol):
     _fed = _again = b""
     _due: asyncio.TimerHandle | None = None
     _refusal: Problem | None = None
+    on_gone: Callable[[], None] | None = None
+    """Called when the client goes away."""
     _tenant: str | None = None
     _is_shared = False
     """Whether requests of more than one tenant came on it."""
@@ -86,6 +88,8 @@ class HttpConnection(HttpToolsProtocol):
         self._share = self._stranger()
         own = transport.get_extra_info("socket")  # the kernel gives up who takes nothing, however it is sent
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(TIMEOUT * 1000))
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # and who went away while nothing is sent
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECONDS)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,6 +97,8 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unparsed.clear()
         self.pipeline.clear()  # each of them holds this connection
+        if self.on_gone is not None:
+            self.on_gone()
         self._let_go()
 
     def charge_to(self, share: LoopShare) -> None:
@@ -178,6 +184,7 @@ class HttpConnection(HttpToolsProtocol):
         self._unproductive = 0
         if len(self.pipeline) >= MAX_PIPELINED:
             self._check(TOO_MANY_PIPELINED)
+        cast(dict[str, object], self.scope)[TARGET] = self.url
         if not self._has_mere_offer():
             super().on_headers_complete()
 
@@ -312,7 +319,12 @@ class HttpConnection(HttpToolsProtocol):
         """Whether more requests wait behind the one that is being answered."""
         return bool(self.pipeline)
 
-    async def send_file(self, send: Send, head: Message, file: PassedFile) -> None:
+    def cut_off(self) -> None:
+        """End the connection in the middle of an answer, so that the client sees that it is not whole."""
+        self.cycle.disconnected = True
+        self.transport.abort()
+
+    async def send_file(self, send: Send, head: Message, file: PassedFile | SocketSplice) -> None:
         """The head of the answer as uvicorn sends it, then the file by the kernel alone."""
         cycle, transport = self.cycle, self.transport
         transport.set_write_buffer_limits(high=0)
@@ -330,28 +342,6 @@ class HttpConnection(HttpToolsProtocol):
             transport.abort()
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-class LargeBody:
-    """A body that can be had in both ways: chunk by chunk, or poured."""
-
-    def __init__(self, request: Request, connection: HttpConnection, length: int) -> None:
-        self._request = request
-        self._connection = connection
-        self._length = length
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return chunks_of(self._request)
-
-    async def into(self, begins: Callable[[], UploadDraft]) -> tuple[os.stat_result, str]:
-        first = self._connection.at_hand()
-        if not first and "Expect" in self._request.headers:  # it waits for leave, and gets it by this
-            message = await _in_time(self._request.receive())
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            first = message["body"]
-        with self._connection.lent(self._length - len(first)) as pour:
-            return await pour.into(begins, first)
 
 
 class Server(uvicorn.Server):
@@ -385,21 +375,6 @@ async def serve_app(app: ASGIApp, listening: socket.socket, on_end: Callable[[],
     await Server(uvicorn.Config(app, **options), on_end).serve(sockets=[listening])
 
 
-async def _in_time(coming: Awaitable[_T]) -> _T:
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            return await coming
-    except TimeoutError:
-        raise ClientDisconnect from None
-
-
-async def chunks_of(request: Request) -> AsyncIterator[bytes]:
-    """The body as uvicorn gives it. Raises ClientDisconnect, also when nothing has come for long."""
-    chunks = request.stream()
-    while (chunk := await _in_time(anext(chunks, None))) is not None:
-        yield chunk
-
-
 def connection_under(scope: MutableMapping[str, Any]) -> HttpConnection | None:
     """The connection that a request came on, if it is one of ours."""
     connection = scope.get(_SCOPE)
@@ -412,11 +387,24 @@ def connection_of(request: Request) -> HttpConnection | None:
     return connection if connection is not None and connection.scheme == "http" else None
 
 
-def body_of(request: Request) -> AsyncIterable[bytes]:
-    """The body as the server behind the request gives it fastest."""
-    connection = connection_of(request)
-    length = "" if "Transfer-Encoding" in request.headers else request.headers.get("Content-Length", "")
-    known = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
-    if connection is not None and known >= _WORTH:
-        return LargeBody(request, connection, known)
-    return chunks_of(request)
+@contextmanager
+def when_gone(scope: MutableMapping[str, Any], callback: Callable[[], None]) -> Iterator[None]:
+    """Call back if the client goes away in this block, or did before it. uvicorn tells only who reads the request's
+    body, and of pipelined requests only the last."""
+    connection = scope[_SCOPE]
+    assert isinstance(connection, HttpConnection)
+    connection.on_gone = callback
+    if connection.transport.is_closing():
+        callback()
+    try:
+        yield
+    finally:
+        if connection.on_gone is callback:  # else it is the next request's already
+            connection.on_gone = None
+
+
+def cut_off(scope: MutableMapping[str, Any]) -> None:
+    """End the connection of a request whose answer broke off. Raises where the server is not ours."""
+    connection = scope[_SCOPE]
+    assert isinstance(connection, HttpConnection)
+    connection.cut_off()

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import logging
+import select
 from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
 from starlette.websockets import WebSocket
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame
 from websockets.http11 import Request
 
+from cubicle.core import close_codes
+from cubicle.fairness.byte_budget import MAX_FRAME, OVER_BUDGET, ByteAccount
 from cubicle.fairness.fair_queue import FairQueue, LoopShare
 from cubicle.fairness.slices import feed_slices
 
-Taker = Callable[[bytes, bool], None]
-"""Takes one message: its bytes, and whether they are text."""
+Taker = Callable[[bytes, bool, bool], None]
+"""Takes one message: its bytes, whether they are text, and whether that is all of it."""
+
+ClientLeft = ClientDisconnected
+"""Raised by `send` when the client is gone."""
 
 _OWN = "cubicle.socket"
 _SLICE = 512
 _MAX_FRAGMENTS = 1024
-_TOO_BIG = 1009
 _READ_AT_END = 1024
 """Bytes in which the client's own close frame is looked for when the application is done; the rest is dropped."""
 _DROPPED_AT_END = 256 * 1024
@@ -45,6 +51,13 @@ class ClientSocket(WebSocketsSansIOProtocol):
     _fair_queue: FairQueue | None = None
     _share = LoopShare("")
     _parsing = False
+    _account: ByteAccount | None = None
+    """Of one whose messages go on by the frame: where it is booked what is held of them."""
+    _unread = 0
+    """Bytes of messages that were passed on since the client had enough: each is kept whole until all of it is read."""
+    _patient = False
+    _choked = False
+    """Whether it pinged, and did not read the answers to pings before: nothing more is parsed until it does."""
     _ended = False
     """Whether the application is done with it, and it is only being closed."""
     _after_end = 0
@@ -73,9 +86,27 @@ class ClientSocket(WebSocketsSansIOProtocol):
         """Refuse a message over this size (1009) before all of it has come."""
         self.conn.max_message_size = size
 
+    def stream(self, account: ByteAccount) -> None:
+        """Read nothing before `take`; from then on messages come by the frame, however long they are.
+
+        What is held meanwhile is in the account, which this one closes: a frame that is not whole, and what the client
+        does not read.
+        """
+        self._account = account
+        self.be_patient()
+        self.conn.max_message_size, self.conn.max_fragment_size = None, MAX_FRAME
+        self.hold()
+
+    def be_patient(self) -> None:
+        """Let the client pause for as long as it likes: the answer to a ping lies behind what it does not read yet.
+
+        The pings still go out, and the kernel finds out who is gone by them.
+        """
+        self._patient = True
+
     def data_received(self, data: bytes) -> None:
         if self._fair_queue is None:
-            super().data_received(data)
+            self._feed(data)
             return
         if self._ended:
             self._look_for_close(data)
@@ -89,7 +120,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
         """Nobody takes what comes now: it waits for no turn, or the client's leaving would wait with it."""
         self._after_end += len(data)
         if self._after_end <= _READ_AT_END:
-            super().data_received(data)
+            self._feed(data)
             return
         if self.close_timer is not None and self.close_timer.when() > self.loop.time() + _LAST_SECONDS:
             self.close_timer.cancel()
@@ -98,14 +129,14 @@ class ClientSocket(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     def _parse_soon(self) -> None:
-        if self._fair_queue is not None and self._unparsed and not self._parsing and not self.read_paused:
+        if self._fair_queue is not None and self._unparsed and not self._parsing and self._may_parse():
             self._parsing = True
             self._fair_queue.run(self._share, self._parse)
 
     def _parse(self) -> None:
         """Look at what came, for as long as a turn may take and messages are taken; then at the rest."""
         self._parsing = False
-        start = feed_slices(self._unparsed, super().data_received, self._may_parse, _SLICE)
+        start = feed_slices(self._unparsed, self._feed, self._may_parse, _SLICE)
         del self._unparsed[: len(self._unparsed) if self.transport.is_closing() else start]
         if self._unparsed:
             self.transport.pause_reading()
@@ -113,8 +144,28 @@ class ClientSocket(WebSocketsSansIOProtocol):
         elif not self.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
+    def _feed(self, data: bytes) -> None:
+        super().data_received(data)
+        self._book()
+
+    def _book(self) -> None:
+        """Note what is held; whoever holds more than there is for the chat is closed."""
+        if self._account is None or self.transport.is_closing():
+            return
+        if self._account.hold(len(self.conn.reader.buffer) + self._unread) or self.close_sent:
+            return
+        self.conn.fail(close_codes.TRY_LATER, OVER_BUDGET)
+        self.handle_parser_exception()
+        if self._unread:
+            self.transport.abort()  # whoever does not read would hold it for as long as the kernel waits
+
     def _may_parse(self) -> bool:
-        return not self.read_paused and not self.transport.is_closing()
+        return not self.read_paused and not self._choked and not self.transport.is_closing()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # the base takes a handshake that was answered for one that was forgotten
 
     async def receive(self) -> Any:
         message = await super().receive()
@@ -123,12 +174,44 @@ class ClientSocket(WebSocketsSansIOProtocol):
         self._parse_soon()
         return message
 
+    def handle_text(self, event: Frame) -> None:
+        if not self._take_fragment(event, text=True):
+            super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        if not self._take_fragment(event, text=False):
+            super().handle_bytes(event)
+
     def handle_cont(self, event: Frame) -> None:
+        if self._take_fragment(event, text=self.curr_msg_data_type == "text"):
+            return
         if len(self.frames) >= _MAX_FRAGMENTS:
-            self.conn.fail(_TOO_BIG, f"A message is in more than {_MAX_FRAGMENTS} fragments.")
+            self.conn.fail(close_codes.TOO_BIG, f"A message is in more than {_MAX_FRAGMENTS} fragments.")
             self.handle_parser_exception()
             return
         super().handle_cont(event)
+
+    def _take_fragment(self, event: Frame, *, text: bool) -> bool:
+        """Hand it to the taker, if that takes fragments. Text that is none is for the other end to refuse."""
+        if self._taker is None or self._account is None:
+            return False
+        self.curr_msg_data_type = "text" if text else "bytes"
+        if not self.close_sent:
+            self._taker(bytes(event.data), text, event.fin)
+        event.data = b""  # the parser keeps the last frame until the next one comes
+        return True
+
+    def handle_ping(self) -> None:
+        super().handle_ping()
+        self._choked = not self.writable.is_set()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread = 0
+        self._book()
+        if self._choked:
+            self._choked = False
+            self._parse_soon()
 
     def take(self, taker: Taker) -> None:
         """From now on messages go to the taker, and no longer to `receive`; those that wait go first."""
@@ -140,9 +223,12 @@ class ClientSocket(WebSocketsSansIOProtocol):
             if event["type"] != "websocket.receive":
                 self.queue.put_nowait(event)
             elif text is not None:
-                taker(str(text).encode(), True)
+                taker(str(text).encode(), True, True)
             else:
-                taker(cast(bytes, data), False)
+                taker(cast(bytes, data), False, True)
+        if self._account is not None and self.frames:
+            frames, self.frames = self.frames, []
+            taker(b"".join(frames), self.curr_msg_data_type == "text", False)
 
     def hold(self) -> None:
         """Read nothing more from the client for now."""
@@ -157,15 +243,32 @@ class ClientSocket(WebSocketsSansIOProtocol):
                 self.transport.resume_reading()
             self._parse_soon()
 
-    def pass_on(self, message: bytes, text: bool) -> bool:
-        """Send a message without waiting; False when the client has enough to read for now: wait for `room`."""
+    def pass_on(self, message: bytes, text: bool, last: bool = True) -> bool:
+        """Send a message without waiting; False when the client has enough to read for now: wait for `room`.
+
+        Unless it is the `last` of it, the next one goes on with the same message.
+        """
         if not self.transport.is_closing():
             try:
-                self.conn.send_text(message) if text else self.conn.send_binary(message)
+                if self.conn.expect_continuation_frame:
+                    self.conn.send_continuation(message, last)
+                else:
+                    self.conn.send_text(message, last) if text else self.conn.send_binary(message, last)
             except InvalidState:
                 return True  # it is leaving, and `receive` says so
             self.transport.write(b"".join(self.conn.data_to_send()))
+            self._unread = 0 if self.writable.is_set() else self._unread + len(message)
+            self._book()
         return self.writable.is_set()
+
+    def abort(self) -> None:
+        """Hang up at once, whatever it has not read yet."""
+        self.transport.abort()
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether the client said that it leaves; if not, it was lost. Both may come without a code."""
+        return self.conn.close_rcvd is not None
 
     async def room(self) -> None:
         """Returns when the client has read enough, or is gone."""
@@ -178,6 +281,8 @@ class ClientSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._account is not None:
+            self._account.close()
         self.conn.parser.close()  # it holds what it belongs to
 
     async def run_asgi(self) -> None:
@@ -198,8 +303,23 @@ class ClientSocket(WebSocketsSansIOProtocol):
             self._look_for_close(waiting)
 
     def keepalive_timeout(self) -> None:
+        unheard = self._patient or self.read_paused or self._unparsed
+        if unheard and not self.close_sent and not self.transport.is_closing():
+            # Its answer may have come and was not looked at. If it is gone, the ping made the kernel find that out.
+            if self._is_gone():
+                self.transport.abort()
+                return
+            self.pong_timer = self.pending_ping_payload = None
+            self.schedule_ping()
+            return
         super().keepalive_timeout()
         self.transport.abort()  # who does not read would never let it close
+
+    def _is_gone(self) -> bool:
+        """Whether the connection broke: the event loop does not see it while nothing is read."""
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLERR | select.POLLHUP)
+        return bool(poll.poll(0))
 
     def send_receive_event_to_app(self) -> None:
         if self._ended:
@@ -207,7 +327,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
             return
         if self._taker is not None and not self.close_sent and self._is_sound():
             frames, self.frames = self.frames, []
-            self._taker(frames[0] if len(frames) == 1 else b"".join(frames), self.curr_msg_data_type == "text")
+            self._taker(frames[0] if len(frames) == 1 else b"".join(frames), self.curr_msg_data_type == "text", True)
             return
         paused, waiting = self.read_paused, not self.queue.empty()
         self.read_paused = paused or not waiting  # with this set, the base has nothing to stop

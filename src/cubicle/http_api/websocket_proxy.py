@@ -24,21 +24,10 @@ from cubicle.machine.websocket import ConnectionOver, WebSocketClient
 from cubicle.sandbox.fleet import Asleep, NoSandbox
 
 _START_LIMIT = 5.0
+_CLOSE_LIMIT = 2.0
 
 IsStarted = Callable[[bytes], bool]
 """Whether a message of the backend shows that the program behind it is up."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProxyLimits:
-    """What one relayed connection may do."""
-
-    most: int = 16 * 1024**2
-    """Largest message from the client, in bytes."""
-    idle: float = 12 * 3600.0
-    """Seconds without a message either way after which the connection is closed."""
-    silence: float = 20.0
-    """Seconds of silence after which the backend is pinged, and again until it counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +36,24 @@ class ProxyEnding:
 
     code: int
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyLimits:
+    """What one relayed connection may do."""
+
+    most: int | None = 16 * 1024**2
+    """Largest message from the client, in bytes. None: of any size, passed on by the frame; then the client's socket
+    was told to `stream`."""
+    idle: float = 12 * 3600.0
+    """Seconds without a message either way after which the connection is closed."""
+    silence: float = 20.0
+    """Seconds of silence after which the backend is pinged, and again until it counts as gone. 0: there is no limit of
+    either kind; the server still pings the client."""
+    without_code: int = close_codes.BROKEN
+    """What a close frame without a code of one end is to the other."""
+    cancelled: Callable[[], ProxyEnding] = lambda: ProxyEnding(close_codes.BROKEN)
+    """How both ends are closed when the relay is cancelled."""
 
 
 class WebSocketProxy:
@@ -67,7 +74,8 @@ class WebSocketProxy:
         self._client = client
         self._machine = machine
         self._socket = ClientSocket.of(client)
-        self._socket.limit(limits.most)
+        if limits.most is not None:
+            self._socket.limit(limits.most)
         self._backend = backend
         self._limits = limits
         self._time = asyncio.get_running_loop().time
@@ -81,7 +89,7 @@ class WebSocketProxy:
 
     async def run(self) -> None:
         """Relay until one end closes; then close the other."""
-        ending = ProxyEnding(close_codes.BROKEN)
+        ending: ProxyEnding | None = None
         try:
             self._socket.take(self._pass_in)
             async with asyncio.TaskGroup() as group:
@@ -93,6 +101,7 @@ class WebSocketProxy:
                     task.cancel()
             await self._until_started()
         finally:
+            ending = ending or self._limits.cancelled()
             await self._backend.close(ending.code, ending.reason)
             await hang_up(self._client, ending.code, ending.reason)
 
@@ -110,7 +119,14 @@ class WebSocketProxy:
         """The client's own end; its messages do not come this way."""
         while (event := await self._client.receive())["type"] != "websocket.disconnect":
             pass
-        return ProxyEnding(close_codes.passed_on(event.get("code")), close_codes.reason(event.get("reason") or ""))
+        code = event.get("code")
+        said = self._socket.has_closed or code != close_codes.NO_CODE  # uvicorn has the same code for one that was lost
+        return ProxyEnding(
+            self._passed_on(code) if said else close_codes.BROKEN, close_codes.reason(event.get("reason") or "")
+        )
+
+    def _passed_on(self, code: int | None) -> int:
+        return self._limits.without_code if code == close_codes.NO_CODE else close_codes.passed_on(code)
 
     async def _inward(self) -> ProxyEnding:
         """Client to backend: what did not find room at once."""
@@ -121,22 +137,22 @@ class WebSocketProxy:
             try:
                 await self._backend.flush()
             except SandboxError as error:
-                return _ended(error)
+                return self._over(error)
             self._stuck.clear()
             self._socket.go_on()
 
-    def _pass_in(self, message: bytes, text: bool) -> None:
+    def _pass_in(self, message: bytes, text: bool, last: bool) -> None:
         if self._failed is not None:
             return
         self._moved = self._time()
         self._asked = True
         try:
-            if len(message) > self._limits.most:
+            if self._limits.most is not None and len(message) > self._limits.most:
                 self._failed = ProxyEnding(close_codes.TOO_BIG, f"A message is over {self._limits.most} bytes.")
-            elif self._backend.post(message, text):
+            elif self._backend.post(message, text, last):
                 return
         except SandboxError as error:
-            self._failed = _ended(error)
+            self._failed = self._over(error)
         self._socket.hold()
         self._stuck.set()
 
@@ -145,14 +161,14 @@ class WebSocketProxy:
         try:
             await self._backend.follow(self._pass_out, self._room)
         except SandboxError as error:
-            return _ended(error)
+            return self._over(error)
         return ProxyEnding(close_codes.BROKEN)
 
-    def _pass_out(self, message: bytes, text: bool) -> bool:
+    def _pass_out(self, message: bytes, text: bool, last: bool) -> bool:
         self._moved = self._time()
         if not self._started and self._is_started is not None:
             self._started = self._is_started(message)
-        return self._socket.pass_on(message, text)
+        return self._socket.pass_on(message, text, last)
 
     async def _room(self) -> None:
         self._delivering = True
@@ -162,6 +178,8 @@ class WebSocketProxy:
     async def _watch(self) -> ProxyEnding:
         """Find a backend that hangs, and a connection that nobody uses. The server itself pings the client."""
         asked_at = -1
+        if not self._limits.silence:
+            await asyncio.Event().wait()
         while True:
             await asyncio.sleep(self._limits.silence)
             if self._time() - self._moved > self._limits.idle:
@@ -175,20 +193,19 @@ class WebSocketProxy:
                 try:
                     self._backend.ping()
                 except SandboxError as error:
-                    return _ended(error)
+                    return self._over(error)
 
-
-def _ended(error: SandboxError) -> ProxyEnding:
-    """A program that hung up without a word ended, or was ended."""
-    match error:
-        case ConnectionOver(code=None, reason=""):
-            return ProxyEnding(close_codes.BROKEN, "The program in the sandbox ended.")
-        case ConnectionOver():
-            return ProxyEnding(close_codes.passed_on(error.code), close_codes.reason(error.reason))
-        case MachineError():
-            return ProxyEnding(close_codes.BROKEN, "The program in the sandbox ended.")
-        case _:
-            return ProxyEnding(close_codes.BROKEN, "The sandbox went away.")
+    def _over(self, error: SandboxError) -> ProxyEnding:
+        """A program that hung up without a word ended, or was ended."""
+        match error:
+            case ConnectionOver(code=None, reason=""):
+                return ProxyEnding(close_codes.BROKEN, "The program in the sandbox ended.")
+            case ConnectionOver():
+                return ProxyEnding(self._passed_on(error.code), close_codes.reason(error.reason))
+            case MachineError():
+                return ProxyEnding(close_codes.BROKEN, "The program in the sandbox ended.")
+            case _:
+                return ProxyEnding(close_codes.BROKEN, "The sandbox went away.")
 
 
 def stopped(machine: Machine) -> ProxyEnding | None:
@@ -199,11 +216,15 @@ def stopped(machine: Machine) -> ProxyEnding | None:
 async def hang_up(client: WebSocket, code: int, reason: str = "") -> None:
     """Close a client's WebSocket, whatever state it is in; a page only sees a code if it was accepted first."""
     try:
-        if client.application_state is WebSocketState.CONNECTING:
-            offered = client.scope.get("subprotocols") or [None]
-            await client.accept(offered[0])
-        if client.client_state is WebSocketState.CONNECTED and client.application_state is WebSocketState.CONNECTED:
-            await client.close(code, close_codes.reason(reason))
+        async with asyncio.timeout(_CLOSE_LIMIT):
+            if client.application_state is WebSocketState.CONNECTING:
+                offered = client.scope.get("subprotocols") or [None]
+                await client.accept(offered[0])
+            if client.client_state is WebSocketState.CONNECTED and client.application_state is WebSocketState.CONNECTED:
+                await client.close(code, close_codes.reason(reason))
+    except TimeoutError:  # it does not read what it was sent before
+        if (socket := ClientSocket.under(client.scope)) is not None:
+            socket.abort()
     except (RuntimeError, WebSocketDisconnect):
         pass  # it is gone already
 

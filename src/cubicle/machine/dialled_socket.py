@@ -20,11 +20,13 @@ from cubicle.guest.wire import ErrorCode
 from cubicle.machine import fd_passing
 from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import Gone, MachineError
+from cubicle.machine.passed_file import FileThreads
+from cubicle.machine.socket_splice import SocketSplice
 from cubicle.machine.stream import Rest, Taker
 
 _CHUNK = 64 * 1024
 """Above this, the memory for a read costs more than the read of a small message itself."""
-_MAX_UNREAD = 1024 * 1024
+_MAX_UNREAD = _CHUNK
 _MAX_IDLE_WAKES = 100
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _CLONE_NEWNET = 0x40000000
@@ -111,14 +113,33 @@ class DialledSocket:
         self._charged: tuple[FairQueue, LoopShare] | None = None
         self._backlog: memoryview | None = None
         self._room: asyncio.Future[None] | None = None
-        self._ends = False
+        self._ends = self._lent = False
         self._over: Exception | None = None
         """Why nothing more comes; EOFError for the usual end."""
         line.lost.add_done_callback(self._on_lost)
         self._go_on()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is open, and nothing came that was not read."""
+        return self._over is None and not self._unread
+
+    def splice(self, first: bytes, rest: int, threads: FileThreads) -> SocketSplice:
+        """`first` and the next `rest` bytes as the kernel moves them. Nothing else reads from here on."""
+        if self._sock.fileno() == -1:
+            raise Gone("The connection into the sandbox is closed.")
+        self._hold()
+        unread = b"".join(self._unread)
+        self._unread.clear()
+        self._lent = True
+        return SocketSplice(self._sock, first + unread[:rest], rest - len(unread[:rest]), threads)
+
     async def read(self, most: int = _CHUNK) -> bytes:
-        """Some bytes, at most so many; b"" when the other side has no more. A broken connection raises."""
+        """Some bytes, at most so many; b"" when the other side has no more. A broken connection raises.
+
+        What comes from now on is read in the fair queue as a part of the caller's work.
+        """
+        self._charged = current.get()
         while not self._unread:
             if self._over is not None:
                 await self._ended(self._over)
@@ -202,7 +223,7 @@ class DialledSocket:
         self._end(Gone("The connection into the sandbox is closed."))
 
     def _go_on(self) -> None:
-        if self._over is None and not self._reading:
+        if self._over is None and not self._reading and not self._lent:
             self._reading = True
             self._loop.add_reader(self._sock, self._on_readable)
 
@@ -211,7 +232,7 @@ class DialledSocket:
         self._loop.remove_reader(self._sock)
 
     def _on_readable(self) -> None:
-        if self._charged is None or self._taker is None:
+        if self._charged is None:
             self._receive()
             return
         queue, share = self._charged
@@ -223,7 +244,7 @@ class DialledSocket:
 
     def _on_turn(self) -> None:
         """Read what made the socket ready, a while ago."""
-        if self._over is not None or self._reading:
+        if self._over is not None or self._reading or self._lent:
             return
         self._go_on()
         if self._charged is not None:
@@ -273,9 +294,9 @@ class DialledSocket:
             self._shut()
         _wake(self._room)
 
-    def _shut(self) -> None:
+    def _shut(self, how: int = socket.SHUT_WR) -> None:
         with suppress(OSError):  # it may be gone already
-            self._sock.shutdown(socket.SHUT_WR)
+            self._sock.shutdown(how)
 
     def _on_lost(self, lost: asyncio.Future[None]) -> None:
         self._end(Gone("The sandbox ended, or the connection to it was lost."))
@@ -289,7 +310,9 @@ class DialledSocket:
         self._line.lost.remove_done_callback(self._on_lost)
         self._loop.remove_reader(self._sock)
         self._loop.remove_writer(self._sock)
-        with suppress(OSError):
+        if self._lent:  # whoever has a copy of it hears of the end
+            self._shut(socket.SHUT_RDWR)
+        with suppress(OSError):  # it ends in order, and without a wait
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         fd_passing.close(self._sock.detach())
         _wake(self._waiter)

@@ -67,6 +67,8 @@ class Machine:
         """Its uploads folder, where the driver has it on this host."""
         self.environment: dict[str, str] = {}
         """Variables of every command, besides those that it is given; sandbox_services add to them."""
+        self.just_started = False
+        """Whether its sandbox was started for this use. If not, it was up before, and so was what runs in it."""
         self.refusals = Refusals()
         self.stopped = ""
         """Why somebody stops it on purpose, from just before it goes; empty otherwise."""
@@ -391,6 +393,10 @@ class Machine:
                         task.cancel()
         finally:
             channel.cancel()
+
+    async def ports(self) -> Sequence[operations.ListeningPort]:
+        """What is listened on now. MachineError of a guest that cannot tell."""
+        return (await self._line.ask(operations.Ports())).ports
 
     async def stats(self) -> Usage:
         """What the sandbox uses."""

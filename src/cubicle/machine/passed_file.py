@@ -45,6 +45,8 @@ class FileThreads:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(_MAX_THREADS)
+        self.pipes = 0
+        """Large pipes that its splices have."""
 
     async def run(self, job: Callable[[], _T]) -> _T:
         """What the job returns or raises; MachineError when it takes too long. The thread goes on then, and counts."""

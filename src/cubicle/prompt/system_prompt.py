@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
 from cubicle.core.text import one_line, quoted
+from cubicle.ports.links import PortLinks
 from cubicle.prompt.catalogue import SkillCatalogue
 from cubicle.prompt.skill_list import skill_list
 
@@ -39,6 +40,7 @@ class SystemPrompt:
         network: str = "open",
         limits: str = "",
         sub_agent: bool = True,
+        ports: PortLinks | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._library = library
@@ -47,6 +49,7 @@ class SystemPrompt:
         self._network = network
         self._limits = limits
         self._sub_agent = sub_agent
+        self._ports = ports
         self._clock = clock
         self._kept: OrderedDict[tuple[Chat, str], tuple[float, str]] = OrderedDict()
         self._template: Template | None = None
@@ -97,4 +100,5 @@ class SystemPrompt:
             network=self._network,
             limits=self._limits,
             sub_agent=self._sub_agent,
+            port_link=self._ports.template(chat) if self._ports is not None else "",
         )

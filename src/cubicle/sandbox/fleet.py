@@ -270,6 +270,7 @@ class Fleet:
                 log.exception("a start failed in a way nobody foresaw", extra=chat_fields(chat))
                 slot.state, slot.reason = State.FAILED, _unforeseen(error)
             else:
+                machine.just_started, slot.started = slot.started, False
                 await self._sandbox_services.start(self._group, chat, machine)
                 slot.machine, slot.state = machine, State.RUNNING
                 ms = round((time.perf_counter() - began) * 1000, 1)
@@ -288,7 +289,7 @@ class Fleet:
             raise NoSpace(self.hold)
         if self._space is not None:
             await asyncio.to_thread(self._space.require)
-        slot.since = await asyncio.to_thread(self._chat_index.enter, chat)
+        slot.since, slot.started = await asyncio.to_thread(self._chat_index.enter, chat), True
         if not slot.name and (blank := await self._blank_for(chat)) is not None:
             slot.name = blank.name
             return blank

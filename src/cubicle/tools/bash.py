@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Sequence
 
 from cubicle.guest.operations import Exit
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError
-from cubicle.machine.machine import HOME
+from cubicle.machine.machine import HOME, Machine
 from cubicle.machine.process import Process
+from cubicle.ports.notes import PortNotes
 from cubicle.prompt.workspace import Workspace
 from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments
@@ -23,7 +26,8 @@ order written. Use it for everything that a terminal does: run programs and test
 find), move files, git, downloads, data work with Python or Node. Files and installed packages stay between calls; the \
 working directory and shell variables do not, so give `cwd` or start with `cd`.
 - Each call ends when the shell ends; there is no terminal to answer questions on, so pass flags such as -y.
-- Start a server in the background and send its output to a file: `node app.js > /tmp/app.log 2>&1 &`.
+- Start a server in the background and send its output to a file: `node app.js > /tmp/app.log 2>&1 &`. When a port \
+opened, the answer ends with a line `listening: PORT NAME → LINK`: the link is for the user.
 - A command that takes long needs a larger `timeout`. What is printed past 30,000 characters is cut in the middle: \
 narrow it with grep, head or tail, or write it to a file and view the part you need.
 - To read, create or edit one file, view, create_file and str_replace are safer than cat, echo and sed.
@@ -31,6 +35,9 @@ narrow it with grep, head or tail, or write it to a file and view the part you n
 
 
 _LARGE = 32 * 1024
+_STARTS_SERVER = re.compile(r"> ?[^\s;&|>]+ (2>&1 )?&(\s+echo [^\n;&|>]*)?[\s)]*\Z")
+_TAIL = 1000
+"""A command as the description has it: in the background, with its output in a file. Its port opens in a moment."""
 _ROOM = (
     "Note: the sandbox had as many processes as it may have, so {} that earlier commands had left in the background "
     "were ended to run this one. Start fewer at a time."
@@ -53,8 +60,9 @@ class BashTool:
         required=("command", "description"),
     )
 
-    def __init__(self, workplace: Workspace, *, timeout: float, memory_mb: int) -> None:
+    def __init__(self, workplace: Workspace, *, timeout: float, memory_mb: int, ports: PortNotes | None = None) -> None:
         self._workplace = workplace
+        self._ports = ports
         self._timeout = timeout
         self._memory_mb = memory_mb
 
@@ -71,14 +79,22 @@ class BashTool:
                 with machine.refusals.heard() as refused:
                     async with machine.run(command, cwd=cwd, timeout=timeout) as process:
                         exit = await _follow(process, output, call)
+                opened = await self._opened(machine, call, command)
         except MachineError as error:
             return fail(_refused(error, cwd or HOME))
         verdict = self._judge(command, exit, timeout, printed=output.characters > 0)
         notes = [_ROOM.format(exit.made_room)] if exit.made_room else []
         notes += [f"Note: {sentence}" for sentence in refused]
+        notes += opened
         blocks = (TextContent(_compose(output.text(), verdict)), *map(TextContent, notes))
         beside = (verdict.note, *notes) if verdict.note else tuple(notes)
         return Answer(blocks, error=verdict.error, exit=exit, notes=beside)
+
+    async def _opened(self, machine: Machine, call: Call, command: str) -> Sequence[str]:
+        if self._ports is None:
+            return ()
+        awaited = _STARTS_SERVER.search(command[-_TAIL:]) is not None
+        return await self._ports.opened(machine, call.caller.chat, awaited=awaited)
 
     def _judge(self, command: str, exit: Exit, timeout: float, *, printed: bool) -> ExitVerdict:
         if exit.timed_out:

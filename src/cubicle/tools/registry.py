@@ -11,6 +11,7 @@ from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.machine.errors import Gone, SandboxError
+from cubicle.ports.notes import PortNotes
 from cubicle.prompt.workspace import Workspace
 from cubicle.settings import Settings
 from cubicle.tools import exit_codes
@@ -45,10 +46,12 @@ class Registry:
         settings: Settings,
         sub_agent: SubAgent | None = None,
         activity: Activity | None = None,
+        ports: PortNotes | None = None,
     ) -> Registry:
+        bash = BashTool(workplace, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb, ports=ports)
         return cls(
             (
-                BashTool(workplace, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb),
+                bash,
                 ViewTool(workplace, settings.view_images),
                 CreateFile(workplace),
                 StrReplace(workplace),

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cubicle.http_api import uvicorn_http
+from cubicle.http_api import request_bodies
 
 MB = 1024**2
 OFFER = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
@@ -78,7 +78,7 @@ async def test_a_connection_that_is_to_be_closed_is_closed_in_spite_of_an_offer(
     ids=["of known length", "with leave", "in chunks", "as a form"],
 )
 async def test_a_client_that_says_nothing_any_more_is_given_up(site, monkeypatch, headers, sent):
-    monkeypatch.setattr(uvicorn_http, "TIMEOUT", 0.2)
+    monkeypatch.setattr(request_bodies, "TIMEOUT", 0.2)
     async with connection(site) as (reader, writer):
         writer.write(head("POST", "silent/a", headers) + sent)
         if "Expect" in headers:

@@ -215,6 +215,29 @@ export interface SandboxList {
   totals: SandboxTotals;
 }
 
+/** A public link, and when it ends, in seconds since 1970. */
+export interface PortShared {
+  url: string;
+  expires: number;
+}
+
+/** A port that a program listens on, or that is shared. */
+export interface PortRecord {
+  port: number;
+  process: string;
+  address: string;
+  open: boolean;
+  url: string;
+  link: string;
+  public: PortShared | null;
+}
+
+export interface PortOverview {
+  ports: PortRecord[];
+  sharing: boolean;
+  note: string;
+}
+
 /** What every page is given with its HTML, as the `data-page` of its body. */
 export interface PageData {
   root: string;

@@ -116,6 +116,13 @@ export class Addresses {
   events(): string {
     return this.#at(`api/chats/${this.#chat}/events`);
   }
+  /** The ports that are open, as they come and go. */
+  ports(): string {
+    return this.#at(`api/chats/${this.#chat}/ports/events`);
+  }
+  portShare(port: number): string {
+    return this.#at(`api/chats/${this.#chat}/ports/${port}/share`);
+  }
   terminal(tail = ""): string {
     return this.#at(`terminal/${this.#chat}/${tail}`);
   }

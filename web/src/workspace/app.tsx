@@ -27,6 +27,8 @@ import {
 } from "./layout";
 import { useOpened } from "./opened";
 import { type Command, Palette } from "./palette";
+import { PortChips, PortsPanel } from "./portpanel";
+import { Ports } from "./ports";
 import { FileView } from "./show";
 import { StatusChips } from "./status";
 import { Tree } from "./tree";
@@ -40,6 +42,7 @@ class Workspace {
   readonly uploads: Uploads;
   readonly activity: Activity;
   readonly awake: Awake;
+  readonly ports: Ports;
   readonly openPath = signal("");
 
   constructor(readonly page: PageData) {
@@ -52,6 +55,7 @@ class Workspace {
       void this.files.refresh();
     });
     this.activity = new Activity(this.addresses.events(), () => this.files.refreshSoon());
+    this.ports = new Ports(this.addresses.ports());
     this.#go(page.path.replace(/\/$/, ""));
   }
 
@@ -64,6 +68,7 @@ class Workspace {
   start(): () => void {
     void this.files.refresh();
     this.activity.start();
+    const stopPorts = this.ports.start();
     // Each entry of the history knows its own file: after a reload, the page's first one is that of another.
     history.replaceState({ path: this.openPath.value }, "");
     const onBack = (event: PopStateEvent) => {
@@ -74,6 +79,7 @@ class Workspace {
     return () => {
       removeEventListener("popstate", onBack);
       this.activity.stop();
+      stopPorts();
     };
   }
 
@@ -132,6 +138,8 @@ function Panel({ space, name }: { space: Workspace; name: PanelName }) {
       return <FilesPanel space={space} />;
     case "browser":
       return <LazyLive addresses={space.addresses} alone={false} />;
+    case "ports":
+      return <PortsPanel ports={space.ports} addresses={space.addresses} awake={space.awake} />;
     case "terminal":
       return <LazyTerminal addresses={space.addresses} alone={false} />;
     case "agents":
@@ -289,6 +297,7 @@ export function App({ page }: { page: PageData }) {
       <header class="bar top">
         <h1 class="cut">{page.chat}</h1>
         <span class="grow" />
+        <PortChips ports={space.ports} />
         <StatusChips addresses={space.addresses} awake={space.awake} />
         <IconButton
           icon="search"

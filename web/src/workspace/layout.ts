@@ -3,13 +3,14 @@ import { signal } from "@preact/signals";
 import { isNumber, stored } from "../common/stored";
 import type { IconName } from "../ui/icon";
 
-export const PANELS = ["files", "browser", "terminal", "agents", "activity"] as const;
+export const PANELS = ["files", "browser", "ports", "terminal", "agents", "activity"] as const;
 export type PanelName = (typeof PANELS)[number];
 
 export const PANEL_WORDS: Record<PanelName, { title: string; icon: IconName }> = {
   activity: { title: "Activity", icon: "activity" },
   files: { title: "Files", icon: "files" },
   browser: { title: "Browser", icon: "browser" },
+  ports: { title: "Ports", icon: "server" },
   terminal: { title: "Terminal", icon: "terminal" },
   agents: { title: "Agents", icon: "agents" },
 };

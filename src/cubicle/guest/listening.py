@@ -1,0 +1,147 @@
+"""Which ports of the sandbox are listened on, and by which program: read from /proc, as programs come and go."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from . import operations
+from .connection import GuestChannel
+from .process_table import processes, text
+
+_MAX_PORTS = 256
+_MAX_LISTENING = 4096
+"""Sockets that listen, of each kind, of which is kept anything."""
+_MAX_LINES = 100_000
+_MAX_LINE = 1024
+_MAX_NAME = 40
+_LISTEN = b" 0A "
+_INTERPRETERS = ("python", "node", "nodejs", "ruby", "perl", "php", "bun", "deno", "java", "bash", "sh")
+_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".sh", ".jar")
+
+own_ports: set[int] = set()
+"""The ports that the guest itself listens on. Known without /proc, which a program can fill with sockets of its own."""
+
+
+class ListeningPorts:
+    """Reads what the kernel says. The owner of a socket is looked for once: that means to look at every process."""
+
+    def __init__(self, apart: bool) -> None:
+        self._apart = apart
+        """Whether the sandbox has a network of its own. If not, only what its own processes have counts."""
+        self._owners: dict[int, str] = {}
+
+    def read(self) -> operations.PortList:
+        """One entry for each port, first those of the guest: one that anybody else listens on, too, is the guest's."""
+        own = [operations.ListeningPort(port=port, address="127.0.0.1", own=True) for port in sorted(own_ports)]
+        found: dict[int, tuple[str, int]] = {}
+        for path, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
+            for address, port, inode in _listening(path, family):
+                if port not in own_ports:
+                    found.setdefault(port, (address, inode))
+        room = max(0, _MAX_PORTS - len(own))
+        ports = sorted(found)[:room] if self._apart else sorted(found)
+        self._find_owners({found[port][1] for port in ports})
+        others = [
+            operations.ListeningPort(port=port, address=address, process=self._owners.get(inode, ""))
+            for port, (address, inode) in ((port, found[port]) for port in ports)
+            if self._apart or inode in self._owners
+        ]
+        return operations.PortList(ports=own + others[:room])
+
+    def _find_owners(self, inodes: set[int]) -> None:
+        self._owners = {inode: name for inode, name in self._owners.items() if inode in inodes}
+        missing = inodes - self._owners.keys()
+        if not missing:
+            return
+        for pid in processes():
+            held = missing & _sockets(pid)
+            if held:
+                name = _name(pid)
+                self._owners.update((inode, name) for inode in held)
+
+
+def _listening(path: str, family: int) -> list[tuple[str, int, int]]:
+    """Address, port and inode of each socket that listens."""
+    found: list[tuple[str, int, int]] = []
+    try:
+        with open(path, "rb") as file:
+            for _ in range(_MAX_LINES):
+                line = file.readline(_MAX_LINE)
+                if not line or len(found) >= _MAX_LISTENING:
+                    break
+                if _LISTEN in line and (entry := _entry(line, family)) is not None:
+                    found.append(entry)
+    except OSError:
+        pass
+    return found
+
+
+def _entry(line: bytes, family: int) -> tuple[str, int, int] | None:
+    """None for the headings, and for what does not listen."""
+    fields = line.decode("ascii", "replace").split()
+    if len(fields) < 10 or fields[3] != "0A" or not fields[9].isdigit() or not line.endswith(b"\n"):
+        return None
+    raw, _, port = fields[1].partition(":")
+    try:
+        entry = (_address(raw, family), int(port, 16), int(fields[9]))
+    except (ValueError, OSError):
+        return None
+    return entry if 0 < entry[1] < 65536 else None
+
+
+def _address(raw: str, family: int) -> str:
+    """As /proc writes it: words of 32 bits in the byte order of the machine."""
+    words = [int(raw[start : start + 8], 16) for start in range(0, len(raw), 8)]
+    return socket.inet_ntop(family, b"".join(socket.ntohl(word).to_bytes(4, "big") for word in words))
+
+
+def _sockets(pid: int) -> set[int]:
+    """The inodes of a process's sockets, as far as it can be looked at."""
+    found: set[int] = set()
+    try:
+        names = os.listdir("/proc/%d/fd" % pid)
+    except OSError:
+        return found
+    for name in names:
+        try:
+            target = os.readlink("/proc/%d/fd/%s" % (pid, name))
+        except OSError:
+            continue  # closed meanwhile
+        if target.startswith("socket:["):
+            found.add(int(target[8:-1]))
+    return found
+
+
+def _name(pid: int) -> str:
+    """What people call the program: of an interpreter, the script or module that it runs."""
+    words = [word for word in text("/proc/%d/cmdline" % pid).split("\0") if word]
+    name = os.path.basename(words[0]) if words else text("/proc/%d/comm" % pid).strip()
+    if name.rstrip("0123456789.") in _INTERPRETERS:
+        name = _script(words[1:]) or name
+    return "".join(letter if letter.isprintable() else "?" for letter in name)[:_MAX_NAME]
+
+
+def _script(words: list[str]) -> str:
+    for place, word in enumerate(words):
+        if word == "-m" and place + 1 < len(words):
+            return words[place + 1]
+        if word in ("-c", "-e"):
+            return ""
+        if not word.startswith("-"):
+            name = os.path.basename(word)
+            for ending in _ENDINGS:
+                if name.endswith(ending) and len(name) > len(ending):
+                    return name[: -len(ending)]
+            return name
+    return ""
+
+
+class PortsChannel(GuestChannel):
+    """Tell which ports are listened on now."""
+
+    REQUEST = operations.Ports
+    listening: ListeningPorts
+
+    def begin(self, request: operations.Ports) -> None:
+        self.end(self.listening.read())

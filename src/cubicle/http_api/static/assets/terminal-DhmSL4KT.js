@@ -1,1 +1,0 @@
-import{F as e,j as t,p as n,t as r}from"./start-Cd8KyQOl.js";import{t as i}from"./lazy-CuT-6Da5.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));

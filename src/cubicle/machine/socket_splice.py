@@ -1,0 +1,182 @@
+"""A known number of bytes from a socket into a sandbox to a client's socket, moved by the kernel through a pipe.
+
+In bursts, each in a thread; between them the event loop waits until one side is ready. Nothing of it is kept here but
+what the pipe holds, so a client that does not read stops the program, and holds no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from cubicle.machine.passed_file import FileThreads
+from cubicle.machine.zero_copy import BrokeOff
+
+WORTH = 1024**2
+"""From so many bytes on a thread costs less than the copies."""
+_PIPE = 1024**2
+_MAX_PIPES = 16
+"""Of one sandbox that are so large; others have what a pipe usually has, 64 KB."""
+_MAX_LENGTH = 32 * 1024**2  # then it is another client's turn
+_WORTH_A_MOVE = 256 * 1024
+_HEELS = 2  # milliseconds that a burst waits for more
+_FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+
+
+class SocketSplice:
+    """`first` bytes that were read already, then the rest from a non-blocking socket, of which this has a copy.
+
+    Whoever has one closes it. What a thread still uses then is closed by that thread: until it is done, the numbers
+    of the descriptors are not given to others.
+    """
+
+    def __init__(self, source: socket.socket, first: bytes, rest: int, threads: FileThreads) -> None:
+        self._lock = threading.Lock()
+        self._busy = self._closed = self._has_large = False
+        self._first = memoryview(first)
+        self._rest = rest
+        self._held = 0
+        """Bytes in the pipe."""
+        self._threads = threads
+        self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._ends: list[socket.socket] = []
+        try:
+            self._source = self._kept(source.dup())
+            self._wake_at(min(rest, _WORTH_A_MOVE))
+            self._enlarge()
+        except BaseException:
+            self.close()
+            raise
+
+    def _enlarge(self) -> None:
+        if self._threads.pipes >= _MAX_PIPES:
+            return
+        with suppress(OSError):  # without the right to a large pipe, a small one does it
+            fcntl.fcntl(self._writer, fcntl.F_SETPIPE_SZ, _PIPE)
+            self._threads.pipes += 1
+            self._has_large = True
+
+    def _kept(self, end: socket.socket) -> socket.socket:
+        self._ends.append(end)
+        end.setblocking(False)
+        return end
+
+    def _wake_at(self, size: int) -> None:
+        """The kernel calls the source ready when it holds so much: every move costs the same, however little it is."""
+        self._source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, size))
+
+    async def into(self, target: int) -> int:
+        """Everything to a non-blocking socket; how much it was. BrokeOff when either side ends before."""
+        size = len(self._first) + self._rest
+        try:
+            if self._closed:
+                raise BrokeOff
+            client = self._kept(socket.socket(fileno=os.dup(target)))
+            while self._first or self._rest or self._held:
+                waits_for = await self._threads.run(lambda: self._burst(client))
+                if waits_for is not None:
+                    await self._ready(self._source if waits_for == select.POLLIN else client, waits_for)
+        except OSError:
+            raise BrokeOff from None
+        finally:
+            self.close()
+        return size
+
+    def close(self) -> None:
+        """Let go, at once or when the thread that is at work is done."""
+        with self._lock:
+            closes = not self._busy and not self._closed
+            self._closed = True
+        if closes:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._threads.pipes -= self._has_large
+        for end in self._ends:
+            end.close()
+        os.close(self._reader)
+        os.close(self._writer)
+
+    @staticmethod
+    async def _ready(sock: socket.socket, event: int) -> None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        watch: Callable[..., None] = loop.add_reader if event == select.POLLIN else loop.add_writer
+        unwatch: Callable[..., object] = loop.remove_reader if event == select.POLLIN else loop.remove_writer
+        watch(sock, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            unwatch(sock)
+
+    # ---- in a thread
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        with self._lock:
+            if self._closed:  # before the thread came to it
+                raise BrokeOff
+            self._busy = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy = False
+                closes = self._closed
+            if closes:
+                self._let_go()
+
+    def _burst(self, client: socket.socket) -> int | None:
+        """Move what can be moved without a long wait; what has to be waited for, or None. Raises BrokeOff."""
+        left = _MAX_LENGTH
+        with self._used():
+            try:
+                while left > 0 and not self._closed and (self._first or self._rest or self._held):
+                    moved = self._write(client) if self._first or self._held else self._read()
+                    if moved is None:
+                        event = select.POLLOUT if self._first or self._held else select.POLLIN
+                        if not _is_ready(client if event == select.POLLOUT else self._source, event):
+                            return event
+                    else:
+                        left -= moved
+            except OSError:
+                raise BrokeOff from None
+        return None
+
+    def _write(self, client: socket.socket) -> int | None:
+        try:
+            if self._first:
+                sent = client.send(self._first)
+                self._first = self._first[sent:]
+            else:
+                sent = os.splice(self._reader, client.fileno(), self._held, flags=_FLAGS)
+                self._held -= sent
+        except BlockingIOError:
+            return None
+        return sent
+
+    def _read(self) -> int | None:
+        try:
+            came = os.splice(self._source.fileno(), self._writer, min(self._rest, _PIPE), flags=_FLAGS)
+        except BlockingIOError:
+            return None
+        if not came:
+            raise BrokeOff
+        self._rest -= came
+        if self._rest < _WORTH_A_MOVE:
+            self._wake_at(1)
+        self._held += came
+        return 0  # counted when it leaves
+
+
+def _is_ready(sock: socket.socket, event: int) -> bool:
+    """Within a moment."""
+    poll = select.poll()
+    poll.register(sock, event)
+    return bool(poll.poll(_HEELS))

@@ -1,0 +1,76 @@
+"""Which ports the guest tells of: its own are never taken for somebody else's."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cubicle.guest import listening
+from cubicle.guest.listening import ListeningPorts
+
+
+@pytest.fixture
+def own() -> Iterator[socket.socket]:
+    """A socket that the guest listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        listening.own_ports.add(server.getsockname()[1])
+        yield server
+        listening.own_ports.discard(server.getsockname()[1])
+
+
+def test_a_port_of_the_guest_is_its_own_whoever_else_listens_on_it(own: socket.socket) -> None:
+    port = own.getsockname()[1]
+    for family, address in ((socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")):
+        with socket.create_server((address, port), family=family):
+            found = {seen.port: seen for seen in ListeningPorts(apart=True).read().ports}
+            assert found[port].own
+            assert found[port].address == "127.0.0.1"
+
+
+def test_the_guest_s_own_ports_come_first_however_many_there_are(
+    own: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_MAX_PORTS", 2)
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
+    try:
+        told = ListeningPorts(apart=True).read().ports
+    finally:
+        for server in servers:
+            server.close()
+    assert len(told) == 2
+    assert told[0].port == own.getsockname()[1]
+    assert [seen.own for seen in told] == [True, False]
+
+
+HEADINGS = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def line(port: int, inode: int, state: str = "0A") -> str:
+    """As the kernel writes it."""
+    ends = f"0100007F:{port:04X} 00000000:0000 {state}"
+    return (
+        f"   0: {ends} 00000000:00000000 00:00000000 00000000     0        0 {inode} 1 0 100 0 0 10 0".ljust(149) + "\n"
+    )
+
+
+def test_a_port_is_found_behind_any_number_of_connections(tmp_path: Path) -> None:
+    table = tmp_path / "tcp"
+    busy = "".join(line(80, number, "01") for number in range(1, 60_000))
+    table.write_text(HEADINGS + busy + line(8000, 77) + line(8001, 123456)[:-70])
+    began = time.process_time()
+    assert listening._listening(str(table), socket.AF_INET) == [("127.0.0.1", 8000, 77)]
+    assert time.process_time() - began < 2
+
+
+def test_a_table_of_the_kernel_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "tcp"
+    table.write_text(HEADINGS + "".join(line(port, port) for port in range(1, 6000)))
+    assert len(listening._listening(str(table), socket.AF_INET)) == 4096
+    monkeypatch.setattr(listening, "_MAX_LINES", 100)
+    assert len(listening._listening(str(table), socket.AF_INET)) == 99
+    table.write_text("x" * 5_000_000)
+    assert listening._listening(str(table), socket.AF_INET) == []

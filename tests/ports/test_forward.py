@@ -1,0 +1,217 @@
+"""`cubicle port`: TCP of any kind to a port of a sandbox, through the true service and the true command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import struct
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from cubicle.core.chat import Chat
+from tests.ports.conftest import CHAT, KEYS, Ground
+from tests.support.process import free_port
+
+ECHO = b"""
+import socket, sys, threading
+def serve(sock):
+    total = 0
+    while data := sock.recv(65536):
+        sock.sendall(data)
+        total += len(data)
+    sock.sendall(b"that was %d" % total)
+    sock.close()
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+LASTING = b"""
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    sock = listener.accept()[0]
+    try:
+        while sock.recv(65536):
+            pass
+        while True:
+            sock.sendall(b".")
+            time.sleep(0.05)
+    except OSError:
+        with open("over", "a") as file:
+            file.write("x")
+"""
+
+
+async def start_echo(ground: Ground, chat: Chat, program: bytes = ECHO) -> int:
+    port = free_port()
+    await ground.put(chat, "echo.py", program)
+    up = f"until : 2>/dev/null </dev/tcp/127.0.0.1/{port}; do sleep 0.05; done"
+    await ground.bash(chat, f"python3 echo.py {port} >echo.log 2>&1 & {up}")
+    return port
+
+
+@asynccontextmanager
+async def forward(
+    ground: Ground, *arguments: str, key: str = KEYS["acme"]
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from cubicle.cli import main; main()", "port", *arguments),
+        *("--url", f"http://127.0.0.1:{ground.port}", "--key", key),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ground.folder,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.communicate()
+
+
+async def local_port(process: asyncio.subprocess.Process) -> int:
+    assert process.stdout is not None
+    line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+    assert line.startswith("127.0.0.1:"), line
+    return int(line.partition(":")[2].partition(" ")[0])
+
+
+async def test_bytes_of_any_size_and_the_end_of_one_direction(ground: Ground) -> None:
+    port = await start_echo(ground, CHAT)
+    async with forward(ground, CHAT.id, str(port), "--local", "0") as process:
+        local = await local_port(process)
+        content = bytes(range(256)) * 40_000
+
+        async def exchange() -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", local)
+
+            async def send() -> None:
+                writer.write(content)
+                await writer.drain()
+                writer.write_eof()
+
+            _, seen = await asyncio.gather(send(), reader.read(-1))
+            writer.close()
+            return seen
+
+        for seen in await asyncio.gather(*(exchange() for _ in range(4))):
+            assert hashlib.sha256(seen[: len(content)]).digest() == hashlib.sha256(content).digest()
+            assert seen[len(content) :] == b"that was %d" % len(content)
+
+
+LISTENS = "0A"
+
+
+def _sockets(pid: int) -> set[str]:
+    """The inodes of a process's sockets."""
+    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    return {link[8:-1] for link in links if link.startswith("socket:[")}
+
+
+async def test_it_listens_on_loopback_only_and_says_what_it_cannot_do(ground: Ground) -> None:
+    port = await start_echo(ground, CHAT)
+    async with forward(ground, CHAT.id, str(port), "--local", "0") as process:
+        local = await local_port(process)
+        fields = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        own = _sockets(process.pid)
+        addresses = {line[1] for line in fields if line[3] == LISTENS and line[9] in own}
+        assert addresses == {f"0100007F:{local:04X}"}
+        closed = await start_echo(ground, CHAT)
+        await ground.bash(CHAT, "pkill -f '[e]cho.py' || true")
+        reader, writer = await asyncio.open_connection("127.0.0.1", local)
+        assert await reader.read() == b""
+        writer.close()
+        assert closed
+    for arguments, key, words in (
+        (("no-such-chat", "80", "--local", "0"), KEYS["acme"], "no sandbox"),
+        ((CHAT.id, "80", "--local", "0"), "a-wrong-key", "key is missing or wrong"),
+        ((CHAT.id, "80", "--local", "0"), KEYS["rival"], "no sandbox"),
+    ):
+        async with forward(ground, *arguments, key=key) as process:
+            assert await asyncio.wait_for(process.wait(), 60) != 0
+            assert process.stderr is not None
+            assert words in (await process.stderr.read()).decode()
+
+
+async def test_ports_of_the_sandbox_itself_are_not_forwarded(ground: Ground) -> None:
+    await ground.bash(CHAT, "true")
+    async with forward(ground, CHAT.id, "7681", "--local", "0") as process:
+        local = await local_port(process)
+        reader, writer = await asyncio.open_connection("127.0.0.1", local)
+        assert await reader.read() == b""
+        writer.close()
+        process.terminate()
+        assert process.stderr is not None
+        assert "part of the sandbox itself" in (await process.stderr.read()).decode()
+
+
+def socket(ground: Ground, port: int) -> connect:
+    address = f"ws://127.0.0.1:{ground.port}/api/chats/{CHAT.id}/ports/{port}/tcp"
+    return connect(address, additional_headers=ground.key(CHAT), proxy=None)
+
+
+async def test_a_client_that_had_no_more_to_send_and_leaves_is_noticed(ground: Ground) -> None:
+    port = await start_echo(ground, CHAT, LASTING)
+    async with socket(ground, port) as client:
+        await client.send("eof")
+        assert await client.recv() == b"."
+    async with asyncio.timeout(30):
+        while "xx" not in await ground.bash(CHAT, "cat over || true"):  # the first is of who looked whether it is up
+            await asyncio.sleep(0.1)
+
+
+DEAF = b"""
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+time.sleep(1000)
+"""
+
+
+async def test_a_client_that_leaves_is_noticed_though_the_program_reads_nothing(own_name: Ground) -> None:
+    """By the pings of the server, and what the kernel says to them."""
+    port = await start_echo(own_name, CHAT, DEAF)
+    files = Path(f"/proc/{own_name.service.pid}/fd")
+    before = len(list(files.iterdir()))
+    client = await socket(own_name, port)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            await asyncio.wait_for(client.send(bytes(1 << 17)), 2)
+    assert len(list(files.iterdir())) >= before + 2
+    client.transport.abort()
+    async with asyncio.timeout(120):
+        while len(list(files.iterdir())) > before:
+            await asyncio.sleep(0.5)
+
+
+async def test_a_message_of_a_forward_has_a_limit(ground: Ground) -> None:
+    port = await start_echo(ground, CHAT)
+    async with socket(ground, port) as client:
+        await client.send(bytes(1 << 17))
+        with pytest.raises(ConnectionClosed) as closed:
+            # The header alone: whoever is closed while it sends may not get to read why.
+            client.transport.write(struct.pack("!BBQ", 0x82, 0x80 | 127, (1 << 17) + 1) + bytes(4))
+            while True:
+                await client.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1009
+
+
+@pytest.mark.parametrize("port", [0, 65536, 10**30])
+async def test_a_number_that_is_no_port_is_not_forwarded(ground: Ground, port: int) -> None:
+    await ground.bash(CHAT, "true")
+    async with socket(ground, port) as client:
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.recv()
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "A port is a number from 1 to 65535.")
+    assert "Traceback" not in ground.service.log()
