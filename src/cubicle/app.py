@@ -232,7 +232,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         fleet.on_removed(forget_user)
         authentication = Authentication(keys, links, settings.known_hosts)
         queue = FairQueue()
-        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
+        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue, secret)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,11 +11,13 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from cubicle import __version__
 from cubicle.chat.authentication import Authentication
+from cubicle.core.event_ids import signing_key
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.mcp_api.cancellation import InFlight
 from cubicle.mcp_api.handlers import Instructions, McpHandlers
 from cubicle.mcp_api.request_check import MAX_BODY, Receive, RequestCheck, Scope, Send
+from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.mcp_api.subscriptions import Subscriptions
@@ -33,7 +36,9 @@ class McpEndpoint:
         settings: Settings,
         authentication: Authentication,
         queue: FairQueue | None = None,
+        secret: bytes = b"",
     ) -> None:
+        """`secret` signs what clients show again after a restart of the service."""
         self._registry = registry
         self._uploads = uploads
         self._instructions = instructions
@@ -41,12 +46,14 @@ class McpEndpoint:
         self._authentication = authentication
         self._queue = queue or FairQueue()
         self._listening = Subscriptions(uploads.changes)
+        self._key = signing_key(secret or secrets.token_bytes(32))
         self._gate: RequestCheck | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         in_flight = InFlight()
-        async with RunningCalls(self._queue) as calls:
+        answers = ResumableAnswers(self._key, self._settings.resume_seconds)
+        async with RunningCalls(self._queue) as calls, answers:
             protocol = McpHandlers(
                 self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, calls
             )
@@ -60,6 +67,7 @@ class McpEndpoint:
                     self._settings.single_user_mode,
                     McpSessions(),
                     in_flight,
+                    answers,
                 )
                 yield
                 self._gate = None

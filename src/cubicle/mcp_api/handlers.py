@@ -32,6 +32,7 @@ from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.pagination import page
 from cubicle.mcp_api.progress import ProgressStream
 from cubicle.mcp_api.raw_json import RawJson
+from cubicle.mcp_api.resumption import CALL_DONE, CALL_ID
 from cubicle.mcp_api.running_calls import CallCancelled, RunningCall, RunningCalls
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
@@ -168,7 +169,8 @@ class McpHandlers:
             call = Call(caller, running.report, lambda: running.is_followed, lambda: running.cancelled)
             return await self.registry.run(tool, call, arguments)
 
-        running = self.calls.start(caller.chat, tool.name, work, outlives=tool.outlives_caller)
+        id = _scope(context).get(CALL_ID, "")
+        running = self.calls.start(caller.chat, tool.name, work, id=id, outlives=tool.outlives_caller)
         return await self._follow(context, running)
 
     async def _follow(self, context: Context, running: RunningCall) -> Answer:
@@ -176,6 +178,8 @@ class McpHandlers:
         following, key = _following(context), _key(context, _caller(context))
         self.in_flight.add(key, running)
         running.on_end(lambda: self.in_flight.remove(key, running))
+        if (done := _scope(context).get(CALL_DONE)) is not None:
+            running.on_end(done)
         try:
             with running.followed(following.report):
                 async with following.running():
