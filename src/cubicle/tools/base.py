@@ -88,6 +88,10 @@ class Call:
     """Its name in the journal."""
     identity: str = ""
     """What a repetition of the call has in common with it; empty if it cannot be repeated."""
+    chosen: bool = False
+    """The client chose the identity: the call is on disk before it begins."""
+    command: str = ""
+    """The id of its command in the guest."""
 
 
 class Tool(Protocol):
