@@ -118,7 +118,7 @@ class Writer:
         kept = self._kept(work.chat)
         try:
             if kept.usable or self._open(kept):
-                self._apply(work.chat, work.operations)
+                self._apply(work)
                 return True
         except OSError as error:
             self._failed(kept, error)
@@ -180,9 +180,10 @@ class Writer:
         kept.usable, kept.why, kept.retry = False, why, time.monotonic() + _RETRY_SECONDS
         kept.files.close()
 
-    def _apply(self, chat: str, operations: Sequence[Operation]) -> None:
+    def _apply(self, work: Work) -> None:
+        chat = work.chat
         bodies: list[tuple[int | None, bytes]] = []
-        for operation in operations:
+        for operation in work.operations:
             if isinstance(operation, Add):
                 bodies.append((operation.number, operation.body))
                 continue
@@ -203,7 +204,7 @@ class Writer:
                 case Forget():
                     self._forget(chat)
         if bodies:
-            self._usable(chat).files.append(bodies, sync=False)
+            self._usable(chat).files.append(bodies, sync=work.sync)
 
     def _usable(self, chat: str) -> _Kept:
         kept = self._kept(chat)
