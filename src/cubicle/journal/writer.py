@@ -36,6 +36,7 @@ class Lost:
     """Entries that were not kept before they came here."""
 
     last: int
+    why: str = "The disk was too slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +194,10 @@ class Writer:
             match operation:
                 case AddBlob(digest, data):
                     self._usable(chat).files.keep_blob(digest, data)
-                case Lost(last):
+                case Lost(last, why):
                     kept = self._usable(chat)
                     kept.lost = last
-                    self._note_lost(kept, "The disk was too slow")
+                    self._note_lost(kept, why)
                 case Prune(before):
                     self._usable(chat).files.prune(before)
                 case Release():
@@ -227,7 +228,7 @@ class Writer:
 
 
 def remove_record(folder: Path, digest: str) -> None:
-    """Remove a chat's journal, if there is one."""
+    """Remove a chat's journal, if there is one. Blocks."""
     path = folder / digest
     if path.is_symlink() or path.is_file():
         record.remove(path)
