@@ -65,6 +65,7 @@ from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
+from cubicle.http_api.undo import UndoRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.visits import Visits
 from cubicle.http_api.waking import StartRoutes
@@ -333,6 +334,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits),
         "activity": ActivityRoutes(parts.activity),
         "start": StartRoutes(fleet, visits),
+        "undo": UndoRoutes(fleet, parts.activity),
         "admin": AdminRoutes(fleet, parts.activity),
         "login": Login(parts.keys, links, pages.login_page),
         "pages": pages,

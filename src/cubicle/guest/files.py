@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from . import operations, wire
 from .atomic_write import TEMPORARY, AtomicWrite
 from .connection import GuestConnection, OperationRefused
+from .file_changes import FileChange, Undone
+from .kept_files import FOLDER
 from .path_policy import FileChannel, open_regular
 from .wire import ErrorCode
 
@@ -101,7 +103,9 @@ class Write(FileChannel):
                 os.makedirs(folder, exist_ok=True)
             except FileExistsError:
                 raise OperationRefused(ErrorCode.NOT_DIRECTORY, "a part of the path is a file") from None
-            self._draft = AtomicWrite(folder, name, lambda fd: self.policy.confirm(request, fd))
+            self._draft = AtomicWrite(
+                folder, name, lambda fd: self.policy.confirm(request, fd), self.publisher.kept.make_room
+            )
 
     def on_data(self, stream: int, payload: memoryview) -> None:
         if self._draft is None:
@@ -133,11 +137,13 @@ class Write(FileChannel):
     def _publish(self, mode: int) -> None:
         draft, self._draft = self._draft, None
         if draft is not None:
-            self.publisher.publish(self, self._path, draft, mode, self.policy.who(self._request), self._written)
+            who, keeping = self.policy.who(self._request), self.keeping(self._request.keep, self._path)
+            self.publisher.publish(self, self._path, draft, mode, who, self._written, keeping)
 
-    def _written(self, created: bool) -> None:
+    def _written(self, created: bool, told: bytes = b"") -> None:
         path = os.path.realpath(self._request.path)
-        self.end(operations.Written(created=created, size=self._size, path=path))
+        written = operations.Written(created=created, size=self._size, path=path)
+        self.end(written.replace(change=FileChange.decode_line(told)) if told else written)
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
@@ -184,8 +190,12 @@ class Edit(FileChannel):
                     raise
                 self.end(edited)
                 return
-        who = self.policy.who(self._request)
-        self.publisher.publish(self, path, draft, 0o644, who, lambda _: self.end(edited))
+        who, keeping = self.policy.who(self._request), self.keeping(self._request.keep, path)
+
+        def done(created: bool, told: bytes) -> None:
+            self.end(edited.replace(change=FileChange.decode_line(told)) if told else edited)
+
+        self.publisher.publish(self, path, draft, 0o644, who, done, keeping)
 
     def _changed(self, path: str) -> tuple[AtomicWrite, operations.Edited]:
         """The file as it is to be, and what the host is told about it."""
@@ -305,7 +315,7 @@ def walk(base: str, prefix: str, depth: int, hidden: bool) -> Iterator[operation
     except OSError:
         return
     for name in names:
-        if name.startswith(TEMPORARY) or (name.startswith(".") and not hidden):
+        if name.startswith((TEMPORARY, FOLDER)) or (name.startswith(".") and not hidden):
             continue
         path = os.path.join(prefix, name)
         full = os.path.join(base, path)
@@ -346,4 +356,27 @@ class Remove(FileChannel):
         self.end()
 
 
-CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, StatChannel, List, Remove]
+class Undo(FileChannel):
+    """Take back a change of a file, or make it again."""
+
+    REQUEST = operations.Undo
+
+    def begin(self, request: operations.Undo) -> None:
+        kept = self.publisher.kept.find(request.id)
+        named = operations.FileRequest(path=kept.path, roots=request.roots)
+        if self.policy.resolve(named) != kept.path:
+            raise OperationRefused(ErrorCode.CHANGED, "a part of its path is a link now")
+        who = self.policy.who(named)
+
+        def work() -> bytes:
+            swapped = self.publisher.kept.swap(kept, request.redo, who, lambda fd: self.policy.confirm(named, fd))
+            return swapped.encode()
+
+        def finish(told: bytes | None) -> None:
+            if told is not None:
+                self.end(Undone.decode_line(told))
+
+        self.publisher.take_turn(self, kept.path, lambda: self.publisher.run(self, kept.path, work, finish))
+
+
+CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, StatChannel, List, Remove, Undo]

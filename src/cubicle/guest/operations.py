@@ -10,6 +10,7 @@ import os
 import stat
 
 from . import wire
+from .file_changes import FileChange, Undone
 from .messages import (
     Message,
     Request,
@@ -293,6 +294,7 @@ class Written(Message):
     created: bool = field(flag, default=False)
     size: int = field(count, default=0)
     path: str = field(text, default="")
+    change: FileChange | None = field(nested(FileChange), default=None)
 
 
 class Write(FileRequest, Request[Nothing, Written]):
@@ -302,12 +304,15 @@ class Write(FileRequest, Request[Nothing, Written]):
     mode: int = field(number(0, 0o7777), default=0o644)
     sync: bool = field(flag, default=False)
     """Whether it has to be on disk before the answer."""
+    keep: str = field(text, default="")
+    """With `sync`: the id by which the change can be undone."""
 
 
 class Edited(Message):
     path: str = field(text, default="")
     line: int = field(count, default=1)
     size: int = field(count, default=0)
+    change: FileChange | None = field(nested(FileChange), default=None)
 
 
 class Edit(FileRequest, Request[Nothing, Edited]):
@@ -315,6 +320,16 @@ class Edit(FileRequest, Request[Nothing, Edited]):
 
     OP = "edit"
     sync: bool = field(flag, default=False)
+    keep: str = field(text, default="")
+
+
+class Undo(Request[Nothing, Undone]):
+    """Put back what a change of a file replaced, or with `redo` the change; NOT_KEPT, CHANGED, or EXISTS."""
+
+    OP = "undo"
+    id: str = field(text)
+    redo: bool = field(flag, default=False)
+    roots: list[str] | None = field(optional(many(text)), default=None)
 
 
 class Stat(FileRequest, Request[Nothing, FileStat]):

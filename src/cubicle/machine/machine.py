@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cubicle.guest import operations, wire
+from cubicle.guest.file_changes import Undone
 from cubicle.guest.operations import Edited, Entry, Exit, FileStat, Usage, Written
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import passed_file
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 _HELLO_SECONDS = 20.0
 _DIAL_SECONDS = 20.0
+_UNDO_SECONDS = 60.0
 _ENTRIES_AT_A_TIME = 40
 _PIECE = 64 * 1024
 _T = TypeVar("_T")
@@ -235,13 +237,16 @@ class Machine:
         as_root: bool = False,
         roots: Sequence[str] | None = None,
         sync: bool = False,
+        keep: str = "",
     ) -> Written:
         """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
 
-        With `sync`, it is on disk when this returns. Of a text, what is no character becomes `?`.
+        With `sync`, it is on disk when this returns; with `keep` as well, and `undo` takes it back by that id. Of a
+        text, what is no character becomes `?`.
         """
+        sync = sync or bool(keep)
         channel = self._line.open(
-            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync)
+            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, keep=keep)
         )
         try:
             if isinstance(content, bytes):
@@ -258,9 +263,11 @@ class Machine:
             channel.cancel()
         return written if written.path else written.replace(path=path)
 
-    async def edit(self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None) -> Edited:
+    async def edit(
+        self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None, keep: str = ""
+    ) -> Edited:
         """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
-        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True))
+        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, keep=keep))
         try:
             for stream, text in enumerate((old, new)):
                 for piece in _encoded(text, "surrogateescape"):
@@ -270,6 +277,10 @@ class Machine:
         finally:
             channel.cancel()
         return edited if edited.path else edited.replace(path=path)
+
+    async def undo(self, id: str, *, redo: bool = False, roots: Sequence[str] | None = None) -> Undone:
+        """Put back what a write or an edit replaced; MachineError `changed`, `not-kept` or `exists` otherwise."""
+        return await self._line.ask(operations.Undo(id=id, redo=redo, roots=_list(roots)), limit=_UNDO_SECONDS)
 
     async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> FileStat:
         return await self._line.ask(operations.Stat(path=path, follow=follow, roots=_list(roots)))

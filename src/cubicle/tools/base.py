@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cubicle.chat.activity_events import ChangedFile
 from cubicle.core.caller import Caller
 from cubicle.guest.operations import Exit
 from cubicle.tools.arguments import Arguments
@@ -36,6 +37,8 @@ class Answer:
     """How the command ended, if the tool ran one."""
     notes: tuple[str, ...] | None = None
     """What the answer says beside the output that was reported; None when it does not repeat that output."""
+    files: tuple[ChangedFile, ...] = ()
+    """What the tool itself wrote."""
 
     @property
     def text(self) -> str:
@@ -46,8 +49,8 @@ class Answer:
         )
 
 
-def say(text: str) -> Answer:
-    return Answer((TextContent(text),))
+def say(text: str, *files: ChangedFile) -> Answer:
+    return Answer((TextContent(text),), files=files)
 
 
 def fail(sentence: str) -> Answer:
@@ -79,6 +82,8 @@ class Call:
     """Whether the caller is still there to hear the answer."""
     cancelled: Callable[[], bool] = _never
     """Whether the caller asked for the call to be cancelled."""
+    id: str = ""
+    """By which people see it; what it replaces is kept under this id."""
 
 
 class Tool(Protocol):

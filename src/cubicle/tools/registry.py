@@ -78,7 +78,7 @@ class Registry:
 
         end = CallEnd("failed", "The service failed here: its log says why.")
         try:
-            answer = await tool(replace(call, report=report), Arguments(arguments))
+            answer = await tool(replace(call, report=report, id=happening.id), Arguments(arguments))
             end = _end(answer)
         except BadArgument as error:
             answer = fail(str(error))
@@ -115,4 +115,4 @@ def _end(answer: Answer) -> CallEnd:
     code = exit.code if exit is not None and ending in ("done", "failed", "out_of_memory") else None
     if answer.notes is not None:
         return CallEnd(ending, notes=answer.notes, exit_code=code, signal=signal)
-    return CallEnd(ending, answer.text, exit_code=code, signal=signal)
+    return CallEnd(ending, answer.text, exit_code=code, signal=signal, files=answer.files)

@@ -27,6 +27,22 @@ export interface OutputEvent {
   text: string;
 }
 
+/** A file that a tool wrote: hash and size before and after. Where both are short texts, the lines that differ, with some around them; `line` is the number of the first. `kept`: the change can be undone; if not, `reason` says why. */
+export interface ChangedFile {
+  path: string;
+  before: string | null;
+  after: string | null;
+  size_before: number;
+  size_after: number;
+  kept: boolean;
+  reason: string;
+  line: number;
+  text_before: string | null;
+  text_after: string | null;
+  cut_before: number;
+  cut_after: number;
+}
+
 /** A call is over. `exit_code` and `signal` come where the command had one. */
 export interface EndEvent {
   type: "end";
@@ -38,6 +54,16 @@ export interface EndEvent {
   signal?: string;
   result: string;
   notes: string[];
+  files?: ChangedFile[];
+}
+
+/** What a call wrote was taken back, or, with `undone` false, made again. */
+export interface UndoEvent {
+  type: "undo";
+  id: string;
+  path: string;
+  undone: boolean;
+  at: number;
 }
 
 /** The service that sends the stream: what another one began, it cannot tell the end of. */
@@ -46,4 +72,4 @@ export interface ServiceEvent {
   id: string;
 }
 
-export type ActivityEvent = CallEvent | OutputEvent | EndEvent | ServiceEvent;
+export type ActivityEvent = CallEvent | OutputEvent | EndEvent | UndoEvent | ServiceEvent;
