@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .messages import Message, count, field, flag, optional, text
+from .messages import Message, Nothing, Request, count, field, flag, many, optional, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +52,20 @@ class Undone(Message):
     size: int | None = field(optional(count), default=None)
     """None: there is no file any more."""
     hash: str | None = field(optional(_digest), default=None)
+
+
+class Undo(Request[Nothing, Undone]):
+    """Put back what a change of a file replaced, or with `redo` the change; NOT_KEPT, CHANGED, or EXISTS."""
+
+    OP = "undo"
+    id: str = field(text)
+    redo: bool = field(flag, default=False)
+    roots: list[str] | None = field(optional(many(text)), default=None)
+
+
+def without_texts(told: bytes) -> FileChange:
+    """A change as it is told once more, without what takes room."""
+    return FileChange.decode_line(told).replace(text_before=None, text_after=None)
 
 
 def sha256(fd: int) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from . import operations, wire
 from .atomic_write import TEMPORARY, AtomicWrite
 from .connection import GuestConnection, OperationRefused
-from .file_changes import FileChange, Undone
+from .file_changes import FileChange, Undo, Undone, without_texts
+from .file_once import OnceChannel
 from .kept_files import FOLDER
 from .path_policy import FileChannel, open_regular
 from .wire import ErrorCode
@@ -78,7 +79,7 @@ class Read(FileChannel):
             self._fd = -1
 
 
-class Write(FileChannel):
+class Write(OnceChannel):
     """Put a whole file in place at once, when the last byte is there."""
 
     REQUEST = operations.Write
@@ -122,7 +123,7 @@ class Write(FileChannel):
         if self._draft is None:
             return
         mode = self._request.mode
-        if self._request.sync:
+        if self._request.sync or self._request.id is not None:
             self.publisher.take_turn(self, self._path, lambda: self._publish(mode))
             return
         try:
@@ -135,15 +136,27 @@ class Write(FileChannel):
         self._written(created)
 
     def _publish(self, mode: int) -> None:
+        request = self._request
+        if self.told_again(request.id, operations.Written, self._path):
+            self.on_cancel()
+            return
         draft, self._draft = self._draft, None
-        if draft is not None:
-            who, keeping = self.policy.who(self._request), self.keeping(self._request.keep, self._path)
-            self.publisher.publish(self, self._path, draft, mode, who, self._written, keeping)
+        if draft is None:
+            return
+        answer = self._answer(draft.settle(mode)[0])
+        self.note_intent(request.id, draft, answer)
+        who, keeping = self.policy.who(request), self.keeping(request.id, self._path)
+        self.publisher.publish(self, self._path, draft, mode, who, self._written, keeping)
+
+    def _answer(self, created: bool) -> operations.Written:
+        return operations.Written(created=created, size=self._size, path=os.path.realpath(self._request.path))
 
     def _written(self, created: bool, told: bytes = b"") -> None:
-        path = os.path.realpath(self._request.path)
-        written = operations.Written(created=created, size=self._size, path=path)
-        self.end(written.replace(change=FileChange.decode_line(told)) if told else written)
+        answer = self._answer(created)
+        if told:
+            answer = answer.replace(change=FileChange.decode_line(told))
+            self.note_done(self._request.id, answer.replace(change=without_texts(told)))
+        self.end(answer)
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
@@ -152,7 +165,7 @@ class Write(FileChannel):
                 draft.discard()
 
 
-class Edit(FileChannel):
+class Edit(OnceChannel):
     """Replace the one occurrence of a text."""
 
     REQUEST = operations.Edit
@@ -180,9 +193,12 @@ class Edit(FileChannel):
             self.publisher.take_turn(self, path, lambda: self._replace(path))
 
     def _replace(self, path: str) -> None:
+        call_id = self._request.id
+        if self.told_again(call_id, operations.Edited, path):
+            return
         with self.policy.who(self._request):
             draft, edited = self._changed(path)
-            if not self._request.sync:
+            if not self._request.sync and call_id is None:
                 try:
                     draft.publish(0o644)
                 except OSError:
@@ -190,10 +206,15 @@ class Edit(FileChannel):
                     raise
                 self.end(edited)
                 return
-        who, keeping = self.policy.who(self._request), self.keeping(self._request.keep, path)
+        self.note_intent(call_id, draft, edited)
+        who, keeping = self.policy.who(self._request), self.keeping(call_id, path)
 
         def done(created: bool, told: bytes) -> None:
-            self.end(edited.replace(change=FileChange.decode_line(told)) if told else edited)
+            answer = edited
+            if told:
+                answer = edited.replace(change=FileChange.decode_line(told))
+                self.note_done(call_id, edited.replace(change=without_texts(told)))
+            self.end(answer)
 
         self.publisher.publish(self, path, draft, 0o644, who, done, keeping)
 
@@ -356,12 +377,12 @@ class Remove(FileChannel):
         self.end()
 
 
-class Undo(FileChannel):
+class UndoChannel(FileChannel):
     """Take back a change of a file, or make it again."""
 
-    REQUEST = operations.Undo
+    REQUEST = Undo
 
-    def begin(self, request: operations.Undo) -> None:
+    def begin(self, request: Undo) -> None:
         kept = self.publisher.kept.find(request.id)
         named = operations.FileRequest(path=kept.path, roots=request.roots)
         if self.policy.resolve(named) != kept.path:
@@ -379,4 +400,4 @@ class Undo(FileChannel):
         self.publisher.take_turn(self, kept.path, lambda: self.publisher.run(self, kept.path, work, finish))
 
 
-CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, StatChannel, List, Remove, Undo]
+CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, StatChannel, List, Remove, UndoChannel]

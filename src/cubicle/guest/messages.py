@@ -171,6 +171,10 @@ class Request(Message, _Exchange[_E_co, _A_co]):
         return _encode({"op": self.OP, **self.__dict__}).encode()
 
 
+class Nothing(Message):
+    """It is done, and there is nothing to say."""
+
+
 # ---- checks
 
 

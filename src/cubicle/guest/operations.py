@@ -10,9 +10,10 @@ import os
 import stat
 
 from . import wire
-from .file_changes import FileChange, Undone
+from .file_changes import FileChange
 from .messages import (
     Message,
+    Nothing as Nothing,
     Request,
     between,
     clamped,
@@ -43,10 +44,6 @@ _LATEST = 1e11
 """Seconds since 1970; the host's own calendar ends long after."""
 
 
-class Nothing(Message):
-    """It is done, and there is nothing to say."""
-
-
 # ---- the connection
 
 
@@ -61,6 +58,8 @@ class Welcome(Message):
     commands: list[str] = field(many(text), default=())
     hands: bool = field(flag, default=False)
     """Whether it passes descriptors (SCM_RIGHTS)."""
+    keeps: bool = field(flag, default=False)
+    """Whether it keeps what was done under an id, and does not do it again."""
 
 
 class Hello(Request[Nothing, Welcome]):
@@ -109,6 +108,8 @@ class FailureDetails(Message):
     """NO_MATCH: whether the file has lines that end with them."""
     lines: list[int] = field(many(count, 1000), default=())
     """MANY_MATCHES: where the first ones are."""
+    forgotten: float = field(seconds, default=0.0)
+    """NOT_FOUND of an id: the time until which ids may have been forgotten."""
 
 
 class Failure(Message):
@@ -134,10 +135,22 @@ def _words(value: object) -> list[str]:
     raise ValueError("a list of words without NUL")
 
 
+def _id(value: object) -> str:
+    if isinstance(value, str) and 0 < len(value) <= 100:
+        return value
+    raise ValueError("a text of 1 to 100 characters")
+
+
 class Started(Message):
     started: str = field(text, default="")
     """The command's id."""
     pid: int = field(count, default=0)
+    again: bool = field(flag, default=False)
+    """It was started before: it is followed, or what is kept of it is told."""
+    kept: bool = field(flag, default=False)
+    head: int = field(count, default=0)
+    gap: int = field(count, default=0)
+    """After how many bytes of what is told how many are missing."""
 
 
 class Attached(Message):
@@ -146,6 +159,8 @@ class Attached(Message):
     pid: int = field(count, default=0)
     offset: int = field(count, default=0)
     """Where in the whole output what is heard begins."""
+    head: int = field(count, default=0)
+    gap: int = field(count, default=0)
 
 
 class Exit(Message):
@@ -161,8 +176,7 @@ class Exit(Message):
     """How many background processes of earlier commands were ended, because no process could be started."""
 
     @property
-    def status(self) -> int:
-        """The exit code as a shell would say it."""
+    def status(self) -> int:  # as a shell says it
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
@@ -179,11 +193,15 @@ class Run(Request[Started, Exit]):
     merge: bool = field(flag, default=True)
     """Whether the error output comes as output."""
     stdin: bool = field(flag, default=False)
-    id: str | None = field(optional(text), default=None)
+    id: str | None = field(optional(_id), default=None)
+    keep: bool = field(flag, default=False)
+    """Never run this id twice: one that is known is followed, or told how it ended. INTERRUPTED if nobody can tell."""
+    unattended: float | None = field(optional(seconds), default=None)
+    """Kill it when nobody has followed it for so long, as far as a host was connected."""
 
 
 class Attach(Request[Attached, Exit]):
-    """Follow a command again: what is kept of its output first, then what comes."""
+    """Follow a command again: what is kept of its output first, then what comes. NOT_FOUND, INTERRUPTED."""
 
     OP = "attach"
     id: str = field(text)
@@ -304,8 +322,8 @@ class Write(FileRequest, Request[Nothing, Written]):
     mode: int = field(number(0, 0o7777), default=0o644)
     sync: bool = field(flag, default=False)
     """Whether it has to be on disk before the answer."""
-    keep: str = field(text, default="")
-    """With `sync`: the id by which the change can be undone."""
+    id: str | None = field(optional(_id), default=None)
+    """Never write this id twice: of one that is done the answer is told again. By it the change can be undone."""
 
 
 class Edited(Message):
@@ -320,16 +338,7 @@ class Edit(FileRequest, Request[Nothing, Edited]):
 
     OP = "edit"
     sync: bool = field(flag, default=False)
-    keep: str = field(text, default="")
-
-
-class Undo(Request[Nothing, Undone]):
-    """Put back what a change of a file replaced, or with `redo` the change; NOT_KEPT, CHANGED, or EXISTS."""
-
-    OP = "undo"
-    id: str = field(text)
-    redo: bool = field(flag, default=False)
-    roots: list[str] | None = field(optional(many(text)), default=None)
+    id: str | None = field(optional(_id), default=None)
 
 
 class Stat(FileRequest, Request[Nothing, FileStat]):
@@ -435,5 +444,7 @@ class GuestConfig(Message):
     """Of every command."""
     aliases: dict[str, str] = field(texts_by_name, default={})
     """Folders that commands can only read, and where the guest can write each."""
+    records: str = field(text, default="/run/cubicle/calls")
+    """Where it keeps what was done under an id: a folder that outlives the sandbox's stop, closed to commands."""
     spawn_helper: bool = field(flag, default=False)
     """Whether a process of its own starts the commands (gVisor)."""

@@ -49,6 +49,7 @@ class ErrorCode(str, Enum):
     BUSY = "busy"
     CHANGED = "changed"
     EXISTS = "exists"
+    INTERRUPTED = "interrupted"
     IO = "io"
     IS_DIRECTORY = "is-directory"
     MANY_MATCHES = "many-matches"

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cubicle.guest import operations, wire
-from cubicle.guest.file_changes import Undone
+from cubicle.guest.file_changes import Undo, Undone
 from cubicle.guest.operations import Edited, Entry, Exit, FileStat, Usage, Written
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import passed_file
@@ -64,6 +64,8 @@ class Machine:
         self._network = network
         self._may_pass = fd_passing
         self._hands = False
+        self.keeps = False
+        """Whether its guest keeps what was done under an id; one of an earlier version does not."""
         self._file_threads = FileThreads()
         self.uploads = uploads
         """Its uploads folder, where the driver has it on this host."""
@@ -124,6 +126,7 @@ class Machine:
         if not wire.OLDEST_VERSION <= welcome.version <= wire.NEWEST_VERSION:
             raise MachineError(ErrorCode.VERSION, "The sandbox runs another version of the guest.")
         self._hands = welcome.hands and self._may_pass
+        self.keeps = welcome.keeps
         return welcome
 
     @asynccontextmanager
@@ -138,8 +141,15 @@ class Machine:
         merge: bool = True,
         stdin: bool = False,
         id: str | None = None,
+        keep: bool = False,
+        unattended: float | None = None,
     ) -> AsyncIterator[Process]:
-        """Start a command; leaving the block before its end kills everything it started, unless it is detached."""
+        """Start a command; leaving the block before its end kills everything it started, unless it is detached.
+
+        With `keep`, a command of this id never runs twice: one that was started before is followed, or told how it
+        ended; MachineError `interrupted` if the sandbox stopped meanwhile. `unattended`: it is killed when nobody has
+        followed it for so many seconds.
+        """
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
             raise _too_long()
@@ -147,6 +157,8 @@ class Machine:
         request = operations.Run(
             argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
         )
+        if keep or unattended is not None:
+            request = request.replace(keep=keep, unattended=unattended)
         try:
             channel = self._line.open(request)
         except wire.WireError:
@@ -237,16 +249,15 @@ class Machine:
         as_root: bool = False,
         roots: Sequence[str] | None = None,
         sync: bool = False,
-        keep: str = "",
+        id: str | None = None,
     ) -> Written:
         """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
 
-        With `sync`, it is on disk when this returns; with `keep` as well, and `undo` takes it back by that id. Of a
-        text, what is no character becomes `?`.
+        With `sync`, it is on disk when this returns. Of a text, what is no character becomes `?`. Under one `id` it is
+        written once, the answer is the same again, and `undo` takes it back.
         """
-        sync = sync or bool(keep)
         channel = self._line.open(
-            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, keep=keep)
+            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id)
         )
         try:
             if isinstance(content, bytes):
@@ -264,10 +275,13 @@ class Machine:
         return written if written.path else written.replace(path=path)
 
     async def edit(
-        self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None, keep: str = ""
+        self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None, id: str | None = None
     ) -> Edited:
-        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
-        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, keep=keep))
+        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise.
+
+        Under one `id` once, as in `write`.
+        """
+        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, id=id))
         try:
             for stream, text in enumerate((old, new)):
                 for piece in _encoded(text, "surrogateescape"):
@@ -280,7 +294,7 @@ class Machine:
 
     async def undo(self, id: str, *, redo: bool = False, roots: Sequence[str] | None = None) -> Undone:
         """Put back what a write or an edit replaced; MachineError `changed`, `not-kept` or `exists` otherwise."""
-        return await self._line.ask(operations.Undo(id=id, redo=redo, roots=_list(roots)), limit=_UNDO_SECONDS)
+        return await self._line.ask(Undo(id=id, redo=redo, roots=_list(roots)), limit=_UNDO_SECONDS)
 
     async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> FileStat:
         return await self._line.ask(operations.Stat(path=path, follow=follow, roots=_list(roots)))

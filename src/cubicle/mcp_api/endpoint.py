@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from cubicle import __version__
@@ -16,6 +15,7 @@ from cubicle.files.uploads import Uploads
 from cubicle.mcp_api.cancellation import InFlight
 from cubicle.mcp_api.handlers import Instructions, McpHandlers
 from cubicle.mcp_api.request_check import MAX_BODY, Receive, RequestCheck, Scope, Send
+from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.settings import Settings
@@ -46,9 +46,9 @@ class McpEndpoint:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         in_flight = InFlight()
-        async with anyio.create_task_group() as tasks:
+        async with RunningCalls(self._queue) as calls:
             protocol = McpHandlers(
-                self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, tasks
+                self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, calls
             )
             server = protocol.server(__version__)
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY)
@@ -64,7 +64,6 @@ class McpEndpoint:
                 yield
                 self._gate = None
                 self.end_streams()
-            tasks.cancel_scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._gate is None:

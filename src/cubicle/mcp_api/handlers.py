@@ -10,8 +10,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import anyio
-import anyio.abc
 import mcp_types as types
 from anyio import to_thread
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -34,6 +32,7 @@ from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.pagination import page
 from cubicle.mcp_api.progress import ProgressStream
 from cubicle.mcp_api.raw_json import RawJson
+from cubicle.mcp_api.running_calls import CallCancelled, RunningCall, RunningCalls
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.transport import COMMENT
@@ -66,8 +65,8 @@ class McpHandlers:
     in_flight: InFlight
     listening: Subscriptions
     queue: FairQueue
+    calls: RunningCalls
     lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
-    tasks: anyio.abc.TaskGroup
 
     def server(self, version: str) -> Server[Any]:
         server: Server[Any] = Server(
@@ -155,10 +154,7 @@ class McpHandlers:
         if (aside := _set_aside(context)) is not None:
             arguments = aside.restored(arguments)
         started = time.monotonic()
-        if tool.outlives_caller:
-            answer = await self._run_on(context, tool, caller, arguments)
-        else:
-            answer = await self._run(context, tool, caller, arguments)
+        answer = await self._run(context, tool, caller, arguments)
         log.info(
             "tool call",
             extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
@@ -166,45 +162,27 @@ class McpHandlers:
         return types.CallToolResult(content=[_block(block) for block in answer.blocks], is_error=answer.error)
 
     async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
-        following = _following(context)
-        with self.in_flight.cancellable(_key(context, caller)) as scope:
-            call = Call(caller, following.report, cancelled=lambda: scope.cancel_called)
-            async with following.running():
-                return await self.registry.run(tool, call, arguments)
-        raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled")
+        """Run the call in a task of its own, and follow it."""
 
-    async def _run_on(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
-        """Like `_run`, in a task that does not end with the request."""
-        following = _following(context)
-        outcome: list[Answer] = []
-        failures: list[Exception] = []
-        done = anyio.Event()
-        left = anyio.Event()
+        async def work(running: RunningCall) -> Answer:
+            call = Call(caller, running.report, lambda: running.is_followed, lambda: running.cancelled)
+            return await self.registry.run(tool, call, arguments)
 
-        async def work() -> None:
-            try:
-                with self.in_flight.cancellable(_key(context, caller)) as scope:
-                    call = Call(caller, following.report, lambda: not left.is_set(), lambda: scope.cancel_called)
-                    outcome.append(await self.registry.run(tool, call, arguments))
-            except Exception as error:
-                if left.is_set():
-                    log.exception("a tool failed, and nobody waits for it", extra={"tool": tool.name})
-                failures.append(error)
-            finally:
-                done.set()
+        running = self.calls.start(caller.chat, tool.name, work, outlives=tool.outlives_caller)
+        return await self._follow(context, running)
 
-        self.tasks.start_soon(work)
+    async def _follow(self, context: Context, running: RunningCall) -> Answer:
+        """The live output and the answer of a call, for one request; to cancel the request is to cancel the call."""
+        following, key = _following(context), _key(context, _caller(context))
+        self.in_flight.add(key, running)
+        running.on_end(lambda: self.in_flight.remove(key, running))
         try:
-            async with following.running():
-                await done.wait()
-        finally:
-            if not done.is_set():
-                left.set()
-        if failures:
-            raise failures[0]
-        if not outcome:
-            raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled")
-        return outcome[0]
+            with running.followed(following.report):
+                async with following.running():
+                    await running.wait()
+            return running.answer()
+        except CallCancelled:
+            raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled") from None
 
     async def _list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cubicle.chat.activity_events import ChangedFile
@@ -72,6 +73,10 @@ def _never() -> bool:
     return False
 
 
+def _new_id() -> str:
+    return secrets.token_hex(8)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call: who makes it, and where its output goes while it runs. `report` never waits."""
@@ -82,8 +87,10 @@ class Call:
     """Whether the caller is still there to hear the answer."""
     cancelled: Callable[[], bool] = _never
     """Whether the caller asked for the call to be cancelled."""
-    id: str = ""
-    """By which people see it; what it replaces is kept under this id."""
+    id: str = field(default_factory=_new_id)
+    """Its name in the journal; what it replaces is kept under it."""
+    identity: str = ""
+    """What a repetition of the call has in common with it; empty if it cannot be repeated."""
 
 
 class Tool(Protocol):

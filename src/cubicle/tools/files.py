@@ -45,7 +45,7 @@ class CreateFile:
         content = arguments.text("content", "file_text")
         try:
             async with self._workplace.lease(call.caller) as machine:
-                written = await machine.write(path, content, roots=WRITABLE_ROOTS, sync=True, keep=call.id)
+                written = await machine.write(path, content, roots=WRITABLE_ROOTS, sync=True, id=call.id)
         except MachineError as error:
             return fail(sentence(error, path, WRITABLE_ROOTS))
         said = f"{'Created' if written.created else 'Overwrote'} {path} ({count(written.size, 'byte')})."
@@ -86,7 +86,7 @@ class StrReplace:
             return fail("`old_str` and `new_str` are the same, so nothing would change. Give the new text.")
         try:
             async with self._workplace.lease(call.caller) as machine:
-                edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS, keep=call.id)
+                edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS, id=call.id)
         except MachineError as error:
             return fail(_unmatched(error, path) or sentence(error, path, WRITABLE_ROOTS))
         said = f"Replaced the text at line {edited.line:,} of {path} (now {count(edited.size, 'byte')})."
