@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
 
-from cubicle import record
 from cubicle.core.chat import Chat
 from cubicle.journal import anchor, format, reading
 from cubicle.journal.aging import CalmClock, with_old_segments
-from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.format import Entry
 from cubicle.journal.identities import CallIndex, Identities
+from cubicle.journal.startup import read_numbers
 from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
-from cubicle.record import BadRecord
 from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
@@ -106,7 +104,7 @@ class Journal:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         if self._limit:
-            self._numbers, known = await asyncio.to_thread(_read_numbers, self._folder, self._limit)
+            self._numbers, known = await asyncio.to_thread(read_numbers, self._folder, self._limit)
             self._writer.start()
             self._closed = False
             for key, number in known.items():
@@ -372,7 +370,7 @@ class Journal:
         if found is None:
             return None
         await self._settle_written(chat.digest)
-        begin, end = await asyncio.to_thread(_read_call, self._folder / chat.digest, *found)
+        begin, end = await asyncio.to_thread(reading.read_call, self._folder / chat.digest, *found)
         if begin is None or begin.fields.get("identity") != identity:
             return None
         return KeptCall(begin, end if end is not None and end.fields.get("call") == begin.fields.get("call") else None)
@@ -413,44 +411,3 @@ def _answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(kept)
-
-
-def _read_call(folder: Path, begun: int, ended: int) -> tuple[Entry | None, Entry | None]:
-    return _read_one(folder, begun, "call"), _read_one(folder, ended, "end") if ended else None
-
-
-def _read_one(folder: Path, number: int, kind: str) -> Entry | None:
-    for entry in reading.read_entries(folder, number - 1, 2):
-        if entry.number == number and entry.kind == kind:
-            return entry
-    return None
-
-
-def _read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """The last number of each chat, and those that are known to have been higher. Blocks.
-
-    Where the last number cannot be told, the journal is repaired.
-    """
-    numbers = {}
-    record.make_folder(folder)
-    for path in folder.iterdir():
-        if not anchor.DIGEST.fullmatch(path.name):
-            continue
-        try:
-            numbers[bytes.fromhex(path.name)] = _read_head(path, limit)
-        except (OSError, BadRecord) as error:
-            log.error("a journal cannot be used: %s", error, extra={"folder": path.name})
-    known = anchor.read(folder)
-    return numbers, {key: number for key, number in known.items() if number > numbers.get(key, 0)}
-
-
-def _read_head(folder: Path, limit: int) -> int:
-    with contextlib.suppress(OSError):
-        known = reading.segments(folder)
-        last = reading.last_line(known[-1][1]) if known else None
-        if last is not None:
-            return last.number
-    files = ChatFiles(folder, limit)
-    files.open()
-    files.close()
-    return files.number
