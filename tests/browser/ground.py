@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle import settings
 from cubicle.browser.live_views import LiveViews
-from cubicle.chat.authentication import Credential
 from cubicle.core.chat import Chat
+from cubicle.core.identity import Credential
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.http_api import errors

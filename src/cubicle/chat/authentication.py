@@ -12,11 +12,12 @@ from urllib.parse import parse_qs
 
 from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.chat.links import Links
-from cubicle.core import hosts
+from cubicle.core import caller, hosts
 from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
-from cubicle.core.chat import DEFAULT_TENANT, Chat
+from cubicle.core.chat import DEFAULT_TENANT
 from cubicle.core.cookies import cookie_name, is_taken
+from cubicle.core.identity import Credential, Identity, Role
 from cubicle.core.problem import Problem
 
 LOGIN_COOKIE = "cubicle-login"
@@ -39,21 +40,6 @@ class Who(StrEnum):
     """The same with MCP_API_KEY: a customer's key does not do."""
     CHAT = "key, sign-in, link"
     """The same, or a signed link of the chat, or the cookie that it left."""
-
-
-class Credential(StrEnum):
-    """By what a request was let in."""
-
-    BEARER = "bearer"
-    """A key in the Authorization header: no link and no element of a page can send it."""
-    LINK = "link"
-    """The signature in the URL."""
-    COOKIE = "cookie"
-    """A browser sends it with every request to the service."""
-    NONE_NEEDED = "none needed"
-    """The service has no key."""
-    PUBLIC = "public"
-    """The route asks for none, or nothing was let in."""
 
 
 class Refused(Exception):
@@ -80,28 +66,6 @@ class Shown:
     """The path prefix of the service."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a request may enter, and by what."""
-
-    tenant: str
-    chat: Chat | None = None
-    """The one chat that the link opens."""
-    link: str = ""
-    anew: bool = False
-    """The link came in the URL, and is to be kept in a cookie."""
-    stays: bool = False
-    """Or not: the browser is known to another tenant, whose chat of the same id would become this one. The link stays
-    in the URL, and the page sends it along."""
-    signed_in: bool = False
-    credential: Credential = Credential.COOKIE
-
-    @property
-    def public(self) -> bool:
-        """Nobody was asked who it is."""
-        return self.credential is Credential.PUBLIC
-
-
 class Authentication:
     """The keys, links and sign-ins of one service."""
 
@@ -124,7 +88,8 @@ class Authentication:
         except TooManyAttempts as error:
             tenant, problem = None, problems.too_many_tries(error.seconds)
         if tenant is not None:
-            return Identity(tenant, credential=Credential.BEARER if self._keys else Credential.NONE_NEEDED)
+            credential = Credential.BEARER if self._keys else Credential.NONE_NEEDED
+            return Identity(tenant, _role(tenant), caller.email(shown.headers), credential=credential)
         identity = None if who is Who.BEARER else self._without_key(shown)
         if identity is None:
             raise Refused(problem)
@@ -138,21 +103,25 @@ class Authentication:
         sent = _sent_key(shown.query)
         if sent and shown.chat_id is not None and (chat := self._links.opened(shown.chat_id, sent)):
             other = known is not None and known.tenant != chat.tenant
-            return Identity(chat.tenant, chat, sent, anew=not other, stays=other, credential=Credential.LINK)
+            return Identity(chat.tenant, chat=chat, link=sent, anew=not other, stays=other, credential=Credential.LINK)
         return known
 
     def _by_cookie(self, links: Links, shown: Shown) -> Identity | None:
         cookies, chat_id = read_cookies(shown.headers), shown.chat_id
         login = cookie_name(LOGIN_COOKIE, secure=shown.secure, root=shown.root)
         if signed_in := links.signed_in(cookies.get(login, "")):
-            return Identity(signed_in, signed_in=True)
+            return Identity(signed_in, _role(signed_in), caller.email(shown.headers), signed_in=True)
         if chat_id is None:
             return None
         keys = [value for name, value in cookies.items() if is_taken(name, secure=shown.secure)]
         for value in keys[:_MAX_LINK_COOKIES]:
             if chat := links.opened(chat_id, value):
-                return Identity(chat.tenant, chat, value)
+                return Identity(chat.tenant, chat=chat, link=value)
         return None
+
+
+def _role(tenant: str) -> Role:
+    return Role.OPERATOR if tenant == DEFAULT_TENANT else Role.USER
 
 
 def _sent_key(query: bytes) -> str:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from cubicle.core.chat import DEFAULT_TENANT, Chat
 from cubicle.core.chat_isolation import Isolation, assign
+from cubicle.core.identity import Identity
 
 CHAT_HEADERS = ("X-Chat-Id", "X-OpenWebUI-Chat-Id", "X-LibreChat-Conversation-Id", "X-Conversation-Id")
 EMAIL_HEADERS = ("X-User-Email", "X-OpenWebUI-User-Email", "X-LibreChat-User-Email")
@@ -31,6 +32,8 @@ class Caller:
     email: str | None = None
     name: str | None = None
     mcp_servers: tuple[str, ...] = ()
+    identity: Identity | None = None
+    """Who was let in; None where nobody was asked, as in what the service does by itself."""
 
 
 class Headers:
@@ -83,10 +86,13 @@ def mcp_servers(headers: Headers) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def identify(headers: Headers, mode: Isolation, tenant: str = DEFAULT_TENANT) -> Caller:
+def identify(headers: Headers, mode: Isolation, identity: Identity | None = None) -> Caller:
     """The caller that these headers name. Raises ChatIdMissing or BadChatId."""
+    identity = identity or Identity(DEFAULT_TENANT, user=email(headers))
     sent, shared = assign(mode, chat_id(headers))
-    return Caller(Chat(sent, tenant), shared, email(headers), display_name(headers), mcp_servers(headers))
+    return Caller(
+        Chat(sent, identity.tenant), shared, identity.user, display_name(headers), mcp_servers(headers), identity
+    )
 
 
 def plain(text: str | None) -> str | None:

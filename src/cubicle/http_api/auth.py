@@ -9,13 +9,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from cubicle.chat.authentication import Authentication, Identity, Refused, Shown, Who
-from cubicle.core import caller
+from cubicle.chat.authentication import Authentication, Refused, Shown, Who
 from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
-from cubicle.core.chat import DEFAULT_TENANT, Chat
+from cubicle.core.chat import Chat
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.cookies import OURS, cookie_name, cookie_path
+from cubicle.core.identity import Identity
 from cubicle.core.problem import Problem
 from cubicle.http_api.credential import note_credential
 from cubicle.http_api.errors import response
@@ -43,8 +43,9 @@ _DEAD_LINK = (
 class AccessCheck:
     """ASGI middleware for every route but MCP's own, whose handler asks the same function.
 
-    Leaves in `scope["state"]` the tenant and the isolation mode; `signed_in`, the tenant whose key a person showed;
-    `link` and `opened`, the key of a link and the one chat that it opens; the credential (cubicle.http_api.credential).
+    Leaves in `scope["state"]` the identity, and of it the tenant and user; the isolation mode; `signed_in`, the tenant
+    whose key a person showed; `link` and `opened`, the key of a link and the one chat that it opens; the credential
+    (cubicle.http_api.credential).
     """
 
     def __init__(
@@ -80,23 +81,23 @@ class AccessCheck:
         except Refused as refused:
             await self._refuse(scope, receive, send, refused.problem)
             return
-        await self._note(scope, identity, headers, chat_id or "")
-        if who is Who.OPERATOR and identity.tenant != DEFAULT_TENANT:
+        await self._note(scope, identity, chat_id or "")
+        if who is Who.OPERATOR and not identity.is_operator:
             await response(problems.UNAUTHORIZED)(scope, receive, send)
             return
         app = self._app if identity.stays else self._led_on(scope, headers) or self._app
         await app(scope, receive, _with_cookie(send, scope, identity) if identity.anew else send)
 
-    async def _note(self, scope: Scope, identity: Identity, headers: Headers, chat_id: str) -> None:
+    async def _note(self, scope: Scope, identity: Identity, chat_id: str) -> None:
         state = scope.setdefault("state", {})
         state.update(tenant=identity.tenant, isolation=self._isolation, link=identity.link, opened=identity.chat)
         state["signed_in"] = identity.tenant if identity.signed_in else None
+        state["identity"] = identity
         note_credential(state, identity.credential)
         if not identity.public:
             await charge_to(scope, identity.tenant, chat_id)
-            # Whoever has just a link names no user: it opens a chat to anybody who holds it.
-            state["user"] = caller.email(headers) if identity.chat is None else None
-            note(tenant=identity.tenant, **({"user": state["user"]} if state["user"] else {}))
+            state["user"] = identity.user
+            note(**identity.log_fields)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
         if scope["type"] == "http":

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
-from cubicle.chat.authentication import Credential
+from cubicle.core.identity import Credential
 
 _STATE = "credential"
 

@@ -27,7 +27,7 @@ from cubicle.core.chat_isolation import ChatIdMissing, Isolation
 from cubicle.core.problem import Problem
 from cubicle.core.request_limits import JsonStructure, TooComplex
 from cubicle.fairness.fair_slots import Busy, FairSlots
-from cubicle.log import note_caller
+from cubicle.log import note, note_caller
 from cubicle.machine.zero_copy import TIMEOUT
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
@@ -106,7 +106,8 @@ class RequestCheck:
         except NotLetIn as refused:
             raise McpRefused(refused.problem) from None
         try:
-            return identify(headers, self.mode, identity.tenant)
+            note(**identity.log_fields)
+            return identify(headers, self.mode, identity)
         except (BadChatId, ChatIdMissing) as error:
             raise McpRefused(problem.bad_request(str(error))) from None
 
