@@ -27,6 +27,7 @@ from cubicle.chat.activity import Activity
 from cubicle.chat.authentication import Authentication
 from cubicle.chat.key_attempts import KeyAttempts
 from cubicle.chat.links import Links, kept_secret
+from cubicle.chat.token_access import TokenAccess, make_token_access
 from cubicle.core.caller import Caller
 from cubicle.core.keys import BadKeys, KeyRing
 from cubicle.drivers.factory import make_chat_index, make_driver, make_free_space, make_limits
@@ -42,6 +43,7 @@ from cubicle.http_api.auth import AccessCheck, SignIn
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.cors import Cors
 from cubicle.http_api.disk_health import DiskHealthRoutes
 from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
@@ -58,6 +60,7 @@ from cubicle.http_api.port_app import make_port_app, own_names
 from cubicle.http_api.port_hosts import PortHosts
 from cubicle.http_api.ports import PortRoutes
 from cubicle.http_api.prompt import PromptRoutes
+from cubicle.http_api.protected_resource import ProtectedResourceRoutes
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.request_log import RequestLog
 from cubicle.http_api.route_table import RouteTable
@@ -190,11 +193,14 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     ring = await asyncio.to_thread(key_ring, settings)
     keys = KeyAttempts(ring, settings.wrong_keys_per_minute)
     secret = await asyncio.to_thread(kept_secret, settings.data_dir)
-    links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
+    links = Links(
+        secret, base_url(settings), ring, days=settings.data_max_age_days, people=bool(settings.oauth_issuers)
+    )
     port_links = make_port_links(settings, secret, links)
     port_shares = PortShares(removal.port_shares_folder(settings.data_dir), settings.preview_public)
     await asyncio.to_thread(port_shares.open)
     web = httpx.AsyncClient()
+    oauth = make_token_access(settings, web)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     space = make_free_space(settings)
     driver = make_driver(settings, space)
@@ -217,7 +223,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     if driver.capabilities.image_store:
         await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
     startup_check = make_startup_check(settings, driver)
-    async with web, agent_tokens, network, fleet, screens:
+    async with web, agent_tokens, network, fleet, screens, oauth.tokens if oauth else nullcontext():
         await startup_check.check()
         await collect_images(settings, driver)
         activity = Activity()
@@ -225,18 +231,17 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         agents = make_sub_agents(settings, workplace, servers, agent_tokens)
         registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links))
         uploads = Uploads(fleet)
-        for keeper in (activity, prompt, agent_tokens, network, uploads, port_shares, port_links):
-            fleet.on_removed(keeper.forget)
-        if tokens is not None:
-            fleet.on_removed(tokens.forget)
+        for keeper in (activity, prompt, agent_tokens, network, uploads, port_shares, port_links, tokens):
+            if keeper is not None:
+                fleet.on_removed(keeper.forget)
         fleet.on_removed(forget_user)
-        authentication = Authentication(keys, links, settings.known_hosts)
+        authentication = Authentication(keys, links, settings.known_hosts, tokens=oauth, origins=settings.cors_origins)
         queue = FairQueue()
         endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,
-            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares,
+            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, oauth,
         )  # fmt: skip
         async with endpoint.running(), agents or nullcontext(), checking_isolation(startup_check, fleet):
             yield make_app(parts)
@@ -267,6 +272,7 @@ class Parts:
     pages: Pages
     port_links: PortLinks
     port_shares: PortShares
+    oauth: TokenAccess | None
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -285,10 +291,11 @@ def make_app(parts: Parts) -> Starlette:
         routes=table.bind(**make_routes(parts, table), ports=port_routes),
         middleware=[
             Middleware(PortHosts, visits, settings.preview_domains, own_names(settings)),
-            Middleware(FairShare, parts.queue, parts.ring),
+            Middleware(FairShare, parts.queue, parts.ring, parts.oauth),
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
             Middleware(RequestLog),
             Middleware(BodyLimit, table),
+            Middleware(Cors, table, settings.cors_origins, locked=bool(parts.ring), hosts=settings.known_hosts),
             Middleware(OriginCheck, [base_url(settings)], table),
             Middleware(
                 AccessCheck, parts.authentication, table, asking_for_key(parts.pages), settings.single_user_mode
@@ -319,6 +326,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
     return {
         "mcp": parts.endpoint,
         "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.ring)),
+        "resource": ProtectedResourceRoutes(parts.oauth, settings.root_path),
         "prompt": PromptRoutes(parts.prompt, mode, base_url(settings)),
         "skills": SkillRoutes(parts.library, mode),
         "disk": DiskHealthRoutes(parts.space),

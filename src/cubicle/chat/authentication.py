@@ -12,13 +12,16 @@ from urllib.parse import parse_qs
 
 from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.chat.links import Links
+from cubicle.chat.token_access import TokenAccess
 from cubicle.core import caller, hosts
 from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
 from cubicle.core.chat import DEFAULT_TENANT
 from cubicle.core.cookies import cookie_name, is_taken
 from cubicle.core.identity import Credential, Identity, Role
+from cubicle.core.keys import bearer_key
 from cubicle.core.problem import Problem
+from cubicle.oauth.access_tokens import looks_like_token
 
 LOGIN_COOKIE = "cubicle-login"
 _MAX_LINK_COOKIES = 100
@@ -64,24 +67,50 @@ class Shown:
     """It came by HTTPS."""
     root: str = ""
     """The path prefix of the service."""
+    path: str = ""
+    """Of the request, without that prefix."""
 
 
 class Authentication:
     """The keys, links and sign-ins of one service."""
 
-    def __init__(self, keys: KeyAttempts, links: Links | None = None, allowed_hosts: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        keys: KeyAttempts,
+        links: Links | None = None,
+        allowed_hosts: tuple[str, ...] = (),
+        *,
+        tokens: TokenAccess | None = None,
+        origins: tuple[str, ...] = (),
+    ) -> None:
         self._keys = keys
         self._links = links
         self._hosts = allowed_hosts
+        self._tokens = tokens
+        self._origins = origins
+
+    async def admit(self, shown: Shown, who: Who) -> Identity:
+        """Who it is, as `authenticate` says; for an OAuth access token its issuer may have to be asked. Raises Refused,
+        with 503 when the issuer cannot be."""
+        if self._tokens is None:
+            return self.authenticate(shown, who)
+        token = bearer_key(shown.headers.get("Authorization"))
+        try:
+            if token is None or not looks_like_token(token) or who in (Who.ANYBODY, Who.CAPABILITY):
+                return self.authenticate(shown, who)
+            self._check_hosts(shown, who)
+            found = await self._tokens.identify(token, shown.path)
+        except Refused as refused:
+            raise Refused(self._tokens.challenged(refused.problem, shown.path)) from None
+        if isinstance(found, Problem):
+            raise Refused(found)
+        return found
 
     def authenticate(self, shown: Shown, who: Who) -> Identity:
         """Who it is. Raises Refused: 403 for a foreign Host (and Origin, where pages of others may call), 429, 401."""
-        if not hosts.host_is_known(self._hosts, shown.headers.get("Host")):
-            raise Refused(Problem(403, hosts.UNKNOWN_HOST))
+        self._check_hosts(shown, who)
         if who in (Who.ANYBODY, Who.CAPABILITY):
             return Identity(DEFAULT_TENANT, credential=Credential.PUBLIC)
-        if who is Who.BEARER and not hosts.origin_is_known(self._hosts, shown.headers.get("Origin")):
-            raise Refused(Problem(403, hosts.UNKNOWN_ORIGIN))
         problem = problems.UNAUTHORIZED
         try:
             tenant = self._keys.tenant(shown.headers.get("Authorization"), shown.address)
@@ -94,6 +123,15 @@ class Authentication:
         if identity is None:
             raise Refused(problem)
         return identity
+
+    def _check_hosts(self, shown: Shown, who: Who) -> None:
+        if not hosts.host_is_known(self._hosts, shown.headers.get("Host")):
+            raise Refused(Problem(403, hosts.UNKNOWN_HOST))
+        origin = shown.headers.get("Origin")
+        if who is not Who.BEARER or (origin and ("*" in self._origins or origin.lower() in self._origins)):
+            return
+        if not hosts.origin_is_known(self._hosts, origin):
+            raise Refused(Problem(403, hosts.UNKNOWN_ORIGIN))
 
     def _without_key(self, shown: Shown) -> Identity | None:
         """By a sign-in or a link; what else the request shows does not matter."""

@@ -44,7 +44,10 @@ def _read(path: Path) -> bytes:
 
 
 class Links:
-    """Makes and opens links. With no API key nothing needs a signature, and links carry none."""
+    """Makes and opens links. With no API key nothing needs a signature, and links carry none.
+
+    `people`: there are tenants without a key, whose people come by OAuth.
+    """
 
     def __init__(
         self,
@@ -53,12 +56,14 @@ class Links:
         ring: KeyRing,
         *,
         days: float = 30,
+        people: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self._secret = secret
         self._ring = ring
         self._days = days
+        self._people = people
         self._clock = clock
 
     @property
@@ -111,8 +116,8 @@ class Links:
         return rules.effective_secret(self._secret, self._ring.keys_of(tenant))
 
     def opening(self, tenant: str) -> bytes | None:
-        """The same; None for a tenant whose keys were all taken away."""
-        return self.signing(tenant) if not self._ring or self._ring.keys_of(tenant) else None
+        """The same; None for a tenant whose keys were all taken away. Tenants of people who come by OAuth have none."""
+        return self.signing(tenant) if not self._ring or self._people or self._ring.keys_of(tenant) else None
 
     def _of(self, page: str, chat: Chat) -> str:
         return f"{self.base_url}/{page}/{quote(chat.id, safe='')}"

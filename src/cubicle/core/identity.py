@@ -48,6 +48,8 @@ class Identity:
     role: Role = Role.USER
     user: str | None = None
     """The e-mail or subject of the person; None when nobody says who it is, as with a link."""
+    person: str = ""
+    """The name in chat ids of a person whom an OAuth issuer knows (core/personal_chats.py)."""
     key_id: str = ""
     """Of the API key that was shown, or by which the sign-in or link was made; never the key itself."""
     chat: Chat | None = None

@@ -16,6 +16,7 @@ from cubicle.core.chat import Chat
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.cookies import OURS, cookie_name, cookie_path
 from cubicle.core.identity import Identity
+from cubicle.core.personal_chats import may_enter
 from cubicle.core.problem import Problem
 from cubicle.http_api.credential import note_credential
 from cubicle.http_api.errors import response
@@ -75,9 +76,12 @@ class AccessCheck:
             chat_id,
             secure=_is_secure(scope),
             root=scope.get("root_path") or "",
+            path=path,
         )
         try:
-            identity = self._authentication.authenticate(shown, who)
+            identity = await self._authentication.admit(shown, who)
+            if not may_enter(identity, self._table.named_chat(path) or ""):
+                raise Refused(problems.ANOTHERS_CHAT)
         except Refused as refused:
             await self._refuse(scope, receive, send, refused.problem)
             return

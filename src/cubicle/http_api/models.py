@@ -58,6 +58,16 @@ class McpInfo(TypedDict):
     headers: list[HeaderInfo]
 
 
+class ProtectedResource(TypedDict):
+    """RFC 9728."""
+
+    resource: str
+    authorization_servers: list[str]
+    bearer_methods_supported: list[str]
+    resource_name: str
+    scopes_supported: NotRequired[list[str]]
+
+
 @_exact
 class SkillInfo(TypedDict):
     name: str

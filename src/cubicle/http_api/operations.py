@@ -96,6 +96,8 @@ OPERATIONS: dict[str, Operation] = {
     "skills.mounts": Operation((Reply(200, {JSON: models.SkillMounts}),), query=_CALLER),
     "service.mcp_info": _json(models.McpInfo),
     "service.health": _json(models.Health),
+    "resource.of_service": _json(models.ProtectedResource, 404),
+    "resource.of_path": _json(models.ProtectedResource, 404),
     "disk.show": _json(models.DiskSpace),
     "isolation.show": _json(models.IsolationReport),
     "openapi.document": _json({"type": "object", "required": ["openapi", "info", "paths"]}),

@@ -21,7 +21,7 @@ from cubicle.chat.authentication import Authentication, Shown, Who
 from cubicle.chat.authentication import Refused as NotLetIn
 from cubicle.core import problem
 from cubicle.core.accept import accepts_mcp, is_json
-from cubicle.core.caller import Caller, Headers, identify
+from cubicle.core.caller import Caller, Headers, NotYourChat, identify, in_conversation
 from cubicle.core.chat import BadChatId
 from cubicle.core.chat_isolation import ChatIdMissing, Isolation
 from cubicle.core.problem import Problem
@@ -82,7 +82,7 @@ class RequestCheck:
             await send(message)
 
         try:
-            caller = self._caller(scope, headers)
+            caller = await self._caller(scope, headers)
             note_caller(caller.chat, caller.email)
             async with AsyncExitStack() as stack:
                 await self._answer(scope, headers, caller, receive, tell, stack)
@@ -99,15 +99,19 @@ class RequestCheck:
             if not started:
                 await send_refusal(tell, problem.SERVER_ERROR)
 
-    def _caller(self, scope: Scope, headers: Headers) -> Caller:
-        shown = Shown(headers, (scope.get("client") or ("",))[0])
+    async def _caller(self, scope: Scope, headers: Headers) -> Caller:
+        shown = Shown(headers, (scope.get("client") or ("",))[0], path=_path(scope))
         try:
-            identity = self.authentication.authenticate(shown, Who.BEARER)
+            identity = await self.authentication.admit(shown, Who.BEARER)
         except NotLetIn as refused:
             raise McpRefused(refused.problem) from None
+        # A POST may name its conversation in the body.
+        mode = Isolation.LENIENT if self.mode is Isolation.STRICT and scope["method"] == "POST" else self.mode
         try:
             note(**identity.log_fields)
-            return identify(headers, self.mode, identity)
+            return identify(headers, mode, identity)
+        except NotYourChat as error:
+            raise McpRefused(Problem(403, str(error))) from None
         except (BadChatId, ChatIdMissing) as error:
             raise McpRefused(problem.bad_request(str(error))) from None
 
@@ -148,6 +152,11 @@ class RequestCheck:
             raise McpRefused(problem.bad_request(str(error)), jsonrpc.PARSE_ERROR) from None
         except ValueError:
             raise McpRefused(problem.bad_request("The body is not JSON."), jsonrpc.PARSE_ERROR) from None
+        try:
+            caller = in_conversation(caller, headers, self.mode, message.params.get("_meta"))
+        except ChatIdMissing as error:
+            raise McpRefused(problem.bad_request(str(error))) from None
+        note(chat=caller.chat.id)
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
@@ -182,6 +191,12 @@ class RequestCheck:
         if self.sessions.is_ended(caller.chat.tenant, session):
             raise McpRefused(_ENDED)
         return session
+
+
+def _path(scope: Scope) -> str:
+    """Without the prefix of a proxy."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path") or "")
 
 
 async def _decoded(body: bytearray) -> Any:

@@ -16,11 +16,10 @@ from joserfc import jws, jwt
 from joserfc.errors import ExpiredTokenError, JoseError
 from joserfc.jws import JWSRegistry
 
-from cubicle.oauth.issuer import Issuer, IssuerUnavailable
+from cubicle.oauth.issuer import Issuer
 from cubicle.oauth.person import BadClaims, ClaimRules, Person, person_of
+from cubicle.oauth_settings import ALGORITHMS
 
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519")
-"""Every algorithm that can be allowed: signatures with a public key, none with a shared secret."""
 MAX_TOKEN = 16 * 1024
 _MAX_KNOWN = 10_000
 _TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
@@ -145,9 +144,7 @@ class AccessTokens:
 
     def _remember(self, token: str, person: Person, generation: int, claims: Mapping[str, Any]) -> None:
         skew = self.rules.skew
-        self._known[self._digest(token)] = _Known(
-            person, generation, claims.get("nbf", 0) - skew, claims["exp"] + skew
-        )
+        self._known[self._digest(token)] = _Known(person, generation, claims.get("nbf", 0) - skew, claims["exp"] + skew)
         while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
 
@@ -173,6 +170,3 @@ def _unverified(token: str) -> tuple[dict[str, Any], Any]:
     if not isinstance(header, dict) or not isinstance(claims, dict):
         raise BadToken("The token cannot be read.")
     return header, claims.get("iss")
-
-
-__all__ = ["ALGORITHMS", "AccessTokens", "BadToken", "IssuerUnavailable", "MissingScope", "TokenRules"]

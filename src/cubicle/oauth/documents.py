@@ -12,21 +12,25 @@ import httpx
 TIMEOUT = 5.0
 """Seconds for one document as a whole: a server that sends a byte a second is no better than one that is down."""
 MAX_SIZE = 512 * 1024
-_MAX_DEPTH_ERRORS = (ValueError, RecursionError)
 
 
 class BadDocument(Exception):
     """The server cannot be reached in time, or sent something else; the message is for the operator's log."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 async def fetch_json(web: httpx.AsyncClient, url: str, form: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The JSON object at a URL; with a form, the answer to it as a POST. Follows no redirect. Raises BadDocument."""
     status, content = await _fetch(web, url, form)
     if status != 200:
-        raise BadDocument(f"{url} answered {status}" + (", and redirects are not followed" if 300 <= status < 400 else ""))
+        redirect = ", and redirects are not followed" if 300 <= status < 400 else ""
+        raise BadDocument(f"{url} answered {status}{redirect}", status)
     try:
         document = json.loads(content)
-    except _MAX_DEPTH_ERRORS:
+    except (ValueError, RecursionError):
         raise BadDocument(f"{url} is not JSON") from None
     if not isinstance(document, dict):
         raise BadDocument(f"{url} is not a JSON object")

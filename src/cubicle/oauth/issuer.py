@@ -143,7 +143,7 @@ class Issuer:
         try:
             document = await fetch_json(self._web, f"{self.url.rstrip('/')}/.well-known/openid-configuration")
         except BadDocument as error:
-            if " answered 404" not in str(error):
+            if error.status != 404:
                 raise
             document = await fetch_json(self._web, plain_oauth)
         return read_metadata(self.url, document)
@@ -163,10 +163,16 @@ def read_metadata(issuer: str, document: Mapping[str, Any]) -> Metadata:
             raise BadDocument(f"{name} in its metadata is not a URL that starts with {scheme}")
         return found
 
-    if not url("jwks_uri"):
+    keys = url("jwks_uri")
+    if not keys:
         raise BadDocument("its metadata has no jwks_uri")
-    names = ("jwks_uri", "authorization_endpoint", "token_endpoint", "end_session_endpoint")
-    return Metadata(*(url(name) for name in names), document.get("authorization_response_iss_parameter_supported") is True)
+    return Metadata(
+        keys,
+        url("authorization_endpoint"),
+        url("token_endpoint"),
+        url("end_session_endpoint"),
+        document.get("authorization_response_iss_parameter_supported") is True,
+    )
 
 
 def read_keys(document: Mapping[str, Any]) -> dict[str | None, list[Key]]:
