@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cubicle.chat.activity import Activity
+from cubicle.core.chat import Chat
+from cubicle.core.identity import Identity
+from cubicle.core.personal_chats import may_enter
 from cubicle.core.text import one_line
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
@@ -32,13 +35,14 @@ class AdminRoutes:
         self._looks: dict[str, tuple[float, float]] = {}
 
     async def listed(self, request: Request) -> Response:
-        seen = [o for o in self._fleet.overview() if o.chat is not None and o.chat.tenant == request.state.tenant]
+        shows = _showing(request)
+        seen = [overview for overview in self._fleet.overview() if overview.chat is not None and shows(overview.chat)]
         rows = await asyncio.gather(*(self._row(overview) for overview in seen))
         names = {overview.name for overview in self._fleet.overview()}
         self._looks = {name: look for name, look in self._looks.items() if name in names}
         running = sum(overview.state is State.RUNNING for overview in seen)
         totals = SandboxTotals(sandboxes=len(seen), running=running)
-        trash = [row for each in await self._trash() if (row := _trash_row(each, request.state.tenant)) is not None]
+        trash = [row for each in await self._trash() if (row := _trash_row(each, shows)) is not None]
         if trash:
             size = sum(row["disk_bytes"] or 0 for row in trash)
             totals["in_trash"], totals["MB_in_trash"] = len(trash), round(size / 1000**2)
@@ -98,9 +102,15 @@ class AdminRoutes:
         return Response(status_code=204)
 
 
-def _trash_row(each: Discarded, tenant: str) -> TrashRow | None:
-    """One removed sandbox, if it is the tenant's."""
+def _showing(request: Request) -> Callable[[Chat], bool]:
+    """Which chats are shown to whom: those of the tenant, less the workspaces of other people."""
+    identity: Identity = request.state.identity
+    return lambda chat: chat.tenant == identity.tenant and may_enter(identity, chat.id)
+
+
+def _trash_row(each: Discarded, shows: Callable[[Chat], bool]) -> TrashRow | None:
+    """One removed sandbox, if it is shown."""
     note = each.note
-    if note is None or note.chat is None or note.chat.tenant != tenant:
+    if note is None or note.chat is None or not shows(note.chat):
         return None
     return TrashRow(chat=note.chat.id, removed_at=note.at, reason=note.reason, disk_bytes=note.size)
