@@ -62,6 +62,8 @@ class Identity:
     """Or not: the browser is known to another tenant, whose chat of the same id would become this one. The link stays
     in the URL, and the page sends it along."""
     signed_in: bool = False
+    expires: int | None = None
+    """When what was shown ceases to let anybody in; None: it has no end of its own."""
     credential: Credential = Credential.COOKIE
 
     @property
