@@ -116,11 +116,11 @@ class Links:
     def sign_in(self, who: SignIn, expires: int | None = None) -> str:
         """What the cookie of a person who signed in holds, for a day or two."""
         until = rules.expiry(self._clock(), 1)
-        return rules.sign_in(self.signing(who.tenant), who, until if expires is None else min(until, expires))
+        return rules.sign_in(self._for_sign_ins(who.tenant), who, until if expires is None else min(until, expires))
 
     def signed_in(self, cookie: str) -> SignIn | None:
         """Who such a cookie says it is, for as long as the key works that was shown."""
-        who = rules.signed_in(self.opening, cookie, self._clock()) if cookie else None
+        who = rules.signed_in(self._for_sign_ins, cookie, self._clock()) if cookie else None
         return who if who is not None and self.is_known(who) else None
 
     def is_known(self, who: SignIn) -> bool:
@@ -132,12 +132,12 @@ class Links:
 
     def one_time(self, who: SignIn, seconds: float) -> str:
         """The URL of a page that signs a browser in once."""
-        token = rules.one_time(self.signing(who.tenant), who, secrets.token_hex(16), int(self._clock() + seconds))
+        token = rules.one_time(self._for_sign_ins(who.tenant), who, secrets.token_hex(16), int(self._clock() + seconds))
         return f"{self.base_url}/login?once={token}"
 
     def use_one_time(self, token: str) -> SignIn | None:
         """Who the token signs in, the first time that it is used. Blocks."""
-        opened = rules.opened_one_time(self.opening, token, self._clock())
+        opened = rules.opened_one_time(self._for_sign_ins, token, self._clock())
         if opened is None or not self.is_known(opened[0]):
             return None
         return opened[0] if self.store.use_once(opened[1], rules.end_of(token)) else None
@@ -166,6 +166,10 @@ class Links:
     def opening(self, tenant: str) -> bytes | None:
         """The same; None for a tenant none of whose keys works any more."""
         return self.signing(tenant) if self._ring.has_tenant(tenant) else None
+
+    def _for_sign_ins(self, tenant: str) -> bytes:
+        """The secret of what names the key by which it ends: it does not end with another key of the tenant."""
+        return rules.effective_secret(self._secret, f"sign-in\0{tenant}")
 
     def has_tenant(self, tenant: str) -> bool:
         """Whether a key of the tenant works."""
