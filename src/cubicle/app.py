@@ -23,13 +23,10 @@ from cubicle.agents.mcp_servers import McpServers, read_servers
 from cubicle.agents.runs import SubAgents
 from cubicle.agents.upstreams import apis
 from cubicle.browser.live_views import LiveViews
+from cubicle.chat.access import Access
 from cubicle.chat.activity import Activity
-from cubicle.chat.authentication import Authentication
-from cubicle.chat.key_attempts import KeyAttempts
-from cubicle.chat.links import Links, kept_secret
-from cubicle.chat.token_access import TokenAccess, make_token_access
+from cubicle.chat.links import Links
 from cubicle.core.caller import Caller
-from cubicle.core.keys import BadKeys, KeyRing
 from cubicle.drivers.factory import make_chat_index, make_driver, make_free_space, make_limits
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.egress.policy import Policy
@@ -50,6 +47,7 @@ from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
+from cubicle.http_api.links import LinkRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
 from cubicle.http_api.openapi import OpenApiRoutes
@@ -169,38 +167,15 @@ def has_sub_agent(settings: Settings) -> bool:
     return chosen(settings.sub_agent_cli).api in apis(settings)
 
 
-def key_ring(settings: Settings) -> KeyRing:
-    text = ""
-    if settings.api_keys_file is not None:
-        try:
-            text = settings.api_keys_file.read_text("utf-8")
-        except OSError as error:
-            raise BadSettings(f"API_KEYS_FILE cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise BadSettings("API_KEYS_FILE is not UTF-8 text.") from None
-    try:
-        ring = KeyRing.parse(settings.mcp_api_key, text)
-    except BadKeys as error:
-        raise BadSettings(str(error)) from None
-    if settings.api_keys_file is not None and not ring:
-        raise BadSettings("API_KEYS_FILE holds no key, and there is no MCP_API_KEY: the service would be open to all.")
-    return ring
-
-
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
-    ring = await asyncio.to_thread(key_ring, settings)
-    keys = KeyAttempts(ring, settings.wrong_keys_per_minute)
-    secret = await asyncio.to_thread(kept_secret, settings.data_dir)
-    links = Links(
-        secret, base_url(settings), ring, days=settings.data_max_age_days, people=bool(settings.oauth_issuers)
-    )
-    port_links = make_port_links(settings, secret, links)
+    web = httpx.AsyncClient()
+    access = await Access.open(settings, removal.links_folder(settings.data_dir), web)
+    links = access.links
+    port_links = make_port_links(settings, access.secret, links)
     port_shares = PortShares(removal.port_shares_folder(settings.data_dir), settings.preview_public)
     await asyncio.to_thread(port_shares.open)
-    web = httpx.AsyncClient()
-    oauth = make_token_access(settings, web)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     space = make_free_space(settings)
     driver = make_driver(settings, space)
@@ -210,7 +185,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     tokens = UserTokens(users) if users is not None else None
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
-    agent_tokens = make_agent_tokens(settings, secret)
+    agent_tokens = make_agent_tokens(settings, access.secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
     fleet = make_fleet(
         settings, driver, space, provisioner, [agent_tokens.attached, network.attached, StartCommands().attached]
@@ -223,7 +198,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     if driver.capabilities.image_store:
         await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
     startup_check = make_startup_check(settings, driver)
-    async with web, agent_tokens, network, fleet, screens, oauth.tokens if oauth else nullcontext():
+    async with web, agent_tokens, network, fleet, screens:
         await startup_check.check()
         await collect_images(settings, driver)
         activity = Activity()
@@ -231,19 +206,20 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         agents = make_sub_agents(settings, workplace, servers, agent_tokens)
         registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links))
         uploads = Uploads(fleet)
-        for keeper in (activity, prompt, agent_tokens, network, uploads, port_shares, port_links, tokens):
-            if keeper is not None:
-                fleet.on_removed(keeper.forget)
+        for keeper in (activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store):
+            fleet.on_removed(keeper.forget)
+        if tokens is not None:
+            fleet.on_removed(tokens.forget)
         fleet.on_removed(forget_user)
-        authentication = Authentication(keys, links, settings.known_hosts, tokens=oauth, origins=settings.cors_origins)
         queue = FairQueue()
-        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
+        endpoint = McpEndpoint(registry, uploads, instructions, settings, access.authentication, queue, access.watch)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
-            settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,
-            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, oauth,
+            settings, access, links, queue, library, prompt, provisioner, space, startup_check,
+            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares,
         )  # fmt: skip
-        async with endpoint.running(), agents or nullcontext(), checking_isolation(startup_check, fleet):
+        checking = checking_isolation(startup_check, fleet)
+        async with access.running(), endpoint.running(), agents or nullcontext(), checking:
             yield make_app(parts)
 
 
@@ -252,10 +228,8 @@ class Parts:
     """What the routes and the middleware are made of."""
 
     settings: Settings
-    ring: KeyRing
-    keys: KeyAttempts
+    access: Access
     links: Links
-    authentication: Authentication
     queue: FairQueue
     library: SkillCatalogue
     prompt: SystemPrompt
@@ -272,12 +246,12 @@ class Parts:
     pages: Pages
     port_links: PortLinks
     port_shares: PortShares
-    oauth: TokenAccess | None
 
 
 def make_app(parts: Parts) -> Starlette:
     """Every route and all middleware."""
     settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
+    access, ask_for_key = parts.access, asking_for_key(parts.pages)
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
     visits = EndedVisits(make_ports(parts))
 
@@ -291,15 +265,13 @@ def make_app(parts: Parts) -> Starlette:
         routes=table.bind(**make_routes(parts, table), ports=port_routes),
         middleware=[
             Middleware(PortHosts, visits, settings.preview_domains, own_names(settings)),
-            Middleware(FairShare, parts.queue, parts.ring, parts.oauth),
+            Middleware(FairShare, parts.queue, parts.access.ring, parts.access.tokens),
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
             Middleware(RequestLog),
             Middleware(BodyLimit, table),
-            Middleware(Cors, table, settings.cors_origins, locked=bool(parts.ring), hosts=settings.known_hosts),
+            Middleware(Cors, table, settings.cors_origins, locked=bool(access.ring), hosts=settings.known_hosts),
             Middleware(OriginCheck, [base_url(settings)], table),
-            Middleware(
-                AccessCheck, parts.authentication, table, asking_for_key(parts.pages), settings.single_user_mode
-            ),
+            Middleware(AccessCheck, access.authentication, table, ask_for_key, settings.single_user_mode, access.watch),
         ],
         exception_handlers=HANDLERS,
     )
@@ -316,7 +288,7 @@ def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLink
 
 def make_ports(parts: Parts) -> ASGIApp:
     settings, links, shares = parts.settings, parts.port_links, parts.port_shares
-    return make_port_app(settings, parts.fleet, links, shares, parts.ring, parts.queue, base_url(settings))
+    return make_port_app(settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings))
 
 
 def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
@@ -325,8 +297,8 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
     mode, visits = settings.single_user_mode, Visits(fleet, parts.provisioner)
     return {
         "mcp": parts.endpoint,
-        "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.ring)),
-        "resource": ProtectedResourceRoutes(parts.oauth, settings.root_path),
+        "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.access.ring)),
+        "resource": ProtectedResourceRoutes(parts.access.tokens, settings.root_path),
         "prompt": PromptRoutes(parts.prompt, mode, base_url(settings)),
         "skills": SkillRoutes(parts.library, mode),
         "disk": DiskHealthRoutes(parts.space),
@@ -341,8 +313,9 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits),
         "activity": ActivityRoutes(parts.activity),
         "start": StartRoutes(fleet, visits),
+        "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),
-        "login": Login(parts.keys, links, pages.login_page),
+        "login": Login(parts.access.keys, links, pages.login_page),
         "pages": pages,
     }
 

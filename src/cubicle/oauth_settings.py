@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode
 
-from cubicle.core.keys import RESERVED, is_tenant
+from cubicle.core.api_keys import RESERVED, is_tenant
 from cubicle.core.origins import origin_of
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519")

@@ -17,6 +17,7 @@ from pydantic_settings import DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
+from cubicle.core.identity import LinkAccess
 from cubicle.core.network import NetworkMode
 from cubicle.core.port_names import LOCAL_DOMAIN, is_domain
 from cubicle.oauth_settings import OAuthSettings
@@ -126,8 +127,13 @@ class Settings(OAuthSettings):
     )
     api_keys_file: Path | None = Field(
         None,
-        description="JSON file of key (at least 8 characters without blanks) to tenant, for several customers on one "
-        "service. The names main, operator and cubicle are reserved.",
+        description="File of the keys of several customers, which `cubicle keys` makes (docs/keys.md); read again when "
+        "it changes. The names main, operator and cubicle are reserved.",
+    )
+    prompt_links: LinkAccess = Field(
+        LinkAccess.VIEW,
+        description="What the links in prompts allow: view (look and download), or control (also type, click, upload "
+        "and delete).",
     )
     wrong_keys_per_minute: int = Field(
         30,

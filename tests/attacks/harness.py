@@ -28,6 +28,7 @@ import httpx
 
 from cubicle.chat.links import Links, kept_secret
 from cubicle.core.chat import Chat
+from cubicle.core.identity import LinkAccess
 from cubicle.core.keys import KeyRing
 from cubicle.core.signing import Grant, Reach
 from cubicle.drivers.memory import MemoryDriver
@@ -227,11 +228,12 @@ async def ground(
         victim = await Worker.start("victim", port=port, control=there, key=VICTIM_KEY, pid=process.pid)
         workers.append(victim)
         chat = Chat("attacker", "attacker")
-        links = Links(kept_secret(data), "", KeyRing.parse("", keys.read_text()))
+        secret = kept_secret(data)
+        links = Links(secret, "", KeyRing.parse("", keys.read_text(), pepper=secret))
         held = {
             "key": ATTACKER_KEY,
             "chat": chat.id,
-            "link": links.key(chat),
+            "link": links.key(chat, LinkAccess.CONTROL),
             "capability": links.capability(Grant(chat, Reach.PICTURES)),
         }
         attacker = await Worker.start("attacker", port=port, seconds=seconds, patience=patience, short=short, **held)

@@ -6,21 +6,23 @@ key the person showed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from urllib.parse import parse_qs
 
 from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.chat.links import Links
 from cubicle.chat.token_access import TokenAccess
-from cubicle.core import caller, hosts
+from cubicle.core import caller, hosts, signing
 from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
 from cubicle.core.chat import DEFAULT_TENANT
 from cubicle.core.cookies import cookie_name, is_taken
-from cubicle.core.identity import Credential, Identity, Role
+from cubicle.core.identity import Credential, Identity, LinkAccess
 from cubicle.core.keys import bearer_key
+from cubicle.core.personal_chats import may_enter
 from cubicle.core.problem import Problem
+from cubicle.core.signing import LinkGrant
 from cubicle.oauth.access_tokens import looks_like_token
 
 LOGIN_COOKIE = "cubicle-login"
@@ -113,12 +115,13 @@ class Authentication:
             return Identity(DEFAULT_TENANT, credential=Credential.PUBLIC)
         problem = problems.UNAUTHORIZED
         try:
-            tenant = self._keys.tenant(shown.headers.get("Authorization"), shown.address)
+            key = self._keys.shown(shown.headers.get("Authorization"), shown.address)
         except TooManyAttempts as error:
-            tenant, problem = None, problems.too_many_tries(error.seconds)
-        if tenant is not None:
+            key, problem = None, problems.too_many_tries(error.seconds)
+        if key is not None:
             credential = Credential.BEARER if self._keys else Credential.NONE_NEEDED
-            return Identity(tenant, _role(tenant), caller.email(shown.headers), credential=credential)
+            user = caller.email(shown.headers)
+            return Identity(key.tenant, key.role, user, key.id, expires=key.expires, credential=credential)
         identity = None if who is Who.BEARER else self._without_key(shown)
         if identity is None:
             raise Refused(problem)
@@ -133,33 +136,57 @@ class Authentication:
         if not hosts.origin_is_known(self._hosts, origin):
             raise Refused(Problem(403, hosts.UNKNOWN_ORIGIN))
 
+    @property
+    def version(self) -> object:
+        """Changes when somebody who was let in may no longer be."""
+        return (self._keys.version, self._links.version if self._links is not None else None)
+
+    def still_holds(self, identity: Identity) -> bool:
+        """Whether what was shown lets in now, too."""
+        if identity.credential in (Credential.PUBLIC, Credential.NONE_NEEDED):
+            return True
+        if identity.chat is not None:
+            return self._links is not None and self._links.opened(identity.chat.id, identity.link) is not None
+        return not identity.key_id or self._keys.works(identity.key_id)
+
     def _without_key(self, shown: Shown) -> Identity | None:
         """By a sign-in or a link; what else the request shows does not matter."""
         if self._links is None:
             return None
         known = self._by_cookie(self._links, shown)
         sent = _sent_key(shown.query)
-        if sent and shown.chat_id is not None and (chat := self._links.opened(shown.chat_id, sent)):
-            other = known is not None and known.tenant != chat.tenant
-            return Identity(chat.tenant, chat=chat, link=sent, anew=not other, stays=other, credential=Credential.LINK)
+        if sent and shown.chat_id is not None and (grant := self._links.opened(shown.chat_id, sent)):
+            other = known is not None and known.tenant != grant.chat.tenant
+            # Who may more already is not made less by a link that was clicked.
+            may_more = known is not None and not other and known.access is LinkAccess.CONTROL
+            if may_more and grant.access is LinkAccess.VIEW and known is not None:
+                return replace(known, link=known.link or sent, credential=Credential.LINK)
+            by_link = _by_link(grant, sent)
+            return replace(by_link, anew=not other, stays=other, credential=Credential.LINK)
         return known
 
     def _by_cookie(self, links: Links, shown: Shown) -> Identity | None:
         cookies, chat_id = read_cookies(shown.headers), shown.chat_id
         login = cookie_name(LOGIN_COOKIE, secure=shown.secure, root=shown.root)
-        if signed_in := links.signed_in(cookies.get(login, "")):
-            return Identity(signed_in, _role(signed_in), caller.email(shown.headers), signed_in=True)
+        if who := links.signed_in(cookies.get(login, "")):
+            user, end = who.user or caller.email(shown.headers), signing.end_of(cookies[login])
+            known = Identity(who.tenant, who.role, user, who.key_id, person=who.person, signed_in=True, expires=end)
+            if may_enter(known, chat_id or ""):  # what a link opens is open to other people, too
+                return known
         if chat_id is None:
             return None
         keys = [value for name, value in cookies.items() if is_taken(name, secure=shown.secure)]
+        found = None
         for value in keys[:_MAX_LINK_COOKIES]:
-            if chat := links.opened(chat_id, value):
-                return Identity(chat.tenant, chat=chat, link=value)
-        return None
+            if grant := links.opened(chat_id, value):
+                found = _by_link(grant, value)
+                if grant.access is LinkAccess.CONTROL:
+                    break
+        return found
 
 
-def _role(tenant: str) -> Role:
-    return Role.OPERATOR if tenant == DEFAULT_TENANT else Role.USER
+def _by_link(grant: LinkGrant, key: str) -> Identity:
+    return Identity(grant.chat.tenant, chat=grant.chat, link=key, access=grant.access, expires=signing.end_of(key))
 
 
 def _sent_key(query: bytes) -> str:

@@ -19,6 +19,8 @@ _COMMANDS = {
     "undelete": "cubicle.cli.trash",
     "port": "cubicle.cli.port",
     "rescue": "cubicle.cli.rescue",
+    "keys": "cubicle.cli.keys",
+    "links": "cubicle.cli.links",
     "settings": "cubicle.cli.settings",
 }
 

@@ -48,8 +48,6 @@ class Identity:
     role: Role = Role.USER
     user: str | None = None
     """The e-mail or subject of the person; None when nobody says who it is, as with a link."""
-    person: str = ""
-    """The name in chat ids of a person whom an OAuth issuer knows (core/personal_chats.py)."""
     key_id: str = ""
     """Of the API key that was shown, or by which the sign-in or link was made; never the key itself."""
     chat: Chat | None = None
@@ -64,6 +62,10 @@ class Identity:
     """Or not: the browser is known to another tenant, whose chat of the same id would become this one. The link stays
     in the URL, and the page sends it along."""
     signed_in: bool = False
+    expires: int | None = None
+    """When what was shown ceases to let anybody in; None: it has no end of its own."""
+    person: str = ""
+    """The name in chat ids of a person whom an OAuth issuer knows (core/personal_chats.py)."""
     credential: Credential = Credential.COOKIE
 
     @property

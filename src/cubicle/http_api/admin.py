@@ -14,7 +14,7 @@ from cubicle.core.chat import Chat
 from cubicle.core.identity import Identity
 from cubicle.core.personal_chats import may_enter
 from cubicle.core.text import one_line
-from cubicle.http_api.chats import chat_of
+from cubicle.http_api.chats import ALL_TENANTS, asked_tenant, chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.models import SandboxList, SandboxRow, SandboxStopped, SandboxTotals, TrashRow
 from cubicle.machine.errors import SandboxError
@@ -27,7 +27,7 @@ _ASK_SECONDS = 3.0
 
 
 class AdminRoutes:
-    """Every sandbox of the caller's tenant; stop it, or remove it to the trash with all that is in it."""
+    """Every sandbox of the caller's tenant, for an operator of any; stop it, or remove it to the trash."""
 
     def __init__(self, fleet: Fleet, activity: Activity) -> None:
         self._fleet = fleet
@@ -60,6 +60,7 @@ class AdminRoutes:
         tool, user = self._activity.last(overview.chat)
         row: SandboxRow = {
             "chat": overview.chat.id,
+            "tenant": overview.chat.tenant,
             "state": CONDITIONS[overview.state],
             "reason": overview.reason,
             "age_seconds": round(overview.age_seconds, 1) if overview.age_seconds is not None else None,
@@ -103,9 +104,10 @@ class AdminRoutes:
 
 
 def _showing(request: Request) -> Callable[[Chat], bool]:
-    """Which chats are shown to whom: those of the tenant, less the workspaces of other people."""
+    """Which chats are shown to whom: those of the tenant that is asked for, less the workspaces of other people."""
     identity: Identity = request.state.identity
-    return lambda chat: chat.tenant == identity.tenant and may_enter(identity, chat.id)
+    tenant = asked_tenant(request)
+    return lambda chat: tenant in (ALL_TENANTS, chat.tenant) and may_enter(identity, chat.id)
 
 
 def _trash_row(each: Discarded, shows: Callable[[Chat], bool]) -> TrashRow | None:
@@ -113,4 +115,6 @@ def _trash_row(each: Discarded, shows: Callable[[Chat], bool]) -> TrashRow | Non
     note = each.note
     if note is None or note.chat is None or not shows(note.chat):
         return None
-    return TrashRow(chat=note.chat.id, removed_at=note.at, reason=note.reason, disk_bytes=note.size)
+    return TrashRow(
+        chat=note.chat.id, tenant=note.chat.tenant, removed_at=note.at, reason=note.reason, disk_bytes=note.size
+    )

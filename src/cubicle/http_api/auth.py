@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from cubicle.chat.access_watch import AccessOver, AccessWatch
 from cubicle.chat.authentication import Authentication, Refused, Shown, Who
 from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
@@ -35,10 +37,23 @@ SignIn = Callable[[Request, str], Response]
 """Makes the page (401) that asks a person for the key; the text says why what the person has does not do."""
 
 NOT_ALLOWED = 4401
+_ENDED = "The key, link or sign-in has ended."
 _DEAD_LINK = (
     "This link does not work: it has expired or was not copied whole. "
     "Ask for a new one in the chat, or sign in with the key."
 )
+
+
+class Answering:
+    """Sends, and knows whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)
 
 
 class AccessCheck:
@@ -56,12 +71,14 @@ class AccessCheck:
         table: RouteTable,
         sign_in: SignIn,
         isolation: Isolation = Isolation.LENIENT,
+        watch: AccessWatch | None = None,
     ) -> None:
         self._app = app
         self._authentication = authentication
         self._table = table
         self._sign_in = sign_in
         self._isolation = isolation
+        self._watch = watch or AccessWatch(authentication)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or self._table.is_mcp(route_path(scope)):
@@ -90,7 +107,11 @@ class AccessCheck:
             await response(problems.UNAUTHORIZED)(scope, receive, send)
             return
         app = self._app if identity.stays else self._led_on(scope, headers) or self._app
-        await app(scope, receive, _with_cookie(send, scope, identity) if identity.anew else send)
+        answering = Answering(_with_cookie(send, scope, identity) if identity.anew else send)
+        try:
+            await self._watch.run(lambda: app(scope, receive, answering), identity)
+        except AccessOver:
+            await self._cut_off(scope, receive, answering)
 
     async def _note(self, scope: Scope, identity: Identity, chat_id: str) -> None:
         state = scope.setdefault("state", {})
@@ -102,6 +123,14 @@ class AccessCheck:
             await charge_to(scope, identity.tenant, chat_id)
             state["user"] = identity.user
             note(**identity.log_fields)
+
+    async def _cut_off(self, scope: Scope, receive: Receive, answering: Answering) -> None:
+        """What let the request in ended while it went on. An answer that has begun is not finished."""
+        if not answering.begun:
+            await self._refuse(scope, receive, answering, problems.UNAUTHORIZED)
+        elif scope["type"] == "websocket":
+            with suppress(RuntimeError):  # it is closed already
+                await answering({"type": "websocket.close", "code": NOT_ALLOWED, "reason": _ENDED})
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
         if scope["type"] == "http":

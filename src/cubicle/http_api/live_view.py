@@ -13,6 +13,7 @@ from cubicle.browser.viewer import Viewer
 from cubicle.core import close_codes
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.credential import is_view_only
 from cubicle.http_api.websocket_proxy import ProxyEnding, hang_up, refusing
 from cubicle.sandbox.fleet import Fleet
 
@@ -35,6 +36,7 @@ class LiveRoutes:
             self._fleet.lease(chat, create=False, wake=False) as machine,
             self._screens.join(chat, machine) as (screen, viewer),
         ):
+            viewer.view_only = is_view_only(client)
             await client.accept()
             ending = await _serve(client, screen, viewer)
             await hang_up(client, ending.code, ending.reason)

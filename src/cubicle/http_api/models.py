@@ -219,6 +219,7 @@ class SandboxRow(TypedDict):
     """One line of the operator's table. Without the last five when the sandbox does not answer."""
 
     chat: str
+    tenant: str
     state: Condition
     reason: str
     age_seconds: float | None
@@ -236,6 +237,7 @@ class SandboxRow(TypedDict):
 @_exact
 class TrashRow(TypedDict):
     chat: str
+    tenant: str
     removed_at: float
     reason: str
     disk_bytes: int | None
@@ -254,6 +256,31 @@ class SandboxList(TypedDict):
     sandboxes: list[SandboxRow]
     trash: list[TrashRow]
     totals: SandboxTotals
+
+
+@_exact
+class ChatLink(TypedDict):
+    """A link that was made by hand. `url` is in the answer to its making, and nowhere else."""
+
+    id: str
+    access: str
+    label: str
+    created: int
+    expires: int
+    url: NotRequired[str]
+
+
+@_exact
+class ChatLinkList(TypedDict):
+    links: list[ChatLink]
+
+
+@_exact
+class SignInLink(TypedDict):
+    """It signs one browser in, within so many seconds."""
+
+    url: str
+    seconds: int
 
 
 @_exact

@@ -16,6 +16,7 @@ TEXT = "text/plain"
 ANY_TYPE = "*/*"
 _FLAG = {"type": "string", "enum": ["0", "1"]}
 _WAKE = {"wake": _FLAG}
+_TENANT: dict[str, dict[str, Any]] = {"tenant": {"type": "string"}}
 
 Schema = dict[str, Any]
 
@@ -144,7 +145,21 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "ports.revoke": Operation((Reply(204),), (400, 404)),
     "start.start": _json(models.SandboxState, 404, 409, 503, 507, query=_WAKE),
-    "admin.listed": _json(models.SandboxList),
+    "links.listed": _json(models.ChatLinkList),
+    "links.make": Operation(
+        (Reply(201, {JSON: models.ChatLink}),),
+        (400, 409),
+        query={
+            "access": {"type": "string", "enum": ["view", "control"]},
+            "hours": {"type": "number", "exclusiveMinimum": 0, "maximum": 8760},
+            "label": {"type": "string"},
+            **_TENANT,
+        },
+    ),
+    "links.revoke": Operation((Reply(204),), (404,), query=_TENANT),
+    "links.revoke_all": Operation((Reply(204),), query=_TENANT),
+    "links.sign_in": Operation((Reply(201, {JSON: models.SignInLink}),), (409,)),
+    "admin.listed": _json(models.SandboxList, query=_TENANT),
     "admin.stop": _json(models.SandboxStopped, 404, 503),
     "admin.remove": Operation((Reply(204),), (404, 503, 507)),
     "pages.front": Operation((Reply(307, headers=("Location",)),)),

@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute, compile_path
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from cubicle.chat.authentication import Who
+from cubicle.core import close_codes
 from cubicle.core.chat import BadChatId, Chat
+from cubicle.core.identity import Identity, LinkAccess
+from cubicle.core.problem import VIEW_ONLY
 from cubicle.http_api import urls as _convertors  # noqa: F401 - the kinds of parameters that the paths name
+from cubicle.http_api.errors import response
 from cubicle.http_api.routes import ANY_METHOD, MCP, ROW, ROWS, WEBSOCKET, ChatIn, Row
 
 _PUBLIC = (Who.ANYBODY, Who.CAPABILITY)
@@ -103,6 +107,12 @@ class _TableRoute(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return _with_row(super().matches(scope), self.row)
 
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _only_looks(scope, self.row):
+            await response(VIEW_ONLY)(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
+
 
 class _TableWebSocketRoute(WebSocketRoute):
     def __init__(self, row: Row, path: str, handler: Any) -> None:
@@ -111,6 +121,21 @@ class _TableWebSocketRoute(WebSocketRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return _with_row(super().matches(scope), self.row)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _only_looks(scope, self.row):
+            await super().handle(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": close_codes.VIEW_ONLY, "reason": VIEW_ONLY.title})
+
+
+def _only_looks(scope: Scope, row: Row) -> bool:
+    """Whether a link came that lets one look, to a route that changes something."""
+    identity = scope.get("state", {}).get("identity")
+    looks = isinstance(identity, Identity) and identity.access is not LinkAccess.CONTROL
+    return looks and row.who is Who.CHAT and not row.for_viewers
 
 
 def _with_row(found: tuple[Match, MutableMapping[str, Any]], row: Row) -> tuple[Match, MutableMapping[str, Any]]:

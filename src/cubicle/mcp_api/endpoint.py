@@ -10,6 +10,7 @@ import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from cubicle import __version__
+from cubicle.chat.access_watch import AccessWatch
 from cubicle.chat.authentication import Authentication
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
@@ -33,12 +34,14 @@ class McpEndpoint:
         settings: Settings,
         authentication: Authentication,
         queue: FairQueue | None = None,
+        watch: AccessWatch | None = None,
     ) -> None:
         self._registry = registry
         self._uploads = uploads
         self._instructions = instructions
         self._settings = settings
         self._authentication = authentication
+        self._watch = watch or AccessWatch(authentication)
         self._queue = queue or FairQueue()
         self._listening = Subscriptions(uploads.changes)
         self._gate: RequestCheck | None = None
@@ -60,6 +63,7 @@ class McpEndpoint:
                     self._settings.single_user_mode,
                     McpSessions(),
                     in_flight,
+                    self._watch,
                 )
                 yield
                 self._gate = None

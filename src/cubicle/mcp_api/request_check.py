@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
+from cubicle.chat.access_watch import AccessOver, AccessWatch
 from cubicle.chat.authentication import Authentication, Shown, Who
 from cubicle.chat.authentication import Refused as NotLetIn
 from cubicle.core import problem
@@ -69,6 +70,7 @@ class RequestCheck:
     mode: Isolation
     sessions: McpSessions
     in_flight: InFlight
+    watch: AccessWatch
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
 
@@ -84,8 +86,11 @@ class RequestCheck:
         try:
             caller = await self._caller(scope, headers)
             note_caller(caller.chat, caller.email)
-            async with AsyncExitStack() as stack:
-                await self._answer(scope, headers, caller, receive, tell, stack)
+            assert caller.identity is not None
+            await self.watch.run(lambda: self._held(scope, headers, caller, receive, tell), caller.identity)
+        except AccessOver:
+            if not started:
+                await send_refusal(tell, problem.UNAUTHORIZED)
         except Busy as error:
             await send_refusal(tell, Problem(429, str(error), {"Retry-After": "1"}))
         except McpRefused as refusal:
@@ -98,6 +103,10 @@ class RequestCheck:
             log.exception("an MCP request failed")
             if not started:
                 await send_refusal(tell, problem.SERVER_ERROR)
+
+    async def _held(self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            await self._answer(scope, headers, caller, receive, send, stack)
 
     async def _caller(self, scope: Scope, headers: Headers) -> Caller:
         shown = Shown(headers, (scope.get("client") or ("",))[0], path=_path(scope))

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cubicle.core.api_keys import RESERVED, is_tenant
 from cubicle.core.caller import plain
 from cubicle.core.identity import Role
-from cubicle.core.keys import RESERVED, is_tenant
 
 _PLAIN_NAME = re.compile(r"(?!sha256-)[A-Za-z0-9_@-][A-Za-z0-9._@-]{0,63}")
 _MAX_SUBJECT = 255

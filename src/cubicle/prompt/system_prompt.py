@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
+from cubicle.core.identity import LinkAccess
 from cubicle.core.text import one_line, quoted
 from cubicle.ports.links import PortLinks
 from cubicle.prompt.catalogue import SkillCatalogue
@@ -90,7 +91,8 @@ class SystemPrompt:
         return self._template.render(
             base_url=base,
             preview=f"{base}/preview/{chat_id}",
-            query=self._links.query(chat),
+            query=self._links.query(chat, access=self._links.prompt_access),
+            control=self._links.prompt_access is LinkAccess.CONTROL,
             skills=lines,
             more=more,
             chat_id=quoted(chat.id),
