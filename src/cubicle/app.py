@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import httpx
 from starlette.applications import Starlette
@@ -47,6 +48,7 @@ from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
+from cubicle.http_api.issuer_login import IssuerLogin
 from cubicle.http_api.links import LinkRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
@@ -295,6 +297,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
     """The handlers, by the names that the table of routes has for them."""
     settings, fleet, links, pages = parts.settings, parts.fleet, parts.links, parts.pages
     mode, visits = settings.single_user_mode, Visits(fleet, parts.provisioner)
+    login = Login(parts.access.keys, links, pages.login_page)
     return {
         "mcp": parts.endpoint,
         "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.access.ring)),
@@ -315,7 +318,8 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "start": StartRoutes(fleet, visits),
         "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),
-        "login": Login(parts.access.keys, links, pages.login_page),
+        "login": login,
+        "issuer_login": IssuerLogin(parts.access.sign_in, links, login, pages.login_page),
         "pages": pages,
     }
 
@@ -402,6 +406,7 @@ def make_pages(settings: Settings, links: Links, fleet: Fleet, port_links: PortL
             locked=links.locked,
             frames=port_links.frame_source,
             run_scripts=settings.pages_run_scripts,
+            issuer=urlsplit(settings.oauth_issuers[0]).netloc if settings.oauth_client_id else "",
         )
     except BadEmbedder as error:
         raise BadSettings(f"EMBEDDERS: {error}") from None

@@ -180,3 +180,30 @@ async def test_the_inspector_takes_the_token(site: Site, node_program: str, tmp_
         output, _ = await process.communicate()
     assert process.returncode == 0, output.decode()
     assert "bash_tool" in [tool["name"] for tool in json.loads(output)["tools"]]
+
+
+@pytest.mark.parametrize("client", ["cubicle-pages", "with-secret"])
+async def test_a_person_signs_in_to_the_pages(tmp_path: Path, node_program: str, client: str) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    base = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    async with provider(node_program, f"{base}/login/callback") as issuer:
+        settings = Settings(  # type: ignore[call-arg]
+            _env_file=None, driver="memory", data_dir=tmp_path, pool_size=0, mcp_api_key="key-of-the-operator",
+            public_base_url=base, oauth_issuers=issuer, oauth_client_id=client,
+            oauth_client_secret="a-secret-of-the-client" if client == "with-secret" else "",
+        )  # fmt: skip
+        async with (
+            running(settings) as app,
+            serve(app, listening) as url,
+            httpx2.AsyncClient(base_url=url, timeout=60, trust_env=False) as browser,
+        ):
+            begun = await browser.get("/login/oauth", params={"next": "/api/sandboxes"})
+            back = await sign_in(begun.headers["location"], f"{base}/login/callback", "paula")
+            answer = await browser.get(back, follow_redirects=True)
+            assert answer.status_code == 200, answer.text
+            assert str(answer.url) == f"{base}/api/sandboxes"
+            assert "user:paula" in (await browser.get("/system-prompt")).text
+            out = await browser.post("/logout")
+            assert out.headers["location"].startswith(f"{issuer}/session/end?")
+            assert (await browser.get("/api/sandboxes")).status_code == 401
+        await empty(make_driver(settings))

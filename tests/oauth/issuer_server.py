@@ -40,6 +40,9 @@ class IssuerServer:
     silent: asyncio.Event | None = None
     """Nothing is answered before it is set."""
     fetched: int = 0
+    id_token: str = ""
+    """What a code is exchanged for."""
+    exchanged: list[dict[str, str]] = field(default_factory=list)
 
     def claims(self, **changed: Any) -> dict[str, Any]:
         """Of a good token; None takes a claim out."""
@@ -56,7 +59,8 @@ class IssuerServer:
     async def configuration(self, _request: Request) -> Response:
         if self.silent is not None:
             await self.silent.wait()
-        return JSONResponse({"issuer": self.url, "jwks_uri": f"{self.url}/jwks"} | self.metadata)
+        ends = {"authorization_endpoint": f"{self.url}/auth", "token_endpoint": f"{self.url}/token"}
+        return JSONResponse({"issuer": self.url, "jwks_uri": f"{self.url}/jwks", **ends} | self.metadata)
 
     async def key_set(self, _request: Request) -> Response:
         self.fetched += 1
@@ -64,11 +68,17 @@ class IssuerServer:
             await self.silent.wait()
         return self.jwks or JSONResponse({"keys": [key.as_dict(private=False) for key in self.keys]})
 
+    async def exchange(self, request: Request) -> Response:
+        async with request.form() as form:
+            self.exchanged.append({name: str(value) for name, value in form.items()})
+        return JSONResponse({"access_token": "x", "token_type": "Bearer", "id_token": self.id_token})
+
 
 @asynccontextmanager
 async def issuer_server() -> AsyncIterator[IssuerServer]:
     server = IssuerServer()
     routes = [Route("/.well-known/openid-configuration", server.configuration), Route("/jwks", server.key_set)]
+    routes.append(Route("/token", server.exchange, methods=["POST"]))
     async with serve(Starlette(routes=routes)) as url:
         server.url = url
         yield server

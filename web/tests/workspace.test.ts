@@ -35,6 +35,7 @@ const page: PageData = {
   next: "",
   message: "",
   locked: true,
+  issuer: "",
 };
 
 const listed: FolderEntry = {

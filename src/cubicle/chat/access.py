@@ -17,9 +17,10 @@ from cubicle.chat.key_attempts import KeyAttempts
 from cubicle.chat.key_file import KeyFileWatch, KeySource
 from cubicle.chat.link_store import LinkStore
 from cubicle.chat.links import Links, kept_secret
-from cubicle.chat.token_access import TokenAccess, make_token_access
+from cubicle.chat.token_access import TokenAccess, make_sign_in, make_token_access
 from cubicle.core.api_keys import BadKeys
 from cubicle.core.keys import KeyRing
+from cubicle.oauth.sign_in import IssuerSignIn
 from cubicle.settings import BadSettings, Settings, base_url
 
 
@@ -50,6 +51,7 @@ class Access:
     watch: AccessWatch
     key_watch: KeyFileWatch
     tokens: TokenAccess | None = None
+    sign_in: IssuerSignIn | None = None
 
     @classmethod
     async def open(cls, settings: Settings, links_folder: Path, web: httpx.AsyncClient | None = None) -> Access:
@@ -76,7 +78,17 @@ class Access:
         tokens = make_token_access(settings, web) if web is not None else None
         ring.external = tokens is not None
         authentication = Authentication(keys, links, settings.known_hosts, tokens=tokens, origins=settings.cors_origins)
-        return cls(secret, ring, keys, links, authentication, AccessWatch(authentication), key_watch, tokens)
+        return cls(
+            secret,
+            ring,
+            keys,
+            links,
+            authentication,
+            AccessWatch(authentication),
+            key_watch,
+            tokens,
+            make_sign_in(settings, tokens, web),
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

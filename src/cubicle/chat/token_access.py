@@ -13,6 +13,7 @@ from cubicle.core.problem import Problem
 from cubicle.oauth.access_tokens import AccessTokens, BadToken, MissingScope, TokenRules, looks_like_token
 from cubicle.oauth.issuer import Issuer, IssuerUnavailable
 from cubicle.oauth.person import ClaimRules, Person
+from cubicle.oauth.sign_in import IssuerSignIn
 from cubicle.settings import BadSettings, Settings, base_url
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -85,6 +86,18 @@ def make_token_access(settings: Settings, web: httpx.AsyncClient) -> TokenAccess
     )
     issuers = [Issuer(url, web) for url in settings.oauth_issuers]
     return TokenAccess(AccessTokens(issuers, rules, claims), base, settings.mcp_paths)
+
+
+def make_sign_in(settings: Settings, access: TokenAccess | None, web: httpx.AsyncClient | None) -> IssuerSignIn | None:
+    """For people who sign in to the pages; None where they only do with a key. Raises BadSettings."""
+    if not settings.oauth_client_id:
+        return None
+    if not settings.oauth_issuers:
+        raise BadSettings("OAUTH_CLIENT_ID needs OAUTH_ISSUERS: the first is where people sign in.")
+    if access is None or web is None:
+        return None
+    callback = f"{base_url(settings)}/login/callback"
+    return IssuerSignIn(access.tokens, web, settings.oauth_client_id, settings.oauth_client_secret, callback)
 
 
 def identity_of(person: Person, credential: Credential = Credential.BEARER) -> Identity:

@@ -13,7 +13,7 @@ import base64
 import binascii
 import hmac
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,6 +24,7 @@ from cubicle.core.paths import encoded
 
 DAY = 86_400
 _MAX_LENGTH = 1024
+_MAX_PENDING = 3072
 _NO_CHAT = "-"
 _MARK = r"(?:e([1-9]\d{0,11}))?(?:_([0-9a-f]{16}))?"
 _LINK_KIND = re.compile(rf"([vc]){_MARK}", re.ASCII)
@@ -173,6 +174,20 @@ def sign_in(secret: bytes, who: SignIn, expires: int) -> str:
 def signed_in(secrets: Secrets, text: str, now: float) -> SignIn | None:
     """Who the cookie of `sign_in` says it is, or None."""
     return _sign_in(secrets, "login", text, now)
+
+
+def pending(secret: bytes, fields: Sequence[str], expires: int) -> str:
+    """What the cookie of a browser holds that is on its way to sign in elsewhere."""
+    return tokens.signed(secret, ("pending sign-in",), str(expires), *map(_encode, fields))
+
+
+def opened_pending(secret: bytes, text: str, now: float) -> list[str] | None:
+    """The fields that such a cookie holds, or None."""
+    parts = text.split(tokens.SEPARATOR) if len(text) <= _MAX_PENDING else []
+    if len(parts) < 3 or not parts[0].isdecimal() or not tokens.is_signed(secret, ("pending sign-in",), text):
+        return None
+    fields = [field for part in parts[1:-1] if (field := _decode(part)) is not None]
+    return fields if now < int(parts[0]) and len(fields) == len(parts) - 2 else None
 
 
 def one_time(secret: bytes, who: SignIn, id: str, expires: int) -> str:

@@ -36,7 +36,7 @@ class Login:
             who = await asyncio.to_thread(self._links.use_one_time, once)
             if who is None:
                 return self._page(request, message=_USED, status=401)
-            return self._let_in(request, who, target)
+            return self.let_in(request, who, target)
         try:
             found = self._keys.opens(key, request.client and request.client.host) if self._keys else None
         except TooManyAttempts as error:
@@ -45,12 +45,12 @@ class Login:
             return answer
         if self._keys and found is None:
             return self._page(request, message="That key opens nothing here.", status=401)
-        return self._let_in(request, SignIn(found.tenant, found.role, found.id) if found else None, target)
+        return self.let_in(request, SignIn(found.tenant, found.role, found.id) if found else None, target)
 
-    def _let_in(self, request: Request, who: SignIn | None, target: str) -> Response:
-        """On to the page, with a cookie that says who it is."""
+    def let_in(self, request: Request, who: SignIn | None, target: str, up: str = ".") -> Response:
+        """On to the page, with a cookie that says who it is; `up` is the way from here to the root of the service."""
         secure, root = request.url.scheme == "https", str(request.scope.get("root_path", ""))
-        led_on = RedirectResponse(f".{_inside(target)}", status_code=303)  # relative: true behind any prefix
+        led_on = RedirectResponse(f"{up}{inside(target)}", status_code=303)  # relative: true behind any prefix
         if who is not None:
             led_on.set_cookie(
                 cookie_name(LOGIN_COOKIE, secure=secure, root=root),
@@ -64,7 +64,7 @@ class Login:
         return led_on
 
 
-def _inside(target: str) -> str:
+def inside(target: str) -> str:
     """A path of this service; never another site."""
     if not target.startswith("/") or target.startswith(("//", "/\\")) or any(ord(c) < 32 for c in target):
         return "/admin"

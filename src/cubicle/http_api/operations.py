@@ -168,6 +168,15 @@ OPERATIONS: dict[str, Operation] = {
         (Reply(303, headers=("Location",)), Reply(401, {HTML: {}}), Reply(429, {HTML: {}})),
         body={"application/x-www-form-urlencoded": _KEY_FORM},
     ),
+    "issuer_login.begin": Operation(
+        (Reply(303, headers=("Location",)), Reply(503, {HTML: {}})), (404,), {"next": {"type": "string"}}
+    ),
+    "issuer_login.finish": Operation(
+        (Reply(303, headers=("Location",)), Reply(401, {HTML: {}})),
+        (404,),
+        {name: {"type": "string"} for name in ("code", "state", "iss", "error")},
+    ),
+    "issuer_login.out": Operation((Reply(303, headers=("Location",)),)),
     "pages.admin": _page(),
     "pages.viewer": _page(),
     "pages.static": Operation((Reply(200, {ANY_TYPE: {}}), Reply(206, {ANY_TYPE: {}}), Reply(304)), (404, 416)),

@@ -140,6 +140,7 @@ class Pages:
         locked: bool = True,
         run_scripts: bool = False,
         frames: str = "",
+        issuer: str = "",
         static: Path = STATIC,
     ) -> None:
         self._assets = Assets(static)
@@ -148,6 +149,7 @@ class Pages:
         self._condition = condition
         self._locked = locked
         self._run_scripts = run_scripts
+        self._issuer = issuer
         self._page_policy = page_policy(embedders, frames)
         self._viewer_policy = viewer_policy(embedders)
         self.static = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
@@ -248,7 +250,8 @@ class Pages:
         entry = self._assets.entry(page)
         data: PageData = {
             "root": root, "assets": static, "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False,
-            "run": False, "next": "", "message": "", "locked": True, **(facts or {}),
+            "run": False, "next": "", "message": "", "locked": True, "issuer": self._issuer,
+            **(facts or {}),
         }  # fmt: skip
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
         links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]

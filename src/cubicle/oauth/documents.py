@@ -22,9 +22,14 @@ class BadDocument(Exception):
         self.status = status
 
 
-async def fetch_json(web: httpx.AsyncClient, url: str, form: Mapping[str, str] | None = None) -> dict[str, Any]:
+async def fetch_json(
+    web: httpx.AsyncClient,
+    url: str,
+    form: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """The JSON object at a URL; with a form, the answer to it as a POST. Follows no redirect. Raises BadDocument."""
-    status, content = await _fetch(web, url, form)
+    status, content = await _fetch(web, url, form, {"Accept": "application/json", **(headers or {})})
     if status != 200:
         redirect = ", and redirects are not followed" if 300 <= status < 400 else ""
         raise BadDocument(f"{url} answered {status}{redirect}", status)
@@ -37,8 +42,10 @@ async def fetch_json(web: httpx.AsyncClient, url: str, form: Mapping[str, str] |
     return document
 
 
-async def _fetch(web: httpx.AsyncClient, url: str, form: Mapping[str, str] | None) -> tuple[int, bytes]:
-    method, headers = ("GET" if form is None else "POST"), {"Accept": "application/json"}
+async def _fetch(
+    web: httpx.AsyncClient, url: str, form: Mapping[str, str] | None, headers: Mapping[str, str]
+) -> tuple[int, bytes]:
+    method = "GET" if form is None else "POST"
     content = bytearray()
     try:
         async with (

@@ -30,6 +30,15 @@ export interface McpInfo {
   headers: HeaderInfo[];
 }
 
+/** RFC 9728. */
+export interface ProtectedResource {
+  resource: string;
+  authorization_servers: string[];
+  bearer_methods_supported: string[];
+  resource_name: string;
+  scopes_supported?: string[];
+}
+
 export interface SkillInfo {
   name: string;
   description: string;
@@ -273,6 +282,7 @@ export interface PageData {
   next: string;
   message: string;
   locked: boolean;
+  issuer: string;
 }
 
 export interface TranscriptPart {
