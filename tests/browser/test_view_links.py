@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import io
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+import websockets
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -27,10 +29,20 @@ async def heard(peer):
         await peer.send(message)
 async def main():
     async with serve(heard, "127.0.0.1", {TERMINAL}, subprotocols=["tty"]) as server:
-        print("up", flush=True)
         await server.serve_forever()
 asyncio.run(main())
 """
+
+
+def library() -> bytes:
+    """The library as a zip of plain Python."""
+    content, root = io.BytesIO(), Path(websockets.__file__).parent
+    with zipfile.ZipFile(content, "w") as zipped:
+        for path in root.rglob("*.py"):
+            zipped.write(path, f"websockets/{path.relative_to(root)}")
+    return content.getvalue()
+
+
 FIRST, LAST = b'{"AuthToken": "", "columns": 80, "rows": 24}', b"3"
 
 
@@ -52,9 +64,13 @@ async def test_nothing_that_a_viewer_types_gets_to_the_terminal(service: ground.
         b" 0x",
         b"\x00",
     ]
-    async with service.machine("c") as machine, machine.run([sys.executable, "-c", ECHO]) as backend:
-        async for _ in backend.output:
-            break  # it listens
+    async with service.machine("c") as machine:
+        await machine.write("/home/assistant/ws.zip", await asyncio.to_thread(library))
+        await machine.write("/home/assistant/echo.py", ECHO.encode())
+        up = f"until : </dev/tcp/127.0.0.1/{TERMINAL}; do sleep 0.1; done"
+        start = f"(PYTHONPATH=ws.zip setsid python3 echo.py >/dev/null 2>&1 </dev/null &); ({up}) 2>/dev/null"
+        ended, said = await machine.output(start, timeout=60)
+        assert ended.status == 0, said
         place = f"{service.ws}/terminal/c/ws"
         headers = VIEWER if looks else {}
         async with (

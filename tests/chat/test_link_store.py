@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,12 +50,12 @@ def test_all_links_of_a_chat_end_together_and_new_ones_work(tmp_path: Path) -> N
 
 
 async def test_what_another_process_revokes_is_seen(tmp_path: Path) -> None:
-    service, command_line = store(tmp_path), store(tmp_path)
-    made = command_line.add(CHAT, LinkAccess.VIEW, "", NOW + 60)
+    service, command_line = [await asyncio.to_thread(store, tmp_path) for _ in range(2)]
+    made = await asyncio.to_thread(command_line.add, CHAT, LinkAccess.VIEW, "", NOW + 60)
     await service.look()
     assert service.holds(CHAT, Mark(0, made.id))
     version = service.version
-    command_line.revoke(CHAT, made.id)
+    await asyncio.to_thread(command_line.revoke, CHAT, made.id)
     await service.look()
     assert not service.holds(CHAT, Mark(0, made.id))
     assert service.version != version
@@ -91,14 +92,14 @@ def test_of_a_damaged_record_all_links_end_and_it_is_kept(tmp_path: Path, conten
     assert store(tmp_path).holds(CHAT, again.mark(CHAT)), "links made since then live on"
 
 
-async def test_of_a_removed_chat_only_stays_that_its_links_were_revoked(tmp_path: Path) -> None:
+def test_of_a_removed_chat_only_stays_that_its_links_were_revoked(tmp_path: Path) -> None:
     links = store(tmp_path)
     links.add(CHAT, LinkAccess.VIEW, "", NOW + 60)
-    await links.forget(CHAT)
+    asyncio.run(links.forget(CHAT))
     assert not list(tmp_path.glob("*.json"))
     before = links.mark(CHAT)
     links.revoke_all(CHAT)
-    await links.forget(CHAT)
+    asyncio.run(links.forget(CHAT))
     (kept,) = tmp_path.glob("*.json")
     assert "room" not in kept.read_text()
     assert not store(tmp_path).holds(CHAT, before)

@@ -26,6 +26,14 @@ OPERATOR = {"Authorization": "Bearer operator-key"}
 CUSTOMER = {"Authorization": "Bearer customer-key"}
 
 
+MCP = {"Accept": "application/json, text/event-stream", "X-Chat-Id": "room"}
+
+
+def call(tool: str, **arguments: str) -> dict[str, object]:
+    params = {"name": tool, "arguments": {**arguments, "description": "test"}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
 @dataclass
 class Site:
     url: str
@@ -128,9 +136,12 @@ async def test_what_goes_on_by_a_key_that_is_revoked_ends(site: Site) -> None:
 
 
 async def test_a_websocket_ends_with_the_key_the_link_and_the_time_that_let_it_in(site: Site) -> None:
-    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    assert (await site.client.post("/api/chats/room/start", headers=CUSTOMER)).status_code == 200
+    port = 8642
+    up = f"(python3 -m http.server {port} -b 127.0.0.1 >/dev/null 2>&1 &) ; until : </dev/tcp/127.0.0.1/{port}; do sleep 0.1; done"
+    called = await site.client.post(
+        "/mcp", headers={**CUSTOMER, **MCP}, json=call("bash_tool", command=f"({up}) 2>/dev/null")
+    )
+    assert called.status_code == 200, called.text
     made = await site.client.post("/api/links/room?access=control", headers=CUSTOMER)
     key = made.json()["url"].partition("?key=")[2]
     address = f"{site.url.replace('http', 'ws')}/api/chats/room/ports/{port}/tcp"
@@ -149,7 +160,28 @@ async def test_a_websocket_ends_with_the_key_the_link_and_the_time_that_let_it_i
             await by_key.recv()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 4401
-    server.close()
+
+
+async def test_a_tool_call_ends_with_its_key(site: Site) -> None:
+    sent = call("bash_tool", command="echo up; sleep 50")
+    calling = asyncio.create_task(site.client.post("/mcp", headers={**CUSTOMER, **MCP}, json=sent, timeout=60))
+
+    async def runs() -> bool:
+        listed = await site.client.get("/api/sandboxes", headers=CUSTOMER)
+        return any(row["connections"] for row in listed.json()["sandboxes"])
+
+    await site.until(runs)
+    await site.change(lambda file: file.with_changed("acme1", revoked=1))
+    started = time.monotonic()
+    await asyncio.wait([calling])
+    assert time.monotonic() - started < 20
+    calling.exception()
+
+    async def idle() -> bool:
+        listed = await site.client.get("/api/sandboxes?tenant=acme", headers=OPERATOR)
+        return not any(row["connections"] for row in listed.json()["sandboxes"])
+
+    await site.until(idle)
 
 
 @pytest.mark.parametrize(

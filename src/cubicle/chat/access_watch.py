@@ -18,6 +18,7 @@ from cubicle.tasks import start_task
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
+_FULL_LOOK = 10
 
 
 class AccessOver(Exception):
@@ -37,7 +38,8 @@ class _Entry:
 
 
 class AccessWatch:
-    """Looks at every request that goes on, once a second: at its end, and at all when keys or links changed."""
+    """Looks at every request that goes on, once a second: at its end and its key. A link is checked again, which is
+    more work, when keys or links changed, and now and then."""
 
     def __init__(
         self, authentication: Authentication, clock: Callable[[], float] = time.time, seconds: float = LOOK_SECONDS
@@ -47,6 +49,7 @@ class AccessWatch:
         self._seconds = seconds
         self._entries: set[_Entry] = set()
         self._version = authentication.version
+        self._looks = 0
 
     async def run(self, work: Callable[[], Awaitable[None]], identity: Identity) -> None:
         """Await the work; AccessOver when it was cut off, or has no right to begin any more."""
@@ -69,11 +72,14 @@ class AccessWatch:
     def look(self) -> None:
         """End what has no right to go on."""
         version, now = self._authentication.version, self._clock()
-        changed, self._version = version != self._version, version
+        self._looks += 1
+        changed = version != self._version or self._looks % _FULL_LOOK == 0
+        self._version = version
         for entry in list(self._entries):
             expires = entry.identity.expires
             ended = expires is not None and expires <= now
-            if ended or (changed and not self._authentication.still_holds(entry.identity)):
+            checked = changed or entry.identity.chat is None
+            if ended or (checked and not self._authentication.still_holds(entry.identity)):
                 entry.end()
 
     @asynccontextmanager

@@ -42,7 +42,7 @@ class KeySource:
         if self.path is not None and not text.strip():
             raise BadKeys("API_KEYS_FILE is empty: make a key with `cubicle keys add`.")
         ring = KeyRing.parse(self.single_key, text, pepper=self.pepper)
-        if self.path is not None and not ring:
+        if self.path is not None and not len(ring):
             raise BadKeys("API_KEYS_FILE holds no key, and there is no MCP_API_KEY: make one with `cubicle keys add`.")
         if ring.shows_keys:
             log.warning(_OLD_FORM)

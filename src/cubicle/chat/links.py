@@ -115,8 +115,9 @@ class Links:
 
     def sign_in(self, who: SignIn, expires: int | None = None) -> str:
         """What the cookie of a person who signed in holds, for a day or two."""
-        until = rules.expiry(self._clock(), 1)
-        return rules.sign_in(self._for_sign_ins(who.tenant), who, until if expires is None else min(until, expires))
+        key = self._ring.of_id(who.key_id)
+        ends = [rules.expiry(self._clock(), 1), expires, key.expires if key is not None else None]
+        return rules.sign_in(self._for_sign_ins(who.tenant), who, min(end for end in ends if end is not None))
 
     def signed_in(self, cookie: str) -> SignIn | None:
         """Who such a cookie says it is, for as long as the key works that was shown."""
