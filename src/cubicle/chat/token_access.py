@@ -30,9 +30,12 @@ class TokenAccess:
         self.mcp_paths = tuple(mcp_paths)
 
     async def identify(self, token: str, path: str) -> Identity | Problem:
-        """Who it is, or why the token does not do."""
+        """Who it is, or why the token does not do. What began with a good token at an MCP path goes on when the token
+        ends: a command may run for longer than the minutes that a token has."""
         try:
-            return identity_of(await self.tokens.verify(token))
+            person = await self.tokens.verify(token)
+            end = None if path in self.mcp_paths else person.expires + self.tokens.rules.skew
+            return replace(identity_of(person), expires=end)
         except BadToken as error:
             return self.challenged(Problem(401, str(error)), path, "invalid_token")
         except MissingScope as error:

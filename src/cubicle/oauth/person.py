@@ -46,6 +46,8 @@ class Person:
     role: Role = Role.USER
     email: str | None = None
     scopes: frozenset[str] = frozenset()
+    expires: int = 0
+    """When the token ends."""
 
 
 def person_of(claims: Mapping[str, Any], rules: ClaimRules, issuers: Sequence[str]) -> Person:
@@ -62,6 +64,7 @@ def person_of(claims: Mapping[str, Any], rules: ClaimRules, issuers: Sequence[st
         Role.OPERATOR if roles & rules.operator_roles else Role.USER,
         _email(claims, rules),
         _texts(_claim(claims, rules.scope_claim)) or _texts(claims.get("scp")),
+        int(claims["exp"]),
     )
 
 
