@@ -103,12 +103,11 @@ def make_sign_in(settings: Settings, access: TokenAccess | None, web: httpx.Asyn
     return IssuerSignIn(access.tokens, web, settings.oauth_client_id, settings.oauth_client_secret, callback)
 
 
-def identity_of(person: Person, credential: Credential = Credential.BEARER) -> Identity:
+def identity_of(person: Person) -> Identity:
     return Identity(
         person.tenant,
         person.role,
         person.email or person.subject,
         person=person.name,
-        credential=credential,
-        signed_in=credential is Credential.COOKIE,
+        credential=Credential.BEARER,
     )
