@@ -80,6 +80,22 @@ async def test_a_person_signs_in_and_out(site: Site) -> None:
     assert await who(site) == 401
 
 
+async def test_the_sign_in_page_names_the_issuer(site: Site) -> None:
+    page = (await site.client.get("/login", headers=HTML)).text
+    assert site.issuer.url.removeprefix("http://") in page
+
+
+async def test_who_signs_out_is_led_on_to_the_issuer(tmp_path: Path) -> None:
+    async with issuer_server() as server:
+        server.metadata = {"end_session_endpoint": f'{server.url}/out?x="><script>'}
+        async with site_of(tmp_path, server, oauth_client_id=CLIENT) as site:
+            await finish(site, await begin(site))
+            out = await site.client.post("/logout")
+            assert (out.status_code, "<script>" in out.text) == (200, False)
+            assert f"{server.url}/out?x=" in out.text
+            assert await who(site) == 401
+
+
 async def test_a_key_still_signs_in_and_out(site: Site) -> None:
     assert (await site.client.post("/login", data={"key": CUSTOMER})).status_code == 303
     assert await who(site) == 200

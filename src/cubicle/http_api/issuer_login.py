@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import astuple
+from html import escape
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cubicle.chat.authentication import LOGIN_COOKIE
 from cubicle.chat.links import Links
@@ -21,6 +22,21 @@ _PENDING_COOKIE = f"{OURS}sign-in"
 _PENDING_SECONDS = 600
 _MAX_TARGET = 1024
 _NOT_SET = "People do not sign in by an issuer here: OAUTH_CLIENT_ID is not set."
+
+
+_SIGNED_OUT = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Signed out</title>
+<meta http-equiv="refresh" content="0;url={way}"></head>
+<body><h1>Signed out</h1><p><a href="{way}">Sign out at the sign-in service, too</a></p></body>
+</html>
+"""
+
+
+def _page_on(way: str) -> Response:
+    """A page that leads on to another site: browsers do not let the form of a page end in a redirect to one."""
+    headers = {"Cache-Control": "no-store", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
+    return HTMLResponse(_SIGNED_OUT.format(way=escape(way)), headers=headers)
 
 
 class IssuerLogin:
@@ -65,11 +81,12 @@ class IssuerLogin:
 
     async def out(self, request: Request) -> Response:
         """Forget who it is; who came by the issuer goes on to sign out there, too."""
+        answer: Response
         who = self._links.signed_in(request.cookies.get(self._name(request, LOGIN_COOKIE), ""))
         way = None
         if self._sign_in is not None and who is not None and who.person:
             way = await self._sign_in.sign_out_url(f"{self._links.base_url}/login")
-        answer = RedirectResponse(way or "./login", 303, {"Cache-Control": "no-store"})
+        answer = _page_on(way) if way else RedirectResponse("./login", 303, {"Cache-Control": "no-store"})
         self._set(request, answer, "", 0, LOGIN_COOKIE)
         return answer
 

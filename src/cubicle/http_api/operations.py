@@ -176,7 +176,7 @@ OPERATIONS: dict[str, Operation] = {
         (404,),
         {name: {"type": "string"} for name in ("code", "state", "iss", "error")},
     ),
-    "issuer_login.out": Operation((Reply(303, headers=("Location",)),)),
+    "issuer_login.out": Operation((Reply(200, {HTML: {}}), Reply(303, headers=("Location",)))),
     "pages.admin": _page(),
     "pages.viewer": _page(),
     "pages.static": Operation((Reply(200, {ANY_TYPE: {}}), Reply(206, {ANY_TYPE: {}}), Reply(304)), (404, 416)),
