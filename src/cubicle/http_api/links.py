@@ -33,7 +33,7 @@ class LinkRoutes:
     async def make(self, request: Request) -> Response:
         chat, asked = chat_of(request), request.query_params
         if not self._links.locked:
-            raise refuse(409, "This service has no key: every chat is open without a link.")
+            raise refuse(400, "This service has no key: every chat is open without a link.")
         access = asked.get("access", LinkAccess.VIEW.value)
         if access not in list(LinkAccess):
             raise refuse(400, "access has to be view or control.")
@@ -63,7 +63,7 @@ class LinkRoutes:
         """A link that signs one browser in as whoever asks."""
         identity: Identity = request.state.identity
         if not self._links.locked:
-            raise refuse(409, "This service has no key: nobody has to sign in.")
+            raise refuse(400, "This service has no key: nobody has to sign in.")
         who = SignIn(identity.tenant, identity.role, identity.key_id, "" if identity.key_id else identity.user or "")
         url = self._links.one_time(who, ONE_TIME_SECONDS)
         return JSONResponse(SignInLink(url=url, seconds=ONE_TIME_SECONDS), 201, {"Cache-Control": "no-store"})

@@ -158,7 +158,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "links.revoke": Operation((Reply(204),), (404,), query=_TENANT),
     "links.revoke_all": Operation((Reply(204),), query=_TENANT),
-    "links.sign_in": Operation((Reply(201, {JSON: models.SignInLink}),), (409,)),
+    "links.sign_in": Operation((Reply(201, {JSON: models.SignInLink}),), (400,)),
     "admin.listed": _json(models.SandboxList, query=_TENANT),
     "admin.stop": _json(models.SandboxStopped, 404, 503),
     "admin.remove": Operation((Reply(204),), (404, 503, 507)),
