@@ -114,8 +114,9 @@ class RequestCheck:
             identity = await self.authentication.admit(shown, Who.BEARER)
         except NotLetIn as refused:
             raise McpRefused(refused.problem) from None
-        # A POST may name its conversation in the body.
-        mode = Isolation.LENIENT if self.mode is Isolation.STRICT and scope["method"] == "POST" else self.mode
+        # A POST whose body will be read may name its conversation in it.
+        read = scope["method"] == "POST" and accepts_mcp(headers.all("Accept")) and is_json(headers.get("Content-Type"))
+        mode = Isolation.LENIENT if self.mode is Isolation.STRICT and read else self.mode
         try:
             note(**identity.log_fields)
             return identify(headers, mode, identity)
