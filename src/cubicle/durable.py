@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,25 @@ def relink(path: Path, target: str) -> None:
         fresh.unlink()
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float = 10.0) -> Iterator[None]:
+    """Hold the lock of this file, which is made, against other threads and processes. Raises TimeoutError."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        ends = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= ends:
+                    raise TimeoutError(f"Another process has held {path.name} for {seconds:g} seconds.") from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(fd)
 
 
 def make_folder(path: Path, *, mode: int = 0o700) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cubicle.agents import budget, live_tokens
+from cubicle.chat.link_store import LinkStore
 from cubicle.egress import quota
 from cubicle.journal import anchor, writer
 from cubicle.ports import shares
@@ -40,9 +41,14 @@ def remove_journal(data_dir: Path, digest: str) -> None:
     anchor.forget(journal_folder(data_dir), digest)
 
 
+def links_folder(data_dir: Path) -> Path:
+    return data_dir / "links"
+
+
 def remove_records(data_dir: Path, digest: str) -> None:
-    """Remove the budget, the live runs, the egress allowance and the shares of ports of a chat that was removed, while
-    no service runs."""
+    """Remove the budget, the live runs, the egress allowance, the links and the shares of ports of a chat that was
+    removed, while no service runs."""
+    LinkStore(links_folder(data_dir)).drop(digest)
     shares.remove_record(port_shares_folder(data_dir), digest)
     budget.remove_record(budgets_folder(data_dir), digest)
     live_tokens.remove_record(agent_runs_folder(data_dir), digest)

@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 
 from dotenv.parser import parse_stream
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic_settings import DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
+from cubicle.core.identity import LinkAccess
 from cubicle.core.network import NetworkMode
 from cubicle.core.port_names import LOCAL_DOMAIN, is_domain
+from cubicle.oauth_settings import OAuthSettings
 
 
 class BadSettings(Exception):
@@ -52,7 +54,7 @@ def _state_dir(name: str) -> Path:
     return Path("/var/lib/cubicle") / name
 
 
-class Settings(BaseSettings):
+class Settings(OAuthSettings):
     """One field per setting; the description of each is its line in docs/settings.md."""
 
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
@@ -125,8 +127,13 @@ class Settings(BaseSettings):
     )
     api_keys_file: Path | None = Field(
         None,
-        description="JSON file of key (at least 8 characters without blanks) to tenant, for several customers on one "
-        "service. The names main, operator and cubicle are reserved.",
+        description="File of the keys of several customers, which `cubicle keys` makes (docs/keys.md); read again when "
+        "it changes. The names main, operator and cubicle are reserved.",
+    )
+    prompt_links: LinkAccess = Field(
+        LinkAccess.VIEW,
+        description="What the links in prompts allow: view (look and download), or control (also type, click, upload "
+        "and delete).",
     )
     wrong_keys_per_minute: int = Field(
         30,

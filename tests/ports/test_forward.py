@@ -193,6 +193,40 @@ async def test_a_client_that_leaves_is_noticed_though_the_program_reads_nothing(
             await asyncio.sleep(0.5)
 
 
+LATE = b"""
+import os, socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    sock, total = listener.accept()[0], 0
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+    while data := sock.recv(65536):
+        total += len(data)
+    try:
+        sock.sendall(b"that was %d" % total)
+    except OSError:
+        pass
+    sock.close()
+"""
+
+
+async def test_what_waits_for_a_slow_program_is_whole_when_its_end_comes_with_it(ground: Ground) -> None:
+    await ground.bash(CHAT, "touch go")  # the first connection is of who looks whether it is up
+    port = await start_echo(ground, CHAT, LATE)
+    for _ in range(5):
+        await ground.bash(CHAT, "rm -f go")
+        async with socket(ground, port) as client:
+            total = 0
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    total += 1 << 17
+                    await asyncio.wait_for(client.send(bytes(1 << 17)), 1)
+            rest = asyncio.gather(client.send(b"the last of it"), client.send("eof"))
+            await ground.bash(CHAT, "touch go")
+            await rest
+            assert await client.recv() == b"that was %d" % (total + len(b"the last of it"))
+
+
 async def test_a_message_of_a_forward_has_a_limit(ground: Ground) -> None:
     port = await start_echo(ground, CHAT)
     async with socket(ground, port) as client:

@@ -36,6 +36,7 @@ const page: PageData = {
   next: "",
   message: "",
   locked: true,
+  issuer: "",
 };
 
 const listed: FolderEntry = {

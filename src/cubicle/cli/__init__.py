@@ -20,6 +20,8 @@ _COMMANDS = {
     "journal": "cubicle.cli.journal",
     "port": "cubicle.cli.port",
     "rescue": "cubicle.cli.rescue",
+    "keys": "cubicle.cli.keys",
+    "links": "cubicle.cli.links",
     "settings": "cubicle.cli.settings",
 }
 

@@ -62,11 +62,12 @@ def serve(yes: bool, **flags: Any) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from cubicle.app import key_ring, running
+    from cubicle.app import running
     from cubicle.http_api.server import OPTIONS
     from cubicle.http_api.uvicorn_http import serve_app
 
-    if settings.host not in _LOCAL and not key_ring(settings):
+    is_open = not settings.mcp_api_key and settings.api_keys_file is None
+    if settings.host not in _LOCAL and is_open:
         log.warning(
             "ANYBODY who can reach this address can run commands here: HOST=%s and no MCP_API_KEY is set", settings.host
         )

@@ -17,6 +17,7 @@ class PageFacts(TypedDict, total=False):
     next: str
     message: str
     locked: bool
+    issuer: str
 
 
 class PageData(TypedDict):
@@ -33,3 +34,5 @@ class PageData(TypedDict):
     next: str
     message: str
     locked: bool
+    issuer: str
+    """Where people can sign in besides with a key: the host of the OAuth issuer, or nothing."""

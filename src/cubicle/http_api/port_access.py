@@ -32,7 +32,7 @@ CLOSED = Problem(
 
 
 _EXPIRED = Problem(401, "This link has expired. Open the port by a new one, from the chat or the workspace.")
-_REVOKED = Problem(401, "This public link was revoked, or another one was made in its place.")
+_REVOKED = Problem(401, "This link was revoked, or another one was made in its place.")
 
 
 class NotAdmitted(Exception):
@@ -58,6 +58,10 @@ class Admission:
     """When what let the visitor in ceases to; None for an API key."""
     share: str = ""
     """The share that the visitor came by, if it is a guest."""
+    shown: str = ""
+    """The token or cookie that let the visitor in."""
+    key_id: str = ""
+    """Of the API key that did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +96,32 @@ class PortAccess:
         for sent in filter(None, (token, visit.headers.get(KEY_HEADER.decode()))):
             if (grant := self._grant(sent, visit.name)) is not None and grant.role in _LINKS:
                 kept = grant if sent == token else None
-                return Admission(grant.chat, grant=kept, token=sent, expires=end_of(sent), share=grant.share)
+                return Admission(
+                    grant.chat, grant=kept, token=sent, expires=end_of(sent), share=grant.share, shown=sent
+                )
         admission = self._by_cookie(visit, view) or self._by_bearer(visit)
         if admission is None:
             raise NotAdmitted(self._refusal(token, visit.name) if token else CLOSED)
         if not admission.by_key:
             self._require_own_page(visit, view)
         return admission
+
+    def holds(self, admission: Admission, name: PortName) -> Callable[[], bool]:
+        """Whether what let a visitor in still does, to be asked again and again."""
+        seen = self._version
+
+        def holds() -> bool:
+            if self._version == seen:
+                return True
+            if admission.key_id:
+                return self._keys.works(admission.key_id)
+            return not admission.shown or self._grant(admission.shown, name) is not None
+
+        return holds
+
+    @property
+    def _version(self) -> object:
+        return self._keys.version, self._links.version
 
     def cookies(self, admission: Admission, visit: Visit, view: PortView) -> list[str]:
         """The Set-Cookie lines that let a browser in without the link."""
@@ -108,7 +131,7 @@ class PortAccess:
         if grant.public and (own := self._by_cookie(visit, view)) is not None and not own.share:
             return []  # who came by a link of the chat's own stays who that is
         left = self._links.seconds_left(admission.token)
-        kept = PortGrant(grant.chat, visit.name.port, _COOKIES[grant.role], grant.share)
+        kept = PortGrant(grant.chat, visit.name.port, _COOKIES[grant.role], grant.share, grant.mark)
         token = self._links.token(kept, int(admission.token.partition(".")[0]))
         secure = view.scheme == "https"
         if visit.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object"):
@@ -144,15 +167,18 @@ class PortAccess:
             grant = self._grant(value, visit.name) if value else None
             if grant is not None and grant.role not in _LINKS and grant.port == visit.name.port:
                 framed = cookie == FRAME_COOKIE
-                return Admission(grant.chat, framed=framed, expires=end_of(value), share=grant.share)
+                return Admission(grant.chat, framed=framed, expires=end_of(value), share=grant.share, shown=value)
         return None
 
     def _by_bearer(self, visit: Visit) -> Admission | None:
         try:
-            tenant = self._keys.tenant(visit.headers.get("Authorization"), visit.address)
+            key = self._keys.shown(visit.headers.get("Authorization"), visit.address)
         except TooManyAttempts as error:
             raise NotAdmitted(problems.too_many_tries(error.seconds)) from None
-        return None if tenant is None else Admission(self._named(visit.name, tenant), by_key=True)
+        if key is None:
+            return None
+        chat = self._named(visit.name, key.tenant)
+        return Admission(chat, by_key=True, key_id=key.id, expires=key.expires)
 
     def _require_own_page(self, visit: Visit, view: PortView) -> None:
         """A cookie comes along with what a page of another chat asks for: only pages of the same chat may use it.

@@ -72,13 +72,15 @@ class TcpForward:
     async def _inward(self) -> bool:
         """Client to program; whether the client just had no more to send."""
         try:
-            while not self._ends:
+            while True:
                 await self._came.wait()
                 self._came.clear()
                 while self._unsent:
                     await self._stream.write(self._unsent.popleft())
+                if self._ends:
+                    break
                 self._waits = False
-                self._socket.go_on()
+                self._socket.go_on()  # may hand over the next messages, and the end, in this very call
             self._stream.write_eof()
         except SandboxError:
             return False

@@ -11,6 +11,7 @@ from typing import Any
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from cubicle import __version__
+from cubicle.chat.access_watch import AccessWatch
 from cubicle.chat.authentication import Authentication
 from cubicle.core.event_ids import signing_key
 from cubicle.fairness.fair_queue import FairQueue
@@ -44,6 +45,7 @@ class McpEndpoint:
         queue: FairQueue | None = None,
         unfinished: UnfinishedCalls | None = None,
         secret: bytes = b"",
+        watch: AccessWatch | None = None,
     ) -> None:
         """`secret` signs what clients show again after a restart of the service."""
         self._registry = registry
@@ -51,6 +53,7 @@ class McpEndpoint:
         self._instructions = instructions
         self._settings = settings
         self._authentication = authentication
+        self._watch = watch or AccessWatch(authentication)
         self._queue = queue or FairQueue()
         self._listening = Subscriptions(uploads.changes)
         self._key = signing_key(secret or secrets.token_bytes(32))
@@ -90,6 +93,7 @@ class McpEndpoint:
                     in_flight,
                     answers,
                     request_ids,
+                    self._watch,
                 )
                 yield
                 self._gate = None

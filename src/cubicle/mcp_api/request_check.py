@@ -17,17 +17,18 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
+from cubicle.chat.access_watch import AccessOver, AccessWatch
 from cubicle.chat.authentication import Authentication, Shown, Who
 from cubicle.chat.authentication import Refused as NotLetIn
 from cubicle.core import problem
 from cubicle.core.accept import accepts_mcp, is_json
-from cubicle.core.caller import Caller, Headers, identify
+from cubicle.core.caller import Caller, Headers, NotYourChat, identify, in_conversation
 from cubicle.core.chat import BadChatId
 from cubicle.core.chat_isolation import ChatIdMissing, Isolation
 from cubicle.core.problem import Problem
 from cubicle.core.request_limits import JsonStructure, TooComplex
 from cubicle.fairness.fair_slots import Busy, FairSlots
-from cubicle.log import note_caller
+from cubicle.log import note, note_caller
 from cubicle.machine.zero_copy import TIMEOUT
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
@@ -75,6 +76,7 @@ class RequestCheck:
     in_flight: InFlight
     resumable: ResumableAnswers
     request_ids: RequestIds
+    watch: AccessWatch
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
 
@@ -88,10 +90,13 @@ class RequestCheck:
             await send(message)
 
         try:
-            caller = self._caller(scope, headers)
+            caller = await self._caller(scope, headers)
             note_caller(caller.chat, caller.email)
-            async with AsyncExitStack() as stack:
-                await self._answer(scope, headers, caller, receive, tell, stack)
+            assert caller.identity is not None
+            await self.watch.run(lambda: self._held(scope, headers, caller, receive, tell), caller.identity)
+        except AccessOver:
+            if not started:
+                await send_refusal(tell, problem.UNAUTHORIZED)
         except Busy as error:
             await send_refusal(tell, Problem(429, str(error), {"Retry-After": "1"}))
         except McpRefused as refusal:
@@ -105,14 +110,24 @@ class RequestCheck:
             if not started:
                 await send_refusal(tell, problem.SERVER_ERROR)
 
-    def _caller(self, scope: Scope, headers: Headers) -> Caller:
-        shown = Shown(headers, (scope.get("client") or ("",))[0])
+    async def _held(self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            await self._answer(scope, headers, caller, receive, send, stack)
+
+    async def _caller(self, scope: Scope, headers: Headers) -> Caller:
+        shown = Shown(headers, (scope.get("client") or ("",))[0], path=_path(scope))
         try:
-            identity = self.authentication.authenticate(shown, Who.BEARER)
+            identity = await self.authentication.admit(shown, Who.BEARER)
         except NotLetIn as refused:
             raise McpRefused(refused.problem) from None
+        # A POST whose body will be read may name its conversation in it.
+        read = scope["method"] == "POST" and accepts_mcp(headers.all("Accept")) and is_json(headers.get("Content-Type"))
+        mode = Isolation.LENIENT if self.mode is Isolation.STRICT and read else self.mode
         try:
-            return identify(headers, self.mode, identity.tenant)
+            note(**identity.log_fields)
+            return identify(headers, mode, identity)
+        except NotYourChat as error:
+            raise McpRefused(Problem(403, str(error))) from None
         except (BadChatId, ChatIdMissing) as error:
             raise McpRefused(problem.bad_request(str(error))) from None
 
@@ -159,6 +174,11 @@ class RequestCheck:
             raise McpRefused(problem.bad_request(str(error)), jsonrpc.PARSE_ERROR) from None
         except ValueError:
             raise McpRefused(problem.bad_request("The body is not JSON."), jsonrpc.PARSE_ERROR) from None
+        try:
+            caller = in_conversation(caller, headers, self.mode, message.params.get("_meta"))
+        except ChatIdMissing as error:
+            raise McpRefused(problem.bad_request(str(error))) from None
+        note(chat=caller.chat.id)
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
@@ -206,6 +226,12 @@ class RequestCheck:
 def _is_handshake(headers: Headers) -> bool:
     version = headers.get(_VERSION)
     return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _path(scope: Scope) -> str:
+    """Without the prefix of a proxy."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path") or "")
 
 
 async def _decoded(body: bytearray) -> Any:

@@ -180,6 +180,9 @@ function Admin({ page }: { page: PageData }) {
         />
         <IconButton icon="reload" label="Look again" onClick={() => void refresh()} />
         <ThemeButton />
+        <form method="post" action={new URL("logout", addresses.root).href}>
+          <button type="submit">Sign out</button>
+        </form>
       </header>
       {problem.value && (
         <div class="notice bad" role="alert">

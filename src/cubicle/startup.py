@@ -1,0 +1,76 @@
+"""What a service does before it answers: it tries its isolation, and looks after the images of sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from cubicle.drivers.factory import make_limits
+from cubicle.drivers.oci.images_in_use import sandboxes_by_image
+from cubicle.images.store import ImageStore
+from cubicle.isolation import runner
+from cubicle.isolation.runner import Report
+from cubicle.isolation.startup_check import StartupCheck
+from cubicle.machine.errors import Unusable
+from cubicle.sandbox.driver import Driver
+from cubicle.sandbox.fleet import Fleet
+from cubicle.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 2.0
+
+
+def make_startup_check(settings: Settings, driver: Driver, *, exhaust: bool = False) -> StartupCheck:
+    """Tries the isolation of a driver that is open."""
+
+    async def prove() -> Report:
+        host = await driver.host()
+        return await runner.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
+
+    return StartupCheck(settings, prove, isolates=driver.capabilities.isolates)
+
+
+@asynccontextmanager
+async def checking_isolation(startup_check: StartupCheck, fleet: Fleet) -> AsyncIterator[None]:
+    """If the disk was too full to try them, try until it is done: before that no chat gets a sandbox.
+
+    Ends the block with Unusable when a layer that must hold is missing.
+    """
+
+    async def keep_trying() -> None:
+        while startup_check.postponed:
+            await asyncio.sleep(_RETRY_SECONDS)
+            await startup_check.check()
+        fleet.hold = ""
+
+    if not startup_check.postponed:
+        yield
+        return
+    fleet.hold = "The service has not checked its isolation yet: the host was short of disk space."
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(keep_trying(), name="isolation check")
+            yield
+            task.cancel()
+    except* Unusable as errors:
+        raise errors.exceptions[0] from None
+
+
+async def collect_images(settings: Settings, driver: Driver) -> None:
+    """Remove the images that no chat of any service on this host stands on."""
+    if driver.capabilities.image_store:
+        store = ImageStore(settings.image_dir)
+        today = await asyncio.to_thread(store.resolve, settings.sandbox_image)
+        in_use = {today.digest, *(seen.image for seen in await driver.list())}
+        gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use, sandboxes_by_image)
+        for base in gone:
+            log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
+
+
+async def claim_image(settings: Settings, driver: Driver) -> None:
+    """No other service of this host removes the image while this one uses it."""
+    if driver.capabilities.image_store:
+        await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
