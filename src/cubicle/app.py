@@ -27,7 +27,6 @@ from cubicle.chat.activity import Activity
 from cubicle.chat.authentication import Authentication
 from cubicle.chat.key_attempts import KeyAttempts
 from cubicle.chat.links import Links, kept_secret
-from cubicle.core.caller import Caller
 from cubicle.core.keys import BadKeys, KeyRing
 from cubicle.drivers.factory import make_chat_index, make_driver, make_free_space, make_limits
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
@@ -50,6 +49,7 @@ from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
+from cubicle.http_api.metrics import MetricsRoutes
 from cubicle.http_api.openapi import OpenApiRoutes
 from cubicle.http_api.origin_check import OriginCheck
 from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
@@ -58,8 +58,10 @@ from cubicle.http_api.port_app import make_port_app, own_names
 from cubicle.http_api.port_hosts import PortHosts
 from cubicle.http_api.ports import PortRoutes
 from cubicle.http_api.prompt import PromptRoutes
+from cubicle.http_api.quota_check import QuotaCheck
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.request_log import RequestLog
+from cubicle.http_api.request_metrics import RequestMetrics
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.service import ServiceRoutes
@@ -75,6 +77,8 @@ from cubicle.isolation.startup_check import StartupCheck
 from cubicle.log import forget_user
 from cubicle.machine.errors import Unusable
 from cubicle.mcp_api.endpoint import McpEndpoint
+from cubicle.mcp_api.handlers import Instructions
+from cubicle.metering import Metering
 from cubicle.ports.links import PortLinks
 from cubicle.ports.notes import PortNotes
 from cubicle.ports.services import StartCommands
@@ -206,16 +210,11 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
-    fleet = make_fleet(
-        settings, driver, space, provisioner, [agent_tokens.attached, network.attached, StartCommands().attached]
-    )
-
-    async def instructions(caller: Caller) -> str:
-        return await prompt.rendered(caller.chat, caller.email, caller.name)
-
+    metering = Metering(settings, network)
+    attached = [metering.attached, agent_tokens.attached, network.attached, StartCommands().attached]
+    fleet = make_fleet(settings, driver, space, provisioner, attached)
     screens = LiveViews()
-    if driver.capabilities.image_store:
-        await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
+    await claim_image(settings, driver)
     startup_check = make_startup_check(settings, driver)
     async with web, agent_tokens, network, fleet, screens:
         await startup_check.check()
@@ -223,22 +222,22 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         activity = Activity()
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens)
-        registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links))
+        registry = metering.tools(Registry.build(workplace, settings, agents, activity, PortNotes(port_links)))
         uploads = Uploads(fleet)
-        for keeper in (activity, prompt, agent_tokens, network, uploads, port_shares, port_links):
+        keepers = (activity, prompt, agent_tokens, network, uploads, port_shares, port_links)
+        for keeper in (*keepers, *([tokens] if tokens is not None else ())):
             fleet.on_removed(keeper.forget)
-        if tokens is not None:
-            fleet.on_removed(tokens.forget)
         fleet.on_removed(forget_user)
-        authentication = Authentication(keys, links, settings.known_hosts)
+        authentication = Authentication(keys, links, settings.known_hosts, settings.metrics_token)
         queue = FairQueue()
-        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
+        endpoint = McpEndpoint(registry, uploads, instructions_by(prompt), settings, authentication, queue)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,
-            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares,
+            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, metering,
         )  # fmt: skip
-        async with endpoint.running(), agents or nullcontext(), checking_isolation(startup_check, fleet):
+        checking = checking_isolation(startup_check, fleet)
+        async with metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
             yield make_app(parts)
 
 
@@ -267,6 +266,7 @@ class Parts:
     pages: Pages
     port_links: PortLinks
     port_shares: PortShares
+    metering: Metering
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -284,6 +284,7 @@ def make_app(parts: Parts) -> Starlette:
     app = Starlette(
         routes=table.bind(**make_routes(parts, table), ports=port_routes),
         middleware=[
+            Middleware(RequestMetrics, parts.metering.metrics),
             Middleware(PortHosts, visits, settings.preview_domains, own_names(settings)),
             Middleware(FairShare, parts.queue, parts.ring),
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
@@ -293,6 +294,7 @@ def make_app(parts: Parts) -> Starlette:
             Middleware(
                 AccessCheck, parts.authentication, table, asking_for_key(parts.pages), settings.single_user_mode
             ),
+            Middleware(QuotaCheck, parts.metering.quotas, table),
         ],
         exception_handlers=HANDLERS,
     )
@@ -323,6 +325,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "skills": SkillRoutes(parts.library, mode),
         "disk": DiskHealthRoutes(parts.space),
         "isolation": IsolationHealthRoutes(parts.startup_check),
+        "metrics": MetricsRoutes(parts.metering.metrics, fleet, parts.queue, parts.space),
         "openapi": OpenApiRoutes(table, settings.embedders),
         "uploads": UploadRoutes(parts.uploads, settings.max_upload_mb),
         "archive": ArchiveRoutes(fleet, pages.asleep_page),
@@ -351,6 +354,10 @@ def make_prompt(
         sub_agent=has_sub_agent(settings),
         ports=port_links,
     )
+
+
+def instructions_by(prompt: SystemPrompt) -> Instructions:
+    return lambda caller: prompt.rendered(caller.chat, caller.email, caller.name)
 
 
 def make_fleet(
@@ -398,6 +405,12 @@ async def checking_isolation(startup_check: StartupCheck, fleet: Fleet) -> Async
             task.cancel()
     except* Unusable as errors:
         raise errors.exceptions[0] from None
+
+
+async def claim_image(settings: Settings, driver: Driver) -> None:
+    """No other service of this host removes the image while this one uses it."""
+    if driver.capabilities.image_store:
+        await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
 
 
 async def collect_images(settings: Settings, driver: Driver) -> None:

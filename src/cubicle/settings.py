@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 from dotenv.parser import parse_stream
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic_settings import DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
 from cubicle.core.network import NetworkMode
 from cubicle.core.port_names import LOCAL_DOMAIN, is_domain
+from cubicle.operation_settings import OperationSettings
 
 
 class BadSettings(Exception):
@@ -52,7 +53,7 @@ def _state_dir(name: str) -> Path:
     return Path("/var/lib/cubicle") / name
 
 
-class Settings(BaseSettings):
+class Settings(OperationSettings):
     """One field per setting; the description of each is its line in docs/settings.md."""
 
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
@@ -370,10 +371,15 @@ def load(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         lines = [
-            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg'].removeprefix('Value error, ')} (it is {e['input']!r})"
+            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg'].removeprefix('Value error, ')}{_input_of(e)}"
             for e in error.errors()
         ]
         raise BadSettings("; ".join(lines)) from None
+
+
+def _input_of(error: Any) -> str:
+    """What was set, unless it is a secret."""
+    return "" if str(error["loc"][-1]).endswith(("_key", "_token", "_headers")) else f" (it is {error['input']!r})"
 
 
 def _check_env_file() -> None:

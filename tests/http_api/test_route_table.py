@@ -79,6 +79,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         mcp_api_key="a-good-key",
         api_keys_file=folder / "keys.json",
         wrong_keys_per_minute=0,
+        metrics_token="a-metrics-token",
     )
     async with (
         running(settings) as app,
@@ -92,6 +93,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 async def _credentials(client: httpx.AsyncClient) -> AsyncIterator[tuple[str, Shown]]:
     yield "nothing", Shown()
     yield "wrong key", Shown({"Authorization": "Bearer wrong"})
+    yield "metrics token", Shown({"Authorization": "Bearer a-metrics-token"})
     for name, key in (("key", "a-good-key"), ("customer's key", "customer-key")):
         bearer = {"Authorization": f"Bearer {key}"}
         yield name, Shown(bearer)
@@ -108,7 +110,7 @@ async def _credentials(client: httpx.AsyncClient) -> AsyncIterator[tuple[str, Sh
 
 
 ALL = {
-    "nothing", "wrong key", "key", "customer's key", "sign-in by key", "sign-in by customer's key",
+    "nothing", "wrong key", "metrics token", "key", "customer's key", "sign-in by key", "sign-in by customer's key",
     "link", "cookie of link", "link of another chat", "cookie of link of another chat",
 }  # fmt: skip
 KEYS = {"key", "customer's key"}
@@ -119,6 +121,7 @@ LET_IN: dict[Who, set[str]] = {
     Who.BEARER: KEYS,
     Who.KEY: KEYS | SIGN_INS,
     Who.OPERATOR: {"key", "sign-in by key"},
+    Who.METRICS: {"metrics token", "key", "sign-in by key"},
     Who.CHAT: KEYS | SIGN_INS | {"link", "cookie of link"},
 }
 

@@ -6,6 +6,7 @@ key the person showed.
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import parse_qs
@@ -17,6 +18,7 @@ from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
 from cubicle.core.chat import DEFAULT_TENANT, Chat
 from cubicle.core.cookies import cookie_name, is_taken
+from cubicle.core.keys import bearer_key
 from cubicle.core.problem import Problem
 
 LOGIN_COOKIE = "cubicle-login"
@@ -37,6 +39,8 @@ class Who(StrEnum):
     """A key, or the cookie of a person who showed it."""
     OPERATOR = "operator's key, sign-in"
     """The same with MCP_API_KEY: a customer's key does not do."""
+    METRICS = "operator's key, sign-in, METRICS_TOKEN"
+    """The same, or the token that a program shows which reads the metrics."""
     CHAT = "key, sign-in, link"
     """The same, or a signed link of the chat, or the cookie that it left."""
 
@@ -105,8 +109,15 @@ class Identity:
 class Authentication:
     """The keys, links and sign-ins of one service."""
 
-    def __init__(self, keys: KeyAttempts, links: Links | None = None, allowed_hosts: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        keys: KeyAttempts,
+        links: Links | None = None,
+        allowed_hosts: tuple[str, ...] = (),
+        metrics_token: str = "",
+    ) -> None:
         self._keys = keys
+        self._metrics_token = metrics_token
         self._links = links
         self._hosts = allowed_hosts
 
@@ -119,6 +130,11 @@ class Authentication:
         if who is Who.BEARER and not hosts.origin_is_known(self._hosts, shown.headers.get("Origin")):
             raise Refused(Problem(403, hosts.UNKNOWN_ORIGIN))
         problem = problems.UNAUTHORIZED
+        if who is Who.METRICS and self._metrics_token:
+            if _is_token(self._metrics_token, shown.headers.get("Authorization")):
+                return Identity(DEFAULT_TENANT, credential=Credential.BEARER)
+            if not self._keys:
+                raise Refused(problem)
         try:
             tenant = self._keys.tenant(shown.headers.get("Authorization"), shown.address)
         except TooManyAttempts as error:
@@ -153,6 +169,11 @@ class Authentication:
             if chat := links.opened(chat_id, value):
                 return Identity(chat.tenant, chat, value)
         return None
+
+
+def _is_token(token: str, authorization: str | None) -> bool:
+    shown = bearer_key(authorization) or ""
+    return hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), token.encode())
 
 
 def _sent_key(query: bytes) -> str:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cubicle.cli.output import is_terminal, show
+from cubicle.operation_settings import OperationSettings
 from cubicle.settings import BadSettings, Settings, load, misspelt
 
 _PREFACE = """\
@@ -35,10 +36,11 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of the class."""
+    """Every setting, in the order of the class; those of its base come last."""
+    found = sorted(Settings.model_fields.items(), key=lambda item: item[0] in OperationSettings.model_fields)
     return [
         Row(name.upper(), _shown(field.get_default(call_default_factory=True)), field.description or "")
-        for name, field in Settings.model_fields.items()
+        for name, field in found
     ]
 
 

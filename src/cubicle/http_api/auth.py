@@ -81,7 +81,7 @@ class AccessCheck:
             await self._refuse(scope, receive, send, refused.problem)
             return
         await self._note(scope, identity, headers, chat_id or "")
-        if who is Who.OPERATOR and identity.tenant != DEFAULT_TENANT:
+        if who in (Who.OPERATOR, Who.METRICS) and identity.tenant != DEFAULT_TENANT:
             await response(problems.UNAUTHORIZED)(scope, receive, send)
             return
         app = self._app if identity.stays else self._led_on(scope, headers) or self._app

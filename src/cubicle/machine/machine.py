@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import socket
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
@@ -25,6 +26,7 @@ from cubicle.machine.passed_file import FileThreads, PassedFile
 from cubicle.machine.process import Process
 from cubicle.machine.refusals import Refusals
 from cubicle.machine.stream import Stream, StreamConnection
+from cubicle.machine.trace_context import trace_variables
 from cubicle.machine.upload_folder import UploadFolder
 
 HOME = "/home/assistant"
@@ -76,6 +78,10 @@ class Machine:
     @property
     def alive(self) -> bool:
         return not self._line.lost.done()
+
+    def watch_round_trips(self, observe: Callable[[float], None]) -> None:
+        """Call back with the seconds that each answer of the guest took."""
+        self._line.on_round_trip = observe
 
     @property
     def offence(self) -> str:
@@ -141,7 +147,7 @@ class Machine:
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
             raise _too_long()
-        variables = {**self.environment, **(env or {})}
+        variables = {**self.environment, **trace_variables.get(), **(env or {})}
         request = operations.Run(
             argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
         )
@@ -165,7 +171,9 @@ class Machine:
     ) -> AsyncIterator[Process]:
         process: Process | None = None
         try:
+            began = time.perf_counter()
             process = Process(self._line, channel, await channel.event())
+            self._line.on_round_trip(time.perf_counter() - began)
             yield process
         finally:
             if process is None or not process.detached:

@@ -1,0 +1,160 @@
+"""Quotas of a whole service: what a tool and an HTTP client are told, and that a flood of one tenant stays its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cubicle import settings
+from cubicle.app import running
+from cubicle.drivers.factory import make_driver
+from tests.support.emptying import empty
+from tests.support.service import ACCEPT, messages, serve
+
+
+@dataclass
+class Site:
+    url: str
+    client: httpx.AsyncClient
+    calls: int = field(default=0)
+
+    async def call(self, command: str, *, key: str = "acme-key", chat: str = "a", user: str = "") -> dict[str, Any]:
+        headers = {"Accept": ACCEPT, "X-Chat-Id": chat, "Authorization": f"Bearer {key}"}
+        headers |= {"X-User-Email": user} if user else {}
+        params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        answer = messages(await self.client.post("/mcp", json=body, headers=headers))[-1]
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def upload(self, key: str = "acme-key", chat: str = "a") -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        return await self.client.post(f"/api/uploads/{chat}/x.txt", content=b"x" * 1000, headers=headers)
+
+    async def metrics(self) -> str:
+        return (await self.client.get("/metrics", headers={"Authorization": "Bearer operator-key"})).text
+
+
+@asynccontextmanager
+async def site_of(folder: Path, **chosen: Any) -> AsyncIterator[Site]:
+    folder.mkdir(exist_ok=True)
+    (folder / "keys.json").write_text(json.dumps({"acme-key": "acme", "other-key": "other"}))
+    found = settings.load(
+        driver="memory",
+        data_dir=folder / "data",
+        pool_size=0,
+        mcp_api_key="operator-key",
+        api_keys_file=folder / "keys.json",
+        shed_memory_mb=0,
+        **chosen,
+    )
+    limits = httpx.Limits(max_connections=400)
+    async with (
+        running(found) as app,
+        serve(app) as url,
+        httpx.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False, limits=limits) as client,
+    ):
+        yield Site(url, client)
+    await empty(make_driver(found))
+
+
+def text(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+async def test_over_a_rate_a_tool_says_which_limit_and_http_answers_429(tmp_path: Path) -> None:
+    async with site_of(tmp_path, tenant_calls_per_minute=2) as site:
+        assert not (await site.call("true"))["isError"]
+        assert (await site.upload()).status_code == 201
+        refused = await site.call("touch /tmp/ran")
+        assert refused["isError"]
+        assert "TENANT_CALLS_PER_MINUTE" in text(refused)
+        assert "Try again in" in text(refused)
+        answer = await site.upload()
+        assert answer.status_code == 429
+        assert 1 <= int(answer.headers["Retry-After"]) <= 60
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        looked = await site.client.get("/files/a/outputs/", headers={"Authorization": "Bearer acme-key"})
+        assert looked.status_code == 200
+        assert not (await site.call("true", key="other-key"))["isError"]
+        assert 'cubicle_quota_refusals_total{limit="calls_per_minute",scope="tenant"} 2.0' in await site.metrics()
+
+
+async def test_calls_at_once_of_a_user_are_limited(tmp_path: Path) -> None:
+    async with site_of(tmp_path, user_max_calls=1) as site:
+        first = asyncio.ensure_future(site.call("touch /tmp/$$; cat /dev/zero | head -c 1; sleep 30", user="ann"))
+        async with asyncio.timeout(60):
+            while not (refused := await site.call("true", user="ann"))["isError"]:
+                await asyncio.sleep(0)
+        assert "USER_MAX_CALLS" in text(refused)
+        assert not (await site.call("true", user="bob"))["isError"]
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_a_start_over_the_limit_waits_for_another_to_stop(tmp_path: Path) -> None:
+    async with site_of(tmp_path, tenant_max_sandboxes=1) as site:
+        assert not (await site.call("true", chat="one"))["isError"]
+        second = asyncio.ensure_future(site.call("echo second", chat="two"))
+        async with asyncio.timeout(60):
+            while "cubicle_start_queue_waiting 1.0" not in await site.metrics():
+                await asyncio.sleep(0.05)
+        stopped = await site.client.post("/api/sandboxes/one/stop", headers={"Authorization": "Bearer acme-key"})
+        assert stopped.status_code == 200
+        assert text(await second) == "second\n"
+
+
+async def test_a_start_that_finds_no_room_in_time_is_refused(tmp_path: Path) -> None:
+    async with site_of(tmp_path, tenant_max_sandboxes=1, start_queue_seconds=0.1) as site:
+        assert not (await site.call("true", chat="one"))["isError"]
+        refused = await site.call("true", chat="two")
+        assert refused["isError"]
+        assert "TENANT_MAX_SANDBOXES" in text(refused)
+        answer = await site.upload(chat="two")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "10")
+        assert not (await site.call("true", chat="one"))["isError"]
+        assert not (await site.call("true", chat="one", key="other-key"))["isError"]
+
+
+async def flood(site: Site, ends: asyncio.Event, chats: int, uploads: int) -> None:
+    """One tenant: a call in each of many chats again and again, and uploads at once."""
+
+    async def calls(number: int) -> None:
+        while not ends.is_set():
+            await site.call("true", chat=f"flood-{number}")
+
+    async def upload(number: int) -> None:
+        while not ends.is_set():
+            await site.upload(chat=f"flood-{number}")
+
+    tasks = [asyncio.ensure_future(calls(number)) for number in range(chats)]
+    tasks += [asyncio.ensure_future(upload(number)) for number in range(uploads)]
+    try:
+        await ends.wait()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def latencies(site: Site, seconds: float) -> list[float]:
+    found, ends = [], time.monotonic() + seconds
+    while time.monotonic() < ends:
+        began = time.perf_counter()
+        assert not (await site.call("true", key="other-key", chat="quiet"))["isError"]
+        found.append(time.perf_counter() - began)
+    return sorted(found)
+
+
+def p99(values: list[float]) -> float:
+    return values[int(len(values) * 0.99)] if len(values) >= 100 else values[-1]
