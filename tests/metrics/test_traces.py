@@ -112,8 +112,8 @@ async def test_a_trace_in_the_request_goes_before_that_of_the_header(service: Se
 
 
 async def test_a_hostile_traceparent_is_no_trace(service: Service) -> None:
-    for bad in ("00-x-y-01", "$(id)", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "é" * 2000):
-        printed = await service.bash("echo $TRACEPARENT", headers={"traceparent": bad.encode().decode("latin-1")})
+    for bad in ("00-x-y-01", "$(id)", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 4000):
+        printed = await service.bash("echo $TRACEPARENT", headers={"traceparent": bad})
         assert bad not in printed
 
 

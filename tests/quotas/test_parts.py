@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.egress.quota import Moment
+from cubicle.egress.tally import EgressReport, EgressTally
 from cubicle.machine.errors import StartRefused
+from cubicle.metrics.loop_lag import LoopLag
+from cubicle.metrics.metrics import Metrics
 from cubicle.quotas.call_quotas import CallQuotas
 from cubicle.quotas.daily_usage import DailyUsage
 from cubicle.quotas.limits import Limit, Overloaded, QuotaExceeded, QuotaLimits, Scope, Subject
 from cubicle.quotas.load_shedding import LoadShedding
+from cubicle.quotas.quotas import Quotas
 from cubicle.quotas.start_queue import StartQueue
+from cubicle.sandbox.fleet import Fleet
+from cubicle.settings import load
 
 ACME, ANN, BOB = (
     Subject(Scope.TENANT, "acme"),
@@ -255,3 +261,54 @@ async def test_a_late_loop_refuses_and_a_memory_that_cannot_be_read_does_not(tmp
         shedding.require("a", {"a": 1})
     late = 0.5
     shedding.require("a", {"a": 1})
+
+
+class Blocks:
+    spent_tenants: Sequence[str] = ()
+    spent_chats: Sequence[str] = ()
+
+
+async def test_egress_over_the_day_blocks_the_tenant_or_the_chats_of_the_user(fleet: Fleet, tmp_path: Path) -> None:
+    chosen = load(driver="memory", data_dir=tmp_path, tenant_egress_mb_per_day=2, user_egress_mb_per_day=1)
+    metrics, blocks, mib = Metrics(), Blocks(), 1 << 20
+    chat = Chat("mine", "acme")
+    quotas = Quotas(chosen, metrics, LoopLag(lambda seconds: None), blocks)
+    async with fleet.lease(chat), quotas.running(fleet):
+        async with quotas.call(chat, "ann"):
+            quotas.take(EgressReport(chat, EgressTally(sent=mib)))
+            await quotas.count_egress()
+        assert (blocks.spent_tenants, blocks.spent_chats) == ([], [chat.digest])
+        with pytest.raises(QuotaExceeded, match=r"USER_EGRESS_MB_PER_DAY.*24 hours"):
+            async with quotas.call(chat, "ann"):
+                pass
+        async with quotas.call(chat, "bob"):
+            quotas.take(EgressReport(chat, EgressTally(received=mib)))
+            await quotas.count_egress()
+        assert blocks.spent_tenants == ["acme"]
+    again = Quotas(chosen, Metrics(), LoopLag(lambda seconds: None), Blocks())
+    async with again.running(fleet):
+        with pytest.raises(QuotaExceeded, match="TENANT_EGRESS_MB_PER_DAY"):
+            async with again.call(Chat("new", "acme"), None):
+                pass
+        async with again.call(Chat("new", "other"), "ann"):
+            pass
+
+
+async def test_disk_over_the_limit_refuses_uploads_and_new_chats_only(fleet: Fleet, tmp_path: Path) -> None:
+    chosen = load(driver="memory", data_dir=tmp_path, tenant_disk_mb=1)
+    chat = Chat("holds", "acme")
+    quotas = Quotas(chosen, Metrics(), LoopLag(lambda seconds: None), Blocks())
+    async with fleet.lease(chat), quotas.running(fleet):
+        async with quotas.call(chat, None, writes=True):
+            await quotas.sample(fleet)
+        with pytest.raises(QuotaExceeded, match="TENANT_DISK_MB"):
+            async with quotas.call(chat, None, writes=True):
+                pass
+        with pytest.raises(QuotaExceeded, match="TENANT_DISK_MB"):
+            async with quotas.call(Chat("one-more", "acme"), None):
+                pass
+        async with quotas.call(chat, None):
+            pass
+        quotas.forget(chat)
+        async with quotas.call(chat, None, writes=True):
+            pass

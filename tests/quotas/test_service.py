@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -92,10 +91,11 @@ async def test_over_a_rate_a_tool_says_which_limit_and_http_answers_429(tmp_path
 
 async def test_calls_at_once_of_a_user_are_limited(tmp_path: Path) -> None:
     async with site_of(tmp_path, user_max_calls=1) as site:
-        first = asyncio.ensure_future(site.call("touch /tmp/$$; cat /dev/zero | head -c 1; sleep 30", user="ann"))
+        first = asyncio.ensure_future(site.call("sleep 300", user="ann"))
         async with asyncio.timeout(60):
-            while not (refused := await site.call("true", user="ann"))["isError"]:
-                await asyncio.sleep(0)
+            while 'cubicle_tool_calls_running{tool="bash_tool"} 1.0' not in await site.metrics():
+                await asyncio.sleep(0.05)
+        refused = await site.call("true", user="ann", chat="b")
         assert "USER_MAX_CALLS" in text(refused)
         assert not (await site.call("true", user="bob"))["isError"]
         first.cancel()
@@ -158,3 +158,56 @@ async def latencies(site: Site, seconds: float) -> list[float]:
 
 def p99(values: list[float]) -> float:
     return values[int(len(values) * 0.99)] if len(values) >= 100 else values[-1]
+
+
+async def flooded(folder: Path, seconds: float, chats: int, uploads: int) -> tuple[float, float]:
+    """p99 of a quiet tenant's warm call, alone and beside the flood of another."""
+    async with site_of(folder, tenant_max_calls=16, tenant_max_sandboxes=20, start_queue_seconds=5) as site:
+        assert not (await site.call("true", key="other-key", chat="quiet"))["isError"]
+        alone = p99(await latencies(site, min(seconds, 10)))
+        ends = asyncio.Event()
+        crowd = asyncio.ensure_future(flood(site, ends, chats, uploads))
+        try:
+            async with asyncio.timeout(120):
+                while 'limit="calls"' not in await site.metrics():
+                    await asyncio.sleep(0.05)
+            beside = p99(await latencies(site, seconds))
+        finally:
+            ends.set()
+            await crowd
+        secrets = await site.metrics()
+        assert "flood-" not in secrets
+        assert "acme" not in secrets
+    return alone, beside
+
+
+@pytest.mark.serial
+async def test_a_flood_of_one_tenant_leaves_another_its_calls(tmp_path: Path) -> None:
+    """The short version: fewer chats, and a floor for the idle value, which one slow call of a busy machine moves."""
+    alone, beside = await flooded(tmp_path, 3, 40, 16)
+    assert beside < max(5 * alone, 0.5), f"idle {alone * 1000:.0f} ms, beside the flood {beside * 1000:.0f} ms"
+
+
+@pytest.mark.serial
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_a_flood_of_200_chats_and_64_uploads_for_a_minute_leaves_another_its_calls(tmp_path: Path) -> None:
+    alone, beside = await flooded(tmp_path, 60, 200, 64)
+    print(f"idle p99 {alone * 1000:.1f} ms, beside the flood {beside * 1000:.1f} ms")
+    assert beside < 5 * alone, f"idle {alone * 1000:.0f} ms, beside the flood {beside * 1000:.0f} ms"
+
+
+async def test_cpu_seconds_of_a_day_refuse_the_next_call_and_stop_nothing(tmp_path: Path) -> None:
+    """Looks at the sandbox, as the service does every 15 seconds."""
+    async with site_of(tmp_path, tenant_cpu_seconds_per_day=1) as site:
+        assert not (await site.call("timeout 3 sh -c 'while :; do :; done'; true"))["isError"]
+        async with asyncio.timeout(90):
+            while not (refused := await site.call("true"))["isError"]:
+                await asyncio.sleep(0.5)
+        assert "TENANT_CPU_SECONDS_PER_DAY" in text(refused)
+        assert "hours" in text(refused)
+        rows = await site.client.get("/api/sandboxes", headers={"Authorization": "Bearer acme-key"})
+        assert [row["state"] for row in rows.json()["sandboxes"]] == ["running"]
+        assert not (await site.call("true", key="other-key"))["isError"]
+    async with site_of(tmp_path, tenant_cpu_seconds_per_day=1) as site:
+        assert (await site.call("true"))["isError"]

@@ -112,7 +112,7 @@ class Quotas:
             keeper.cancel()
             await asyncio.wait([keeper])
             await self.starts.close()
-            await self._count_egress()
+            await self.count_egress()
             await self._daily.save()
 
     def take(self, report: EgressReport) -> None:
@@ -177,7 +177,7 @@ class Quotas:
             try:
                 await self._shedding.look()
                 self._metrics.starts_waiting.set(len(self.starts))
-                await self._count_egress()
+                await self.count_egress()
                 if turns % _SAMPLE_EVERY == 0:
                     await self.sample(fleet)
                 if turns % _SAVE_EVERY == 0:
@@ -185,7 +185,8 @@ class Quotas:
             except Exception:
                 log.exception("what tenants use could not be counted")
 
-    async def _count_egress(self) -> None:
+    async def count_egress(self) -> None:
+        """Add what was reported to what was used, and have the egress proxy hold back whoever used up the day."""
         reports, self._reports = self._reports, []
         if not any(limits.egress_bytes for limits in self.limits.values()):
             return
