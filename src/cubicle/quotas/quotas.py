@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -57,6 +58,7 @@ class Quotas:
         self._users: OrderedDict[str, str] = OrderedDict()
         """Who used a chat last, by the chat's digest."""
         self._fleet: Fleet | None = None
+        self._began = 0.0
         self.starts = StartQueue(
             self.limits,
             settings.max_sandboxes,
@@ -103,7 +105,7 @@ class Quotas:
     @asynccontextmanager
     async def running(self, fleet: Fleet) -> AsyncIterator[None]:
         """Count what is used, within the block."""
-        self._fleet = fleet
+        self._fleet, self._began = fleet, time.monotonic()
         await asyncio.to_thread(self._daily.open)
         keeper = start_task(self._keep(fleet), name="quotas")
         try:
@@ -226,15 +228,21 @@ class Quotas:
             if stats.disk_used is not None:
                 self._disk[chat.digest] = (subjects[0], subjects[1] if len(subjects) > 1 else None, stats.disk_used)
             if stats.cpu_seconds is not None:
-                before = self._cpu.get(name, 0.0)
-                self._cpu[name] = stats.cpu_seconds
-                used = stats.cpu_seconds - before if stats.cpu_seconds >= before else stats.cpu_seconds
+                used = self._cpu_used(name, stats.cpu_seconds, stats.uptime)
                 for subject in subjects:
                     await self._daily.add(subject, cpu_seconds=used)
 
         await asyncio.gather(*(look(each.chat, each.name) for each in seen if each.chat is not None))
         names = {each.name for each in seen}
         self._cpu = {name: seconds for name, seconds in self._cpu.items() if name in names}
+
+    def _cpu_used(self, name: str, seconds: float, uptime: float) -> float:
+        """Since the last look. What a sandbox used before this service began was counted by the one before."""
+        before = self._cpu.get(name)
+        self._cpu[name] = seconds
+        if before is None:
+            return seconds if uptime <= time.monotonic() - self._began else 0.0
+        return seconds - before if seconds >= before else seconds  # fewer: it was started anew
 
 
 def _subjects(chat: Chat, user: str | None) -> tuple[Subject, ...]:
