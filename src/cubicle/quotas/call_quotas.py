@@ -23,6 +23,7 @@ class CallQuotas:
 
     def __init__(self, limits: Mapping[Scope, QuotaLimits], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
+        self._is_limited = {scope: bool(each.calls or each.per_minute) for scope, each in limits.items()}
         self._clock = clock
         self._counted = FixedWindowRateLimiter(BoundedCounters(_MAX_COUNTERS, clock))
         self._under_way: Counter[Subject] = Counter()
@@ -36,9 +37,10 @@ class CallQuotas:
     @contextmanager
     def counted(self, subjects: Sequence[Subject]) -> Iterator[None]:
         """A call, for as long as the block lasts. Raises QuotaExceeded before it begins."""
+        tenant = subjects[0].tenant
+        subjects = [subject for subject in subjects if self._is_limited[subject.scope]]
         for subject in subjects:
             self._require(subject)
-        tenant = subjects[0].tenant
         self._tenants[tenant] += 1
         for subject in subjects:
             self._under_way[subject] += 1

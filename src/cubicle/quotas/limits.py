@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 from cubicle.operation_settings import OperationSettings
 
@@ -58,8 +58,7 @@ class QuotaLimits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """One whose use is counted: a tenant, or a user of it."""
 
     scope: Scope

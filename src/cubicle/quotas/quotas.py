@@ -51,6 +51,7 @@ class Quotas:
 
     def __init__(self, settings: Settings, metrics: Metrics, lag: LoopLag, egress: EgressBlocks) -> None:
         self.limits = {scope: QuotaLimits.of(settings, scope) for scope in Scope}
+        self._counts_users = self.limits[Scope.USER] != QuotaLimits()
         self._metrics = metrics
         self._calls = CallQuotas(self.limits)
         self._daily = DailyUsage(settings.data_dir / FOLDER)
@@ -87,7 +88,7 @@ class Quotas:
             self._shedding.require(chat.tenant, self._calls.tenants)
             for subject in subjects:
                 await self._require_day(subject)
-                if writes or self._fleet is None or not self._fleet.has(chat):
+                if self.limits[subject.scope].disk_bytes and (writes or not self._has_sandbox(chat)):
                     self._require_disk(subject)
             counted = self._calls.counted(subjects)
             counted.__enter__()
@@ -157,10 +158,14 @@ class Quotas:
             )
             raise QuotaExceeded(Limit.DISK, subject.scope, sentence, _DISK_SECONDS)
 
+    def _has_sandbox(self, chat: Chat) -> bool:
+        return self._fleet is not None and self._fleet.has(chat)
+
     def _note_user(self, chat: Chat, user: str | None) -> None:
-        if user:
-            self._users[chat.digest] = user
-            self._users.move_to_end(chat.digest)
+        if user and self._counts_users:
+            digest = chat.digest
+            self._users[digest] = user
+            self._users.move_to_end(digest)
             while len(self._users) > _MAX_USERS:
                 self._users.popitem(last=False)
 

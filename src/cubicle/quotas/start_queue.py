@@ -50,6 +50,7 @@ class StartQueue:
     ) -> None:
         self._limits, self._total, self._patience = limits, total, patience
         self._running, self._user_of, self._waited, self._refused = running, user_of, waited, refused
+        self.limited = bool(total or any(each.sandboxes for each in limits.values()))
         self._waiting: list[_Waiter] = []
         self._starting: dict[str, str] = {}
         """Admitted, and perhaps not seen as starting yet: tenant by digest."""
@@ -59,13 +60,12 @@ class StartQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    @property
-    def limited(self) -> bool:
-        return bool(self._total or any(limits.sandboxes for limits in self._limits.values()))
-
     @contextmanager
     def followed(self, chat: Chat, report: Callable[[str], None]) -> Iterator[None]:
         """Within the block, say the position of this chat's start each time that it changes."""
+        if not self.limited:
+            yield
+            return
         followers = self._followers.setdefault(chat.digest, [])
         followers.append(report)
         try:
