@@ -296,7 +296,7 @@ async def test_egress_over_the_day_blocks_the_tenant_or_the_chats_of_the_user(fl
 
 async def test_disk_over_the_limit_refuses_uploads_and_new_chats_only(fleet: Fleet, tmp_path: Path) -> None:
     chosen = load(driver="memory", data_dir=tmp_path, tenant_disk_mb=1)
-    chat = Chat("holds", "acme")
+    chat = Chat("holds", "disks")
     quotas = Quotas(chosen, Metrics(), LoopLag(lambda seconds: None), Blocks())
     async with fleet.lease(chat), quotas.running(fleet):
         async with quotas.call(chat, None, writes=True):
@@ -305,7 +305,7 @@ async def test_disk_over_the_limit_refuses_uploads_and_new_chats_only(fleet: Fle
             async with quotas.call(chat, None, writes=True):
                 pass
         with pytest.raises(QuotaExceeded, match="TENANT_DISK_MB"):
-            async with quotas.call(Chat("one-more", "acme"), None):
+            async with quotas.call(Chat("one-more", "disks"), None):
                 pass
         async with quotas.call(chat, None):
             pass
