@@ -43,6 +43,7 @@ from cubicle.http_api.issuer_login import IssuerLogin
 from cubicle.http_api.links import LinkRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
+from cubicle.http_api.metrics import MetricsRoutes
 from cubicle.http_api.openapi import OpenApiRoutes
 from cubicle.http_api.origin_check import OriginCheck
 from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
@@ -52,9 +53,11 @@ from cubicle.http_api.port_hosts import PortHosts
 from cubicle.http_api.ports import PortRoutes
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.protected_resource import ProtectedResourceRoutes
+from cubicle.http_api.quota_check import QuotaCheck
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.replay import ReplayRoutes
 from cubicle.http_api.request_log import RequestLog
+from cubicle.http_api.request_metrics import RequestMetrics
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.service import ServiceRoutes
@@ -70,6 +73,7 @@ from cubicle.log import forget_user
 from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
+from cubicle.metering import Metering
 from cubicle.outbound import has_sub_agent, make_agent_tokens, make_network, make_sub_agents
 from cubicle.ports.links import PortLinks
 from cubicle.ports.notes import PortNotes
@@ -117,10 +121,11 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, access.secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
+    metering = Metering(settings, network)
     notes = JournalNotes(journal := make_journal(settings))
     calls = UnfinishedCalls(journal)
-    beside = [agent_tokens.attached, network.attached, StartCommands().attached, notes.attached, calls.attached]
-    fleet = make_fleet(settings, driver, space, provisioner, beside, journal)
+    beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
+    fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
     screens = LiveViews()
     await claim_image(settings, driver)
     startup_check = make_startup_check(settings, driver)
@@ -130,7 +135,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         activity = Activity(journal)
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
-        registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
+        built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
+        registry = metering.tools(built)
         uploads = Uploads(fleet, journal)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
@@ -139,23 +145,17 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
             fleet.on_removed(forget)
         queue = FairQueue()
         endpoint = McpEndpoint(
-            registry,
-            uploads,
-            instructions_by(prompt),
-            settings,
-            access.authentication,
-            queue,
-            calls,
-            access.secret,
+            registry, uploads, instructions_by(prompt), settings, access.authentication, queue, calls, access.secret,
             access.watch,
-        )
+        )  # fmt: skip
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
+            metering,
         )  # fmt: skip
         checking = checking_isolation(startup_check, fleet)
-        async with access.running(), endpoint.running(), agents or nullcontext(), checking:
+        async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
             yield make_app(parts)
 
 
@@ -183,6 +183,7 @@ class Parts:
     port_links: PortLinks
     port_shares: PortShares
     notes: JournalNotes
+    metering: Metering
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -201,6 +202,7 @@ def make_app(parts: Parts) -> Starlette:
     app = Starlette(
         routes=table.bind(**make_routes(parts, table), ports=port_routes),
         middleware=[
+            Middleware(RequestMetrics, parts.metering.metrics),
             Middleware(PortHosts, visits, settings.preview_domains, own_names(settings)),
             Middleware(FairShare, parts.queue, parts.access.ring, parts.access.tokens),
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
@@ -209,6 +211,7 @@ def make_app(parts: Parts) -> Starlette:
             Middleware(Cors, table, settings.cors_origins, locked=bool(access.ring), hosts=settings.known_hosts),
             Middleware(OriginCheck, [base_url(settings)], table),
             Middleware(AccessCheck, access.authentication, table, ask_for_key, settings.single_user_mode, access.watch),
+            Middleware(QuotaCheck, parts.metering.quotas, table),
         ],
         exception_handlers=HANDLERS,
     )
@@ -241,6 +244,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "skills": SkillRoutes(parts.library, mode),
         "disk": DiskHealthRoutes(parts.space),
         "isolation": IsolationHealthRoutes(parts.startup_check),
+        "metrics": MetricsRoutes(parts.metering.metrics, fleet, parts.queue, parts.space),
         "openapi": OpenApiRoutes(table, settings.embedders),
         "uploads": UploadRoutes(parts.uploads, settings.max_upload_mb),
         "archive": ArchiveRoutes(fleet, pages.asleep_page),

@@ -106,6 +106,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         mcp_api_key="a-good-key",
         api_keys_file=folder / "keys.json",
         wrong_keys_per_minute=0,
+        metrics_token="a-metrics-token",
     )
     async with (
         running(settings) as app,
@@ -118,6 +119,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 
 async def _credentials(client: httpx.AsyncClient, settings: Settings) -> AsyncIterator[tuple[str, Shown]]:
     yield "nothing", Shown()
+    yield "metrics token", Shown({"Authorization": "Bearer a-metrics-token"})
     for name, key in (
         ("wrong key", "wrong"),
         ("expired key", "expired-key"),
@@ -196,13 +198,15 @@ NOTHING = {
     "sign-in by an expired key", "sign-in by a revoked key", "sign-in of another role", "sign-in of another tenant",
     "sign-in that ended", "sign-in without a key", *with_cookies(_NO_LINKS),
 }  # fmt: skip
-ALL = KEYS | SIGN_INS | VIEW | CONTROL | NOTHING
+OPERATORS = {"key", "operator's key", "sign-in by key", "sign-in by operator's key"}
+ALL = KEYS | SIGN_INS | VIEW | CONTROL | NOTHING | {"metrics token"}
 LET_IN: dict[Who, set[str]] = {
     Who.ANYBODY: ALL,
     Who.CAPABILITY: ALL,
     Who.BEARER: KEYS,
     Who.KEY: KEYS | SIGN_INS,
-    Who.OPERATOR: {"key", "operator's key", "sign-in by key", "sign-in by operator's key"},
+    Who.OPERATOR: OPERATORS,
+    Who.METRICS: OPERATORS | {"metrics token"},
     Who.CHAT: KEYS | SIGN_INS | CONTROL,
 }
 
@@ -223,7 +227,7 @@ def test_who_may_only_look_changes_nothing() -> None:
     assert changing == {
         "uploads.nameless", "uploads.save", "uploads.remove", "browser.json", "browser.page_socket",
         "browser.browser_socket", "browser.own_socket", "terminal.resume", "terminal.kill", "ports.share",
-        "ports.revoke", "ports.forward",
+        "ports.revoke", "ports.forward", "undo.undo",
     }  # fmt: skip
 
 

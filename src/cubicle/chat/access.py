@@ -74,7 +74,9 @@ class Access:
         )
         tokens = make_token_access(settings, web) if web is not None else None
         ring.external = tokens is not None
-        authentication = Authentication(keys, links, settings.known_hosts, tokens=tokens, origins=settings.cors_origins)
+        authentication = Authentication(
+            keys, links, settings.known_hosts, settings.metrics_token, tokens=tokens, origins=settings.cors_origins
+        )
         return cls(
             secret,
             ring,

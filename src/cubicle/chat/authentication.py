@@ -6,6 +6,7 @@ key the person showed.
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from urllib.parse import parse_qs
@@ -18,7 +19,7 @@ from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
 from cubicle.core.chat import DEFAULT_TENANT
 from cubicle.core.cookies import cookie_name, is_taken
-from cubicle.core.identity import Credential, Identity, LinkAccess
+from cubicle.core.identity import Credential, Identity, LinkAccess, Role
 from cubicle.core.keys import bearer_key
 from cubicle.core.personal_chats import may_enter
 from cubicle.core.problem import Problem
@@ -43,6 +44,8 @@ class Who(StrEnum):
     """A key, or the cookie of a person who showed it."""
     OPERATOR = "operator's key, sign-in"
     """The same with MCP_API_KEY: a customer's key does not do."""
+    METRICS = "operator's key, sign-in, METRICS_TOKEN"
+    """The same, or the token that a program shows which reads the metrics."""
     CHAT = "key, sign-in, link"
     """The same, or a signed link of the chat, or the cookie that it left."""
 
@@ -81,11 +84,13 @@ class Authentication:
         keys: KeyAttempts,
         links: Links | None = None,
         allowed_hosts: tuple[str, ...] = (),
+        metrics_token: str = "",
         *,
         tokens: TokenAccess | None = None,
         origins: tuple[str, ...] = (),
     ) -> None:
         self._keys = keys
+        self._metrics_token = metrics_token
         self._links = links
         self._hosts = allowed_hosts
         self._tokens = tokens
@@ -99,6 +104,8 @@ class Authentication:
         token = bearer_key(shown.headers.get("Authorization"))
         try:
             if token is None or not looks_like_token(token) or who in (Who.ANYBODY, Who.CAPABILITY):
+                return self.authenticate(shown, who)
+            if self._reads_metrics(shown, who):
                 return self.authenticate(shown, who)
             self._check_hosts(shown, who)
             found = await self._tokens.identify(token, shown.path)
@@ -114,6 +121,10 @@ class Authentication:
         if who in (Who.ANYBODY, Who.CAPABILITY):
             return Identity(DEFAULT_TENANT, credential=Credential.PUBLIC)
         problem = problems.UNAUTHORIZED
+        if self._reads_metrics(shown, who):
+            return Identity(DEFAULT_TENANT, Role.OPERATOR, credential=Credential.BEARER)
+        if who is Who.METRICS and self._metrics_token and not self._keys:
+            raise Refused(problem)
         try:
             key = self._keys.shown(shown.headers.get("Authorization"), shown.address)
         except TooManyAttempts as error:
@@ -126,6 +137,13 @@ class Authentication:
         if identity is None:
             raise Refused(problem)
         return identity
+
+    def _reads_metrics(self, shown: Shown, who: Who) -> bool:
+        """Whether it is the program that reads the metrics, by its token."""
+        if who is not Who.METRICS or not self._metrics_token:
+            return False
+        key = bearer_key(shown.headers.get("Authorization")) or ""
+        return hmac.compare_digest(key.encode("utf-8", "surrogateescape"), self._metrics_token.encode())
 
     def _check_hosts(self, shown: Shown, who: Who) -> None:
         if not hosts.host_is_known(self._hosts, shown.headers.get("Host")):

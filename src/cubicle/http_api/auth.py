@@ -103,7 +103,7 @@ class AccessCheck:
             await self._refuse(scope, receive, send, refused.problem)
             return
         await self._note(scope, identity, chat_id or "")
-        if who is Who.OPERATOR and not identity.is_operator:
+        if who in (Who.OPERATOR, Who.METRICS) and not identity.is_operator:
             await response(problems.UNAUTHORIZED)(scope, receive, send)
             return
         app = self._app if identity.stays else self._led_on(scope, headers) or self._app

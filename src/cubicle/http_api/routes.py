@@ -116,7 +116,7 @@ def row_of(scope: Mapping[str, Any]) -> Row:
 
 
 _ANYBODY, _CAPABILITY, _BEARER, _KEY = Who.ANYBODY, Who.CAPABILITY, Who.BEARER, Who.KEY
-_OPERATOR, _CHAT = Who.OPERATOR, Who.CHAT
+_OPERATOR, _METRICS, _CHAT = Who.OPERATOR, Who.METRICS, Who.CHAT
 _LOOKS, _USES, _WAKES, _ENDS = Use.LOOKS, Use.USES, Use.WAKES, Use.ENDS
 
 
@@ -163,6 +163,8 @@ _SERVICE = (
         "The free space of the host. With the floor (`MIN_FREE_MB`), and since when there is too little."),
     Row("GET", "/health/walls", "isolation.show", _OPERATOR, _LOOKS,
         "Which layers of the isolation hold, by the last check."),
+    Row("GET", "/metrics", "metrics.get", _METRICS, _LOOKS,
+        "What the service counts of itself, for Prometheus ([metrics.md](metrics.md))."),
     Row("GET", "/openapi.json", "openapi.document", _KEY, _LOOKS, "This table as an OpenAPI 3.1 document."),
     Row("GET", "/docs", "openapi.page", _KEY, _LOOKS, "The same as a page."),
 )  # fmt: skip

@@ -16,17 +16,18 @@ from cubicle.guest.file_changes import Undo, Undone
 from cubicle.guest.operations import Edited, Entry, Exit, FileStat, Usage, Written
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import passed_file
-from cubicle.machine.connection import CallerChannel, Channel, GuestLink
+from cubicle.machine.connection import CallerChannel, GuestLink
 from cubicle.machine.dialled_socket import DialledSocket, connect_in
 from cubicle.machine.errors import MachineError, NotRunning, SandboxError
 from cubicle.machine.fd_passing import NotPassed
 from cubicle.machine.files import FileReader, SentFile, parse_entry
 from cubicle.machine.items import Data, End
 from cubicle.machine.passed_file import FileThreads, PassedFile
-from cubicle.machine.process import Process
+from cubicle.machine.process import Process, process_of
 from cubicle.machine.refusals import Refusals
 from cubicle.machine.stream import Stream, StreamConnection
 from cubicle.machine.text_pieces import encoded
+from cubicle.machine.trace_context import trace_variables
 from cubicle.machine.upload_folder import UploadFolder
 
 HOME = "/home/assistant"
@@ -79,6 +80,10 @@ class Machine:
     @property
     def alive(self) -> bool:
         return not self._line.lost.done()
+
+    def watch_round_trips(self, observe: Callable[[float], None]) -> None:
+        """Call back with the seconds that each answer of the guest took."""
+        self._line.on_round_trip = observe
 
     @property
     def offence(self) -> str:
@@ -152,7 +157,7 @@ class Machine:
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
             raise _too_long()
-        variables = {**self.environment, **(env or {})}
+        variables = {**self.environment, **trace_variables.get(), **(env or {})}
         request = operations.Run(
             argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
         )
@@ -162,13 +167,13 @@ class Machine:
             channel = self._line.open(request)
         except wire.WireError:
             raise _too_long() from None
-        async with self._process(channel) as process:
+        async with process_of(self._line, channel) as process:
             yield process
 
     @asynccontextmanager
     async def attach(self, id: str) -> AsyncIterator[Process]:
         """Hear a command again after a lost connection: first the end of what it printed, then what comes."""
-        async with self._process(self._line.open(operations.Attach(id=id))) as process:
+        async with process_of(self._line, self._line.open(operations.Attach(id=id))) as process:
             process.detach()
             yield process
 
@@ -178,20 +183,6 @@ class Machine:
             await self._line.ask(operations.Signal(id=id, signal=0))
             return True
         return False
-
-    @asynccontextmanager
-    async def _process(
-        self, channel: Channel[operations.Started, Exit] | Channel[operations.Attached, Exit]
-    ) -> AsyncIterator[Process]:
-        process: Process | None = None
-        try:
-            process = Process(self._line, channel, await channel.event())
-            yield process
-        finally:
-            if process is None or not process.detached:
-                channel.cancel()
-            else:
-                process.let_go()
 
     async def output(self, command: str | Sequence[str], *, limit: int = 1 << 20, **options: Any) -> tuple[Exit, bytes]:
         """Run a short command to its end; what it printed, up to the limit."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from cubicle.guest import operations
@@ -76,3 +78,21 @@ class Process:
         if not self._channel.over:
             self._line.forget(self._line.open(operations.Release(id=self.id)))
             self._line.forget(self._channel)
+
+
+@asynccontextmanager
+async def process_of(
+    line: GuestLink, channel: Channel[Started, Exit] | Channel[Attached, Exit]
+) -> AsyncIterator[Process]:
+    """The command of a channel; leaving the block ends it, unless it is detached."""
+    process: Process | None = None
+    try:
+        began = time.perf_counter()
+        process = Process(line, channel, await channel.event())
+        line.on_round_trip(time.perf_counter() - began)
+        yield process
+    finally:
+        if process is None or not process.detached:
+            channel.cancel()
+        else:
+            process.let_go()

@@ -82,6 +82,10 @@ class McpEndpoint:
                 tasks,
             )
             server = protocol.server(__version__)
+            if self._settings.otel_exporter_otlp_endpoint:
+                from cubicle.mcp_api.tracing import Tracing
+
+                server.middleware.insert(0, Tracing())
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY)
             async with manager.run(), self._unfinished.looked_after(repeated):
                 self._gate = RequestCheck(

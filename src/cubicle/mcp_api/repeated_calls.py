@@ -167,6 +167,8 @@ class RepeatedCalls:
             kept = None
         if kept is not None and kept.end is not None and _was_ended(kept.end) and not identity.strict:
             kept = None  # its caller left, and comes back without having said that he would: it is a new call
+        if kept is not None and kept.end is not None and kept.end.fields.get("begun") is False:
+            kept = None  # it was refused before anything of it was done
         if kept is not None and kept.end is not None and _is_final(kept.end):
             answer = await read_answer(self._journal, caller.chat, kept.end.fields) or _without(tool, kept.end)
             if answer is not None:

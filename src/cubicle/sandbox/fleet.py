@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +14,7 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
-from cubicle.machine.errors import NoSpace, NotRunning, OwnedByAnother, SandboxError, StartFailed
+from cubicle.machine.errors import NoSpace, NotRunning, OwnedByAnother, SandboxError, StartFailed, StartRefused
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
@@ -23,8 +23,8 @@ from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, SandboxSeen, S
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lifecycle import Lifecycle
-from cubicle.sandbox.sandbox_services import SandboxService, SandboxServices
-from cubicle.sandbox.slot import Overview, Slot
+from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
+from cubicle.sandbox.slot import Overview, Slot, unforeseen
 from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect, new_name
 
@@ -90,6 +90,7 @@ class Fleet:
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
         self._adoption = Adoption(driver, self._slots, self._sandbox_services)
+        self.admission: Admission = lambda chat: nullcontext()
         self.hold = ""
         """Why no sandbox is started for a chat at present; empty if they are."""
 
@@ -188,8 +189,7 @@ class Fleet:
         return CONDITIONS[seen.state] if seen is not None and made else "none"
 
     def overview(self) -> list[Overview]:
-        now = self._clock.now()
-        return [slot.overview(now) for slot in self._slots.values() if slot.name or slot.reason]
+        return [slot.overview(self._clock.now()) for slot in self._slots.values() if slot.name or slot.reason]
 
     async def stop(self, chat: Chat) -> None:
         """Stop the chat's sandbox now; its files stay."""
@@ -239,12 +239,19 @@ class Fleet:
         if self._closing:
             raise StartFailed("The service is stopping.")
         if slot.starting is None:
-            slot.starting = self._group.create_task(self._start(slot, chat), name=f"start {slot.digest}")
+            slot.starting = self._group.create_task(self._start_in_turn(slot, chat), name=f"start {slot.digest}")
             slot.starting.add_done_callback(lambda task: setattr(slot, "starting", None))
         outcome = await asyncio.shield(slot.starting)
         if isinstance(outcome, SandboxError):
             raise type(outcome)(str(outcome))  # one of its own for each caller
         return outcome
+
+    async def _start_in_turn(self, slot: Slot, chat: Chat) -> Machine | StartFailed:
+        try:
+            async with self.admission(chat):
+                return await self._start(slot, chat) if slot.leases else StartFailed("Nobody waits for it any more.")
+        except StartRefused as error:
+            return error
 
     async def _start(self, slot: Slot, chat: Chat) -> Machine | StartFailed:
         async with slot.lock:
@@ -269,7 +276,7 @@ class Fleet:
                 slot.state, slot.reason = State.FAILED, str(error)
             except Exception as error:
                 log.exception("a start failed in a way nobody foresaw", extra=chat_fields(chat))
-                slot.state, slot.reason = State.FAILED, _unforeseen(error)
+                slot.state, slot.reason = State.FAILED, unforeseen(error)
             else:
                 machine.just_started, slot.started = slot.started, False
                 await self._sandbox_services.start(self._group, chat, machine)
@@ -439,10 +446,3 @@ class Fleet:
     async def _keep_pool(self, found: Sequence[SandboxSeen]) -> None:
         await self.pool.adopt([seen for seen in found if seen.owner is None])
         await self.pool.keep_full()
-
-
-def _unforeseen(error: Exception) -> str:
-    """What people are told of it: the host's own word (a full disk, say), else where to look."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"The host refused: {error.strerror}."
-    return "The service's log has the reason."

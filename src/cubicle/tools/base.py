@@ -59,6 +59,10 @@ def fail(sentence: str) -> Answer:
     return Answer((TextContent(sentence),), error=True)
 
 
+class NotBegun(Exception):
+    """The call was refused before anything of it was done: the same one may come again. The message is its answer."""
+
+
 def _nowhere(_text: str) -> None:
     """Output that nobody follows."""
 

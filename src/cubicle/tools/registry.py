@@ -17,7 +17,7 @@ from cubicle.prompt.workspace import Workspace
 from cubicle.settings import Settings
 from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments, BadArgument
-from cubicle.tools.base import Answer, Call, TextContent, Tool, fail
+from cubicle.tools.base import Answer, Call, NotBegun, TextContent, Tool, fail
 from cubicle.tools.bash import BashTool
 from cubicle.tools.call_record import CallRecord
 from cubicle.tools.files import CreateFile, StrReplace
@@ -93,7 +93,7 @@ class Registry:
             call.report(text)
 
         answer: Answer | None = None
-        left, final = False, True
+        left, final, begun = False, True, True
         end = CallEnd("failed", "The service failed here: its log says why.")
         try:
             if call.chosen:
@@ -103,6 +103,9 @@ class Registry:
         except BadArgument as error:
             answer = fail(str(error))
             end = _end(answer)
+        except NotBegun as error:
+            answer = fail(str(error))
+            end, final, begun = _end(answer), False, call.begun is not None
         except SandboxError as error:
             answer = fail(f"The sandbox could not do this: {error} Try again; if it goes on, tell the user.")
             end, final = CallEnd("sandbox_gone" if isinstance(error, Gone) else "failed", answer.text), False
@@ -114,7 +117,7 @@ class Registry:
                 answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
             event = happening.end(end)
             if not left:  # what runs goes on, and the next service tells its end
-                record.end(event, answer, final=final)
+                record.end(event, answer, final=final, begun=begun)
         await self.journal.settle(call.caller.chat)
         return answer
 

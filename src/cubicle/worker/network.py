@@ -22,6 +22,7 @@ from cubicle.machine.machine import Machine
 from cubicle.tasks import start_task
 from cubicle.worker.answers import Answers, Attachment, environment_of
 from cubicle.worker.channel import ChannelLost, ControlChannel
+from cubicle.worker.egress_reports import EgressReports
 from cubicle.worker.setup import Setup
 from cubicle.worker.spawner import NoWorker, Spawner, WorkerProcess, first_of
 
@@ -61,6 +62,7 @@ class NetworkWorker:
         self._rulebook = RulesFile(setup.rules_file, setup.policy)
         self._answers = Answers(budgets, tokens, additions, self._rulebook)
         self._spawner = Spawner()
+        self.egress = EgressReports()
         self._process: WorkerProcess | None = None
         self._channel: ControlChannel | None = None
         self._is_up = asyncio.Event()
@@ -203,8 +205,14 @@ class NetworkWorker:
             if await first_of(channel.closed, channel.closed, limit=_PING_EVERY):
                 return
             try:
-                await channel.ask("ping", limit=_PING_SECONDS)
+                answer = await channel.ask(
+                    "ping",
+                    limit=_PING_SECONDS,
+                    spent_tenants=list(self.egress.spent_tenants),
+                    spent_chats=list(self.egress.spent_chats),
+                )
                 silent = 0
+                self.egress.take(answer)
             except ChannelLost:
                 silent += 1
             if silent >= _MAX_SILENT_PINGS and not channel.closed.is_set():
