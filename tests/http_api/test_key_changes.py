@@ -162,9 +162,15 @@ async def test_a_websocket_ends_with_the_key_the_link_and_the_time_that_let_it_i
         assert closed.value.rcvd.code == 4401
 
 
-async def test_a_tool_call_ends_with_its_key(site: Site) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"Idempotency-Key": "once"}, {"Mcp-Session-Id": "s1", "MCP-Protocol-Version": "2025-11-25"}],
+    ids=["plain", "chosen identity", "resumable"],
+)
+async def test_a_tool_call_ends_with_its_key(site: Site, more: dict[str, str]) -> None:
+    """One that can be resumed, too: nobody has a right to."""
     sent = call("bash_tool", command="echo up; sleep 50")
-    calling = asyncio.create_task(site.client.post("/mcp", headers={**CUSTOMER, **MCP}, json=sent, timeout=60))
+    calling = asyncio.create_task(site.client.post("/mcp", headers={**CUSTOMER, **MCP, **more}, json=sent, timeout=60))
 
     async def runs() -> bool:
         listed = await site.client.get("/api/sandboxes", headers=CUSTOMER)

@@ -67,7 +67,7 @@ class McpEndpoint:
         boot, seconds = await asyncio.to_thread(read_boot), self._settings.resume_seconds
         self._calls = RunningCalls(self._queue)
         request_ids = RequestIds()
-        repeated = RepeatedCalls(self._registry, self._calls, seconds, boot, request_ids)
+        repeated = RepeatedCalls(self._registry, self._calls, seconds, boot, request_ids, self._watch)
         answers = ResumableAnswers(self._key, seconds, repeated.left_behind)
         async with self._calls, answers:
             tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))

@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
+
+from cubicle.chat.access_watch import AccessOver, AccessWatch
 from cubicle.core.arguments_hash import arguments_hash, is_large
 from cubicle.core.call_identity import CallIdentity, is_task
 from cubicle.core.caller import Caller
@@ -55,7 +58,13 @@ class RepeatedCalls:
     """Starts every tool call, once."""
 
     def __init__(
-        self, registry: Registry, calls: RunningCalls, resume_seconds: float, boot: str, request_ids: RequestIds
+        self,
+        registry: Registry,
+        calls: RunningCalls,
+        resume_seconds: float,
+        boot: str,
+        request_ids: RequestIds,
+        watch: AccessWatch | None = None,
     ) -> None:
         self._registry = registry
         self._journal = registry.journal
@@ -63,6 +72,7 @@ class RepeatedCalls:
         self.resume_seconds = resume_seconds
         self._boot = boot
         self._request_ids = request_ids
+        self._watch = watch
         self._running: dict[tuple[str, str], _Repeatable] = {}
 
     async def start(
@@ -222,7 +232,22 @@ class RepeatedCalls:
         )
         # The first step of `run` records the call: what is called soon comes after it.
         asyncio.get_running_loop().call_soon(running.begun.set)
-        return await self._registry.run(tool, call, arguments)
+        answers: list[Answer] = []
+
+        async def work() -> None:
+            answers.append(await self._registry.run(tool, call, arguments))
+
+        identity = call.caller.identity
+        if self._watch is None or identity is None:
+            await work()
+            return answers[0]
+        try:
+            # A token that expires ends the request only: its client comes back with a new one. Not what is revoked.
+            await self._watch.run(work, replace(identity, expires=None))
+        except AccessOver:
+            running.cancel()
+            await anyio.sleep_forever()
+        return answers[0]
 
     def _taken_up(self, call: Call, begin: Entry) -> Call:
         """The same call, as a service before this one began it."""
