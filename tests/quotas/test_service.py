@@ -30,9 +30,12 @@ class Site:
     client: httpx.AsyncClient
     calls: int = field(default=0)
 
-    async def call(self, command: str, *, key: str = "acme-key", chat: str = "a", user: str = "") -> dict[str, Any]:
+    async def call(
+        self, command: str, *, key: str = "acme-key", chat: str = "a", user: str = "", once: str = ""
+    ) -> dict[str, Any]:
         headers = {"Accept": ACCEPT, "X-Chat-Id": chat, "Authorization": f"Bearer {key}"}
         headers |= {"X-User-Email": user} if user else {}
+        headers |= {"Idempotency-Key": once} if once else {}
         params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         answer = messages(await self.client.post("/mcp", json=body, headers=headers))[-1]
@@ -103,6 +106,21 @@ async def test_calls_at_once_of_a_user_are_limited(tmp_path: Path) -> None:
         assert not (await site.call("true", user="bob"))["isError"]
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_a_call_that_was_refused_is_done_when_it_comes_again_with_its_key(tmp_path: Path) -> None:
+    async with site_of(tmp_path, tenant_max_calls=1) as site:
+        first = asyncio.ensure_future(site.call("sleep 300", chat="b"))
+        async with asyncio.timeout(60):
+            while 'cubicle_tool_calls_running{tool="bash_tool"} 1.0' not in await site.metrics():
+                await asyncio.sleep(0.05)
+        assert "TENANT_MAX_CALLS" in text(await site.call("echo ran >> f; cat f", once="k"))
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        async with asyncio.timeout(60):
+            while (done := await site.call("echo ran >> f; cat f", once="k"))["isError"]:
+                await asyncio.sleep(0.05)
+        assert text(done) == text(await site.call("echo ran >> f; cat f", once="k")) == "ran\n"
 
 
 async def test_a_start_over_the_limit_waits_for_another_to_stop(tmp_path: Path) -> None:
