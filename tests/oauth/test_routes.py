@@ -78,6 +78,7 @@ LET_IN = {
     Who.BEARER: GOOD,
     Who.KEY: GOOD | SIGN_INS,
     Who.OPERATOR: {"operator's token", "operator's sign-in"},
+    Who.METRICS: {"operator's token", "operator's sign-in"},
     Who.CHAT: GOOD | SIGN_INS,
 }
 
