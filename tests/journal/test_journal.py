@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from cubicle.core.chat import Chat
-from cubicle.journal import format, reading
+from cubicle.journal import anchor, format, reading
+from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.format import Chain, Entry
 from cubicle.journal.journal import Journal
 from cubicle.tasks import start_task
@@ -72,6 +77,27 @@ async def test_what_nobody_waits_for_is_written_soon_and_at_the_end(tmp_path: Pa
     assert [entry.fields["what"] for entry in reading.read_entries(tmp_path / CHAT.digest)] == ["started", "stopped"]
 
 
+async def test_what_is_in_a_hurry_is_written_before_anything_else_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cubicle.journal.journal._GATHER_SECONDS", 3600.0)
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        journal.record(CHAT, "call", {"call": "a"})
+        journal.hurry(CHAT)
+        while not reading.read_entries(tmp_path / CHAT.digest):
+            await asyncio.sleep(0.01)
+
+
+async def test_what_was_only_written_is_on_disk_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        monkeypatch.setattr(os, "fdatasync", lambda fd: loop.call_soon_threadsafe(synced.set))
+        journal.record(CHAT, "call", {"call": "a"})
+        journal.hurry(CHAT)
+        await synced.wait()
+
+
 async def test_calls_that_end_together_share_one_sync(tmp_path: Path) -> None:
     chats = [Chat(f"room-{n}") for n in range(20)]
     async with Journal(tmp_path) as journal:
@@ -79,6 +105,27 @@ async def test_calls_that_end_together_share_one_sync(tmp_path: Path) -> None:
             journal.record(chat, "end", {})
         assert all(await asyncio.gather(*(journal.settle(chat) for chat in chats)))
         assert [len(await journal.entries(chat)) for chat in chats] == [1] * 20
+
+
+async def test_what_is_closed_to_make_room_is_on_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[int] = set()
+    fdatasync = os.fdatasync
+
+    def sync(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fdatasync(fd)
+
+    monkeypatch.setattr("cubicle.journal.writer._MAX_OPEN", 2)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    chats = [Chat(f"room-{n}") for n in range(6)]
+    async with Journal(tmp_path) as journal:
+        for chat in chats:
+            journal.record(chat, "call", {})
+            await journal.entries(chat)  # written, and not yet on disk
+        assert all(await asyncio.gather(*(journal.settle(chat) for chat in chats)))
+        files = [path.stat().st_ino for chat in chats for _, path in reading.segments(tmp_path / chat.digest)]
+    assert len(files) == 6
+    assert synced >= set(files)
 
 
 async def test_a_journal_stays_within_its_bound_and_says_what_it_dropped(tmp_path: Path) -> None:
@@ -144,6 +191,17 @@ async def test_blobs_are_kept_with_the_journal_and_go_with_it(tmp_path: Path) ->
         assert await journal.blob(CHAT, too_large) is None
 
 
+def test_the_blobs_of_what_is_dropped_are_counted_once(tmp_path: Path) -> None:
+    limit = 256 * 1024
+    files = ChatFiles(tmp_path / CHAT.digest, limit)
+    files.open()
+    for n in range(60):
+        files.keep_blob(hashlib.sha256(bytes([n])).hexdigest(), bytes([n]) * (60_000 if n % 20 == 0 else 500))
+        files.append([(n + 1, format.body(1.0, "end", {"text": "x" * 8_000}))], sync=False)
+        assert files.size <= limit
+    files.close()
+
+
 async def test_a_forgotten_chat_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
     async with Journal(tmp_path) as journal:
         journal.record(CHAT, "call", {"call": "a", "identity": "k"})
@@ -158,6 +216,33 @@ async def test_a_forgotten_chat_leaves_nothing_and_begins_anew(tmp_path: Path) -
     assert chain_of(tmp_path).breaks() == []
 
 
+async def test_a_chat_may_go_while_its_calls_are_looked_up(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        journal.record(CHAT, "call", {"call": "a", "identity": "k"})
+        looking = start_task(_found(journal), name="look")
+        await asyncio.sleep(0)
+        journal.forget(CHAT)
+        await looking
+        assert await journal.find_call(CHAT, "k") is None
+
+
+async def _found(journal: Journal) -> None:
+    await journal.find_call(CHAT, "k")
+
+
+async def test_the_journal_of_a_forgotten_chat_is_not_missed_after_a_kill(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        for chat in (CHAT, OTHER):
+            journal.record(chat, "call", {})
+            await journal.settle(chat)
+        journal.forget(OTHER)
+        while anchor.peek(tmp_path) != {bytes.fromhex(CHAT.digest): 1}:
+            await asyncio.sleep(0.01)
+        journal.forget(CHAT)
+        while anchor.peek(tmp_path):
+            await asyncio.sleep(0.01)
+
+
 async def test_who_follows_gets_what_is_there_and_what_comes(tmp_path: Path) -> None:
     async with Journal(tmp_path) as journal:
         journal.record(CHAT, "call", {"call": "a"})
@@ -169,6 +254,15 @@ async def test_who_follows_gets_what_is_there_and_what_comes(tmp_path: Path) -> 
         assert (await coming).number == 2
 
 
+async def test_who_follows_a_long_journal_gets_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicle.journal.journal._PAGE", 10)
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        for n in range(35):
+            journal.record(CHAT, "call", {"call": str(n)})
+        following = journal.follow(CHAT)
+        assert [(await anext(following)).number for _ in range(35)] == list(range(1, 36))
+
+
 async def test_an_entry_that_is_too_long_is_shortened_and_says_so(tmp_path: Path) -> None:
     async with Journal(tmp_path) as journal:
         journal.record(CHAT, "call", {"text": "x" * 1_000_000, "small": "y"})
@@ -176,6 +270,27 @@ async def test_an_entry_that_is_too_long_is_shortened_and_says_so(tmp_path: Path
         one, two = await journal.entries(CHAT)
     assert one.fields == {"text": "x" * 2_000, "small": "y", "shortened": 1_000_023}
     assert int(str(two.fields["shortened"])) > 3_000 * 500
+
+
+@pytest.mark.parametrize("most", [1 << 20, 100])
+async def test_what_waits_for_a_sandbox_is_bounded_and_goes_with_the_last_call(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cubicle.journal.journal._MAX_HELD", most)
+    async with Journal(tmp_path) as journal:
+        journal.attend(lambda: None)
+        for kind, call in (("call", "a"), ("call", "b"), ("end", "a")):
+            journal.record(CHAT, kind, {"call": call, "text": "x" * 200}, hold=True)
+        assert await journal.settle(CHAT)
+        assert (tmp_path / CHAT.digest).exists() == (most == 100)
+        journal.record(CHAT, "end", {"call": "b"}, hold=True)
+        for kind in ("call", "output", "end", "call"):
+            journal.record(OTHER, kind, {"call": "c"}, hold=True)
+        with journal.with_sandbox(OTHER):
+            assert await journal.settle(OTHER)
+            assert [entry.number for entry in await journal.entries(OTHER)][-1] in (1, 4)
+    assert (tmp_path / CHAT.digest).exists() == (most == 100)
+    assert chain_of(tmp_path, OTHER).breaks() == []
 
 
 async def test_a_journal_without_size_keeps_nothing(tmp_path: Path) -> None:

@@ -87,12 +87,13 @@ class TcpForward:
         return True
 
     async def _outward(self) -> bool:
-        """Program to client; whether the program just had no more to send."""
+        """Program to client; whether the program just had no more to send. A client may read the end slowly."""
         try:
             while chunk := await self._stream.read():
                 if not self._socket.pass_on(chunk, False):
                     await self._socket.room()
         except SandboxError:
             return False
-        self._socket.pass_on(EOF.encode(), True)
+        if not self._socket.pass_on(EOF.encode(), True):
+            await self._socket.room()
         return True

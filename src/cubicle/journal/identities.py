@@ -48,11 +48,17 @@ class CallIndex:
             self.calls.clear()
             self.running.clear()
 
-    def load(self, entries: Iterable[Entry]) -> None:
-        """Take in what is on disk, then what was recorded meanwhile, which may be there already."""
-        self.loaded = True
+    @classmethod
+    def read(cls, most: int, entries: Iterable[Entry]) -> CallIndex:
+        """One of what is on disk. May block."""
+        index = cls(most, loaded=True)
         for entry in entries:
-            self.add(entry.number, entry.kind, entry.fields)
+            index.add(entry.number, entry.kind, entry.fields)
+        return index
+
+    def load(self, read: CallIndex) -> None:
+        """Take in what is on disk, then what was recorded meanwhile, which may be there already."""
+        self.loaded, self.calls, self.running = True, read.calls, read.running
         waiting, self.waiting = self.waiting, []
         for number, kind, fields in waiting:
             self.add(number, kind, fields)
@@ -77,7 +83,9 @@ class Identities:
         return index
 
     def use(self, chat: str) -> None:
-        """This one is the newest now; now and then, the oldest make room."""
+        """This one is the newest now, if it is still there; now and then, the oldest make room."""
+        if chat not in self._chats:
+            return
         self._chats.move_to_end(chat)
         self._uses += 1
         if self._uses % _LOOK_EVERY == 0 or len(self._chats) > MAX_CHATS:

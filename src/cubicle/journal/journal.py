@@ -7,18 +7,19 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
 
 from cubicle.core.chat import Chat
 from cubicle.journal import anchor, format, reading
-from cubicle.journal.aging import CalmClock, with_old_segments
+from cubicle.journal.aging import find_old
 from cubicle.journal.format import Entry
-from cubicle.journal.identities import CallIndex, Identities
+from cubicle.journal.head import Head, answer
+from cubicle.journal.identities import Identities
+from cubicle.journal.lookup import CallLookup, KeptCall
 from cubicle.journal.startup import read_numbers
 from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
 from cubicle.tasks import start_task
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 32 << 20
 """Bytes that wait to be written; further entries are not kept, and the journal says so."""
+_MAX_HELD = 16 << 20
+"""Bytes that wait for sandboxes; what is more is written although its chat has none."""
 _GATHER_SECONDS = 0.05
 """What nobody waits for is written within this."""
 _TIMEOUT = 10.0
@@ -34,43 +37,12 @@ _TIMEOUT = 10.0
 _MAX_HEADS = 5_000
 """Chats in use; of the others only the last number is known."""
 _SAVE_EVERY = 60.0
-_SAVES_A_PRUNING = 60
+_PRUNE_EVERY = 3600.0
+_PAGE = 1_000
+"""Entries that are read at once for one who follows."""
 _MISSING = "The end of the journal was missing when the service started"
-_CALM_SECONDS = 3000.0
 _SMALLEST_CALL = 300
 """Bytes that the two lines of a call take at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptCall:
-    """A call as the journal has it."""
-
-    begin: Entry
-    end: Entry | None
-    """None: the journal does not know its end."""
-
-
-@dataclass(slots=True)
-class _Head:
-    """What is known of one chat: its last number, and what waits to be written."""
-
-    digest: str
-    number: int = 0
-    operations: list[Operation] = field(default_factory=list)
-    waiters: list[asyncio.Future[bool]] = field(default_factory=list)
-    size: int = 0
-    """Bytes that wait."""
-    sync: bool = False
-    dirty: bool = False
-    """Something was recorded that is not known to be on disk."""
-    settled: int = 0
-    """The last number that is on disk."""
-    writing: bool = False
-    released: bool = False
-
-    @property
-    def idle(self) -> bool:
-        return not (self.operations or self.waiters or self.writing or self.dirty)
 
 
 class Journal:
@@ -80,25 +52,31 @@ class Journal:
         self._folder = folder
         self._limit = limit
         self._max_age = max_age
-        self._clock = CalmClock(_CALM_SECONDS)
+        self._clock: Callable[[], float | None] = lambda: None
         self._keeper: asyncio.Task[None] | None = None
-        self._heads: OrderedDict[str, _Head] = OrderedDict()
+        self._forgot = asyncio.Event()
+        """A chat is gone for good: the numbers are saved now, or the next service would miss its journal."""
+        self._heads: OrderedDict[str, Head] = OrderedDict()
         self._saved: dict[bytes, int] = {}
         self._numbers: dict[bytes, int] = {}  # the last one of each chat that is not in use
         self._before: dict[bytes, int] = {}  # as a service before this one left them, until somebody asks
-        self._ready: dict[str, _Head] = {}
+        self._ready: dict[str, Head] = {}
         """Chats with something to write, in their order."""
-        self._in_flight: list[tuple[_Head, list[asyncio.Future[bool]], bool]] = []
+        self._in_flight: list[tuple[Head, list[asyncio.Future[bool]], bool]] = []
         self._waiting = 0
+        self._held = 0
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._stuck = False
         self._closed = True
+        self._holds = False
+        self._sandboxes: Counter[str] = Counter()
+        """The chats whose sandbox is up."""
         self._told: Callable[[Chat, Entry], None] | None = None
         self._identities = Identities(max(1_000, limit // _SMALLEST_CALL))
+        self._lookup = CallLookup(folder, self._identities, self._settle_written)
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-        self._loading: dict[str, asyncio.Event] = {}
         self._writer = Writer(folder, limit, self._tell)
 
     async def __aenter__(self) -> Self:
@@ -142,14 +120,42 @@ class Journal:
         """Call this with each entry as it is recorded; the last one who asks is told."""
         self._told = told
 
+    def attend(self, clock: Callable[[], float | None]) -> None:
+        """Somebody says from now on which chats have a sandbox: no call makes a journal for a chat without one.
+
+        `clock` is that of the service, by which entries age; None while nothing is to be dropped.
+        """
+        self._holds, self._clock = True, clock
+
+    @contextlib.contextmanager
+    def with_sandbox(self, chat: Chat) -> Iterator[None]:
+        """The chat has a sandbox that is up, while the block runs: its calls are written down."""
+        digest = chat.digest
+        self._sandboxes[digest] += 1
+        if (head := self._heads.get(digest)) is not None:
+            self._let_loose(head)
+        try:
+            yield
+        finally:
+            self._sandboxes[digest] -= 1
+            if not self._sandboxes[digest]:
+                del self._sandboxes[digest]
+
     # ---- writing
 
-    def record(self, chat: Chat, kind: str, fields: Mapping[str, object]) -> int:
-        """Add an entry; its number in this chat. Does not wait: `settle` does. `fields` are not used afterwards."""
+    def record(self, chat: Chat, kind: str, fields: Mapping[str, object], *, hold: bool = False) -> int:
+        """Add an entry; its number in this chat. Does not wait: `settle` does. `fields` are not used afterwards.
+
+        `hold`: it is no reason to begin a journal. Without a sandbox it waits, and goes when the last call has ended.
+        """
         if self._closed:
             return 0
         digest = chat.digest
         head = self._heads.get(digest) or self._use(digest)
+        if not hold:
+            self._let_loose(head)
+        elif self._holds and not head.number and head.idle and digest not in self._sandboxes:
+            head.held = True
         head.number += 1
         at = time.time()
         body = format.body(at, kind, fields)
@@ -164,6 +170,10 @@ class Journal:
             index.add(head.number, kind, fields)
         if self._told is not None:
             self._told(chat, Entry(head.number, at, kind, fields))
+        if head.held:
+            head.open_calls += (kind == "call") - (kind == "end")
+            if head.open_calls <= 0:
+                self._drop(head)
         return head.number
 
     def keep_blob(self, chat: Chat, data: bytes) -> str:
@@ -201,23 +211,53 @@ class Journal:
             return True
         return await self._flush(head, sync=True)
 
-    def _use(self, digest: str) -> _Head:
+    def hurry(self, chat: Chat) -> None:
+        """Have what was recorded written now, and wait for nothing: the end of the service does not lose it."""
+        head = self._heads.get(chat.digest)
+        if head is not None and head.operations and not (head.held or self._closed):
+            self._flush(head, sync=False)
+
+    def _use(self, digest: str) -> Head:
         number = self._numbers.pop(bytes.fromhex(digest), 0)
-        head = self._heads[digest] = _Head(digest, number, settled=number)
+        head = self._heads[digest] = Head(digest, number, settled=number)
         return head
 
-    def _let_go(self, head: _Head) -> None:
+    def _let_go(self, head: Head) -> None:
         """Keep no more of a chat than its last number."""
         del self._heads[head.digest]
         if head.number:
             self._numbers[bytes.fromhex(head.digest)] = head.number
 
-    def _queue(self, head: _Head, operation: Operation, size: int) -> None:
+    def _drop(self, head: Head) -> None:
+        """The chat has got no sandbox: nothing of it is kept."""
+        self._held -= head.size
+        self._identities.forget(head.digest)
+        del self._heads[head.digest]
+
+    def _let_loose(self, head: Head) -> None:
+        """What was held is written as everything is."""
+        if not head.held:
+            return
+        head.held = False
+        self._held -= head.size
+        self._waiting += head.size
+        if head.operations:
+            self._ask_for(head)
+
+    def _queue(self, head: Head, operation: Operation, size: int) -> None:
         head.released = False
         head.operations.append(operation)
-        head.dirty = True
-        self._waiting += size
         head.size += size
+        if head.held:
+            self._held += size
+            if self._held > _MAX_HELD:
+                self._let_loose(head)
+        else:
+            self._waiting += size
+            self._ask_for(head)
+
+    def _ask_for(self, head: Head) -> None:
+        head.dirty = True
         self._ready[head.digest] = head
         if self._timer is None:
             self._timer = self._loop.call_later(_GATHER_SECONDS, self._gathered)
@@ -229,7 +269,7 @@ class Journal:
             head.sync = True
         self._hurry()
 
-    def _flush(self, head: _Head, *, sync: bool) -> asyncio.Future[bool]:
+    def _flush(self, head: Head, *, sync: bool) -> asyncio.Future[bool]:
         """Done when what waits is written, and on disk if `sync`."""
         done: asyncio.Future[bool] = self._loop.create_future()
         if self._stuck:
@@ -267,9 +307,9 @@ class Journal:
         log.error("the disk of the journal does not answer: calls are answered before they are on disk")
         self._stuck = True
         for _, waiters, _ in self._in_flight:
-            _answer(waiters, kept=False)
+            answer(waiters, kept=False)
         for head in self._ready.values():
-            _answer(head.waiters, kept=False)
+            answer(head.waiters, kept=False)
             head.waiters = []
 
     def _tell(self, kept: Sequence[bool]) -> None:
@@ -286,12 +326,16 @@ class Journal:
             if not head.operations and (sync or not whole):
                 head.dirty = False
                 head.settled = head.number if whole else head.settled
-            _answer(waiters, kept=whole)
+            elif not head.operations and head.dirty and not self._closed:
+                self._ask_for(head)  # it is written, and not yet on disk
+            answer(waiters, kept=whole)
             news = self._news.pop(head.digest, None)
             if news is not None:
                 news.set()
             if head.idle and (head.released or not head.number):
                 self._let_go(head)
+                if not head.number:
+                    self._forgot.set()
         while len(self._heads) > _MAX_HEADS and (oldest := next(iter(self._heads.values()))).idle:
             self._let_go(oldest)
         self._hand_over()
@@ -307,12 +351,18 @@ class Journal:
 
     async def _keep(self) -> None:
         """Saves the numbers, and drops what is too old."""
+        pruned = time.monotonic()
         while True:
-            for _ in range(_SAVES_A_PRUNING):
-                await asyncio.sleep(_SAVE_EVERY)
-                await self._save_numbers()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SAVE_EVERY):
+                    await self._forgot.wait()
+            self._forgot.clear()
+            await self._save_numbers()
+            if time.monotonic() - pruned < _PRUNE_EVERY:
+                continue
+            pruned = time.monotonic()
             try:
-                await self.prune(self._clock.now())
+                await self.prune(self._clock())
             except OSError as error:
                 log.warning("old entries of journals could not be dropped: %s", error.strerror)
 
@@ -329,13 +379,12 @@ class Journal:
                 log.warning("the numbers of the journals could not be saved: %s", error.strerror)
 
     async def prune(self, now: float | None) -> None:
-        """Drop what is too old at this date; None: the date is not to be trusted."""
+        """Drop what is too old at this reading of the service's clock; None: nothing is."""
         if now is None:
             return
-        before = now - self._max_age
-        for digest in await asyncio.to_thread(with_old_segments, self._folder, before):
-            if digest in self._heads or bytes.fromhex(digest) in self._numbers:
-                self._queue(self._heads.get(digest) or self._use(digest), Prune(before), 0)
+        for old in await asyncio.to_thread(find_old, self._folder, now, self._max_age):
+            if old.chat in self._heads or bytes.fromhex(old.chat) in self._numbers:
+                self._queue(self._heads.get(old.chat) or self._use(old.chat), Prune(old.number, old.size), 0)
 
     # ---- reading
 
@@ -346,17 +395,19 @@ class Journal:
 
     async def _settle_written(self, digest: str) -> None:
         head = self._heads.get(digest)
-        if head is not None and (head.operations or head.writing) and not self._closed:
+        if head is not None and (head.operations or head.writing) and not (head.held or self._closed):
             await self._flush(head, sync=False)
 
     async def follow(self, chat: Chat, after: int = 0) -> AsyncIterator[Entry]:
         """What is kept after an entry, then what comes."""
         while True:
             news = self._news.setdefault(chat.digest, asyncio.Event())
-            for entry in await self.entries(chat, after):
+            page = await self.entries(chat, after, _PAGE)
+            for entry in page:
                 after = max(after, entry.number)
                 yield entry
-            await news.wait()
+            if len(page) < _PAGE:
+                await news.wait()
 
     async def blob(self, chat: Chat, digest: str) -> bytes | None:
         """A blob; None if it is not kept."""
@@ -367,53 +418,20 @@ class Journal:
         """The number of the last entry of the service before this one; 0 when that was asked already."""
         return self._before.pop(bytes.fromhex(chat.digest), 0)
 
+    def put_back(self, chat: Chat, before: int) -> None:
+        """What was done with that number failed: who asks next gets it again."""
+        key = bytes.fromhex(chat.digest)
+        if chat.digest in self._heads or key in self._numbers:
+            self._before.setdefault(key, before)
+
     async def find_call(self, chat: Chat, identity: str) -> KeptCall | None:
         """The newest call with this identity, if the journal still has it."""
         if self._closed or not identity:
             return None
-        index = await self._index(chat)
-        found = index.find(identity)
-        if found is None:
-            return None
-        await self._settle_written(chat.digest)
-        begin, end = await asyncio.to_thread(reading.read_call, self._folder / chat.digest, *found)
-        if begin is None or begin.fields.get("identity") != identity:
-            return None
-        return KeptCall(begin, end if end is not None and end.fields.get("call") == begin.fields.get("call") else None)
-
-    async def _index(self, chat: Chat) -> CallIndex:
-        digest = chat.digest
-        index = self._identities.of(digest)
-        if index is None:
-            index = self._identities.make(digest)
-            if digest not in self._heads and bytes.fromhex(digest) not in self._numbers:
-                index.load(())
-            else:
-                await self._load(chat, index)
-        elif not index.loaded and digest in self._loading:
-            await self._loading[digest].wait()
-        self._identities.use(digest)
-        return index
-
-    async def _load(self, chat: Chat, index: CallIndex) -> None:
-        done = self._loading[chat.digest] = asyncio.Event()
-        try:
-            await self._settle_written(chat.digest)
-            folder = self._folder / chat.digest
-            index.load(await asyncio.to_thread(reading.read_entries, folder, 0, 1 << 40))
-        finally:
-            if not index.loaded:
-                self._identities.forget(chat.digest)
-            del self._loading[chat.digest]
-            done.set()
+        is_new = chat.digest not in self._heads and bytes.fromhex(chat.digest) not in self._numbers
+        return await self._lookup.find(chat.digest, identity, is_new=is_new)
 
 
 def no_journal() -> Journal:
     """One that keeps nothing."""
     return Journal(Path(), limit=0)
-
-
-def _answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -96,3 +97,12 @@ async def process_of(
             channel.cancel()
         else:
             process.let_go()
+
+
+async def look_for(line: GuestLink, id: str, *, keeps: bool) -> None:
+    """MachineError `not-found` if the guest cannot tell anything of this id. Who follows it is not disturbed."""
+    try:  # a guest that keeps no records refuses 0; the other signal does nothing to a command that goes on
+        await line.ask(operations.Signal(id=id, signal=0 if keeps else signal.SIGCONT))
+    except MachineError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            raise
