@@ -120,6 +120,16 @@ async def test_the_two_ends_of_a_long_output_are_kept(sandbox: Sandbox) -> None:
     assert len(kept) - process.head >= 60_000
 
 
+async def test_one_that_is_only_to_be_followed_is_not_started(sandbox: Sandbox) -> None:
+    with pytest.raises(MachineError) as no:
+        async with sandbox.machine.run("echo no", id="c1", known=True):
+            pass
+    assert (no.value.code, no.value.details.forgotten) == (ErrorCode.NOT_FOUND, 0.0)
+    await sandbox.machine.output("echo yes", id="c2")
+    async with sandbox.machine.run("", id="c2", known=True) as process:
+        assert [chunk async for _, chunk in process.output] == [b"yes\n"]
+
+
 async def test_a_command_that_was_refused_never_began(sandbox: Sandbox) -> None:
     with pytest.raises(MachineError) as no:
         async with sandbox.machine.run("true", cwd="/nowhere", id="c1", keep=True):

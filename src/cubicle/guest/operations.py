@@ -106,10 +106,8 @@ class FailureDetails(Message):
 
     resolved: str | None = field(text, default=None)
     """OUTSIDE: where the path leads to."""
-    carriage_returns: bool = field(flag, default=False)
-    """NO_MATCH: whether the file has lines that end with them."""
-    lines: list[int] = field(many(count, 1000), default=())
-    """MANY_MATCHES: where the first ones are."""
+    carriage_returns: bool = field(flag, default=False)  # NO_MATCH: whether lines of the file end with them
+    lines: list[int] = field(many(count, 1000), default=())  # MANY_MATCHES: where the first ones are
     forgotten: float = field(seconds, default=0.0)
     """NOT_FOUND of an id: the time until which ids may have been forgotten."""
 
@@ -198,6 +196,8 @@ class Run(Request[Started, Exit]):
     id: str | None = field(optional(_id), default=None)
     keep: bool = field(flag, default=False)
     """Never run this id twice: one that is known is followed, or told how it ended. INTERRUPTED if nobody can tell."""
+    known: bool = field(flag, default=False)
+    """Only follow it: NOT_FOUND instead of a start."""
     unattended: float | None = field(optional(seconds), default=None)
     """Kill it when nobody has followed it for so long, as far as a host was connected."""
 

@@ -140,13 +140,14 @@ class Machine:
         stdin: bool = False,
         id: str | None = None,
         keep: bool = False,
+        known: bool = False,
         unattended: float | None = None,
     ) -> AsyncIterator[Process]:
         """Start a command; leaving the block before its end kills everything it started, unless it is detached.
 
         With `keep`, a command of this id never runs twice: one that was started before is followed, or told how it
-        ended; MachineError `interrupted` if the sandbox stopped meanwhile. `unattended`: it is killed when nobody has
-        followed it for so many seconds.
+        ended; MachineError `interrupted` if the sandbox stopped meanwhile. With `known`, it is only followed
+        (`not-found`). `unattended`: it is killed when nobody has followed it for so many seconds.
         """
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
@@ -155,8 +156,8 @@ class Machine:
         request = operations.Run(
             argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
         )
-        if keep or unattended is not None:
-            request = request.replace(keep=keep, unattended=unattended)
+        if keep or known or unattended is not None:
+            request = request.replace(keep=keep, known=known, unattended=unattended)
         try:
             channel = self._line.open(request)
         except wire.WireError:
