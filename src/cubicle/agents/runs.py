@@ -18,9 +18,11 @@ from cubicle.agents.mcp_servers import McpServer, McpServers
 from cubicle.agents.report import RunReport, compose, earlier, interrupted
 from cubicle.agents.run_dir import RunDir, find
 from cubicle.agents.run_follower import Job, RunFollower
+from cubicle.agents.run_record import RunRecord
 from cubicle.core.chat import Chat
 from cubicle.guest.operations import Exit
 from cubicle.guest.wire import ErrorCode
+from cubicle.journal.journal import Journal, no_journal
 from cubicle.log import chat_fields
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import HOME, Machine
@@ -46,8 +48,16 @@ class NotOurs(SandboxError):
 class SubAgents:
     """The agent behind the tool (see `SubAgent`). Once its block is left, runs are let go, not ended."""
 
-    def __init__(self, workplace: Workspace, settings: Settings, servers: McpServers, tokens: LiveTokens) -> None:
+    def __init__(
+        self,
+        workplace: Workspace,
+        settings: Settings,
+        servers: McpServers,
+        tokens: LiveTokens,
+        journal: Journal | None = None,
+    ) -> None:
         self._workplace = workplace
+        self._journal = journal or no_journal()
         self._servers = servers
         self.tokens = tokens
         self._adapter: Adapter = chosen(settings.sub_agent_cli)
@@ -205,6 +215,8 @@ class SubAgents:
         key = (call.caller.chat, hearing.job.folder.run)
         self._hearings[key] = hearing
         hearing.reports.append(call.report)
+        record = RunRecord(self._journal, *key)
+        hearing.reports.append(record.report)
         try:
             return await hearing.to_the_end()
         except asyncio.CancelledError:
@@ -213,5 +225,6 @@ class SubAgents:
                 log.info("agent cancelled", extra=chat_fields(key[0]) | {"run": key[1]})
             raise
         finally:
+            record.end()
             del self._hearings[key]
             hearing.done.set()

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -16,11 +16,13 @@ from weakref import WeakValueDictionary
 from cubicle import record
 from cubicle.core.chat import Chat
 from cubicle.journal import format, reading
+from cubicle.journal.aging import CalmClock, with_old_segments
 from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.format import Entry
 from cubicle.journal.identities import CallIndex, Identities
-from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Work, Writer
+from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Work, Writer
 from cubicle.record import BadRecord
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,8 @@ _GATHER_SECONDS = 0.05
 """What nobody waits for is written within this."""
 _TIMEOUT = 10.0
 """Seconds that a caller waits for the disk."""
+_PRUNE_EVERY = 3600.0
+_CALM_SECONDS = 3000.0
 _SMALLEST_CALL = 300
 """Bytes that the two lines of a call take at least."""
 
@@ -60,9 +64,12 @@ class _Head:
 class Journal:
     """One append-only journal a chat. `limit` is the bytes that each may take; 0: nothing is kept."""
 
-    def __init__(self, folder: Path, *, limit: int = 2 << 20) -> None:
+    def __init__(self, folder: Path, *, limit: int = 2 << 20, max_age: float = 30 * 86400) -> None:
         self._folder = folder
         self._limit = limit
+        self._max_age = max_age
+        self._clock = CalmClock(_CALM_SECONDS)
+        self._keeper: asyncio.Task[None] | None = None
         self._heads: dict[str, _Head] = {}
         self._ready: dict[str, _Head] = {}
         """Chats with something to write, in their order."""
@@ -72,6 +79,7 @@ class Journal:
         self._watchdog: asyncio.TimerHandle | None = None
         self._stuck = False
         self._closed = True
+        self._told: Callable[[Chat, Entry], None] | None = None
         self._identities = Identities(max(1_000, limit // _SMALLEST_CALL))
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._loading: dict[str, asyncio.Event] = {}
@@ -84,18 +92,36 @@ class Journal:
             self._heads = {chat: _Head(chat, number) for chat, number in heads.items()}
             self._writer.start()
             self._closed = False
+            self._keeper = start_task(self._keep_pruned(), name="journal ages")
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Write what waits; a disk that does not answer is not waited for."""
         if self._closed:
             return
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
         flushed = [self._flush(head, sync=True) for head in self._heads.values() if head.dirty]
         self._closed = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TIMEOUT):
                 await asyncio.gather(*flushed)
         await asyncio.to_thread(self._writer.stop, _TIMEOUT)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept."""
+        return not self._closed
+
+    @property
+    def max_blob(self) -> int:
+        """Bytes of the largest blob that is kept."""
+        return self._limit // 4
+
+    def watch(self, told: Callable[[Chat, Entry], None]) -> None:
+        """Call this with each entry as it is recorded; the last one who asks is told."""
+        self._told = told
 
     # ---- writing
 
@@ -108,7 +134,8 @@ class Journal:
         if head is None:
             head = self._heads[digest] = _Head(digest)
         head.number += 1
-        body = format.body(time.time(), kind, fields)
+        at = time.time()
+        body = format.body(at, kind, fields)
         if self._waiting + len(body) <= MAX_WAITING:
             self._queue(head, Add(head.number, body), len(body))
         elif head.operations and isinstance(head.operations[-1], Lost):
@@ -118,20 +145,26 @@ class Journal:
         index = self._identities.of(digest)
         if index is not None:
             index.add(head.number, kind, fields)
+        if self._told is not None:
+            self._told(chat, Entry(head.number, at, kind, fields))
         return head.number
 
     def keep_blob(self, chat: Chat, data: bytes) -> str:
         """Keep bytes that the next entry names by this SHA-256. What is too large for the journal is not kept."""
         digest = hashlib.sha256(data).hexdigest()
-        if not self._closed and len(data) <= self._limit // 4 and self._waiting + len(data) <= MAX_WAITING:
+        if not self._closed and len(data) <= self.max_blob and self._waiting + len(data) <= MAX_WAITING:
             head = self._heads.setdefault(chat.digest, _Head(chat.digest))
             self._queue(head, AddBlob(digest, data), len(data))
         return digest
 
     def forget(self, chat: Chat) -> None:
         """The chat is gone for good: so is its journal."""
-        self._identities.forget(chat.digest)
-        head = self._heads.get(chat.digest)
+        self.forget_digest(chat.digest)
+
+    def forget_digest(self, digest: str) -> None:
+        """The same for a chat of which only the name of its folder is known."""
+        self._identities.forget(digest)
+        head = self._heads.get(digest)
         if head is not None and not self._closed:
             head.number = 0
             self._queue(head, Forget(), 0)
@@ -222,6 +255,23 @@ class Journal:
         elif self._ready and self._timer is None:
             self._timer = self._loop.call_later(_GATHER_SECONDS, self._hand_over)
 
+    async def _keep_pruned(self) -> None:
+        while True:
+            await asyncio.sleep(_PRUNE_EVERY)
+            try:
+                await self.prune(self._clock.now())
+            except OSError as error:
+                log.warning("old entries of journals could not be dropped: %s", error.strerror)
+
+    async def prune(self, now: float | None) -> None:
+        """Drop what is too old at this date; None: the date is not to be trusted."""
+        if now is None:
+            return
+        before = now - self._max_age
+        for digest in await asyncio.to_thread(with_old_segments, self._folder, before):
+            if (head := self._heads.get(digest)) is not None:
+                self._queue(head, Prune(before), 0)
+
     # ---- reading
 
     async def entries(self, chat: Chat, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
@@ -288,6 +338,11 @@ class Journal:
                 self._identities.forget(chat.digest)
             del self._loading[chat.digest]
             done.set()
+
+
+def no_journal() -> Journal:
+    """One that keeps nothing."""
+    return Journal(Path(), limit=0)
 
 
 def _answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
