@@ -48,7 +48,9 @@ def earlier(outcome: AgentOutcome) -> str:
 def interrupted(outcome: AgentOutcome) -> Answer:
     """The sandbox stopped while the agent worked."""
     again = f" Its work so far is kept: go on with `resume_session_id` {outcome.session}." if outcome.session else ""
-    return fail(f"The sandbox stopped while the agent worked, so the task is done in part. It was not begun again.{again}")
+    return fail(
+        f"The sandbox stopped while the agent worked, so the task is done in part. It was not begun again.{again}"
+    )
 
 
 def _problem(ending: RunReport) -> str:

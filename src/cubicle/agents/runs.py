@@ -142,7 +142,9 @@ class SubAgents:
         theirs = self._take_over_environment(chat, folder, order)
         async with (
             self.tokens.running(chat, folder.run),
-            machine.run(command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run, keep=bool(call.identity)) as process,
+            machine.run(
+                command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run, keep=bool(call.identity)
+            ) as process,
         ):
             process.detach()
             log.info("agent started", extra=chat_fields(chat) | {"run": folder.run})

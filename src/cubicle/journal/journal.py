@@ -53,6 +53,8 @@ class _Head:
 
     digest: str
     number: int = 0
+    before: int = 0
+    """The last number of the service before this one."""
     operations: list[Operation] = field(default_factory=list)
     waiters: list[asyncio.Future[bool]] = field(default_factory=list)
     sync: bool = False
@@ -89,7 +91,7 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         if self._limit:
             heads = await asyncio.to_thread(_read_heads, self._folder, self._limit)
-            self._heads = {chat: _Head(chat, number) for chat, number in heads.items()}
+            self._heads = {chat: _Head(chat, number, number) for chat, number in heads.items()}
             self._writer.start()
             self._closed = False
             self._keeper = start_task(self._keep_pruned(), name="journal ages")
@@ -166,7 +168,7 @@ class Journal:
         self._identities.forget(digest)
         head = self._heads.get(digest)
         if head is not None and not self._closed:
-            head.number = 0
+            head.number = head.before = 0
             self._queue(head, Forget(), 0)
 
     async def settle(self, chat: Chat) -> bool:
@@ -297,6 +299,11 @@ class Journal:
         """A blob; None if it is not kept."""
         await self._settle_written(chat.digest)
         return await asyncio.to_thread(reading.read_blob, self._folder / chat.digest, digest)
+
+    def before(self, chat: Chat) -> int:
+        """The number of the last entry that a service before this one made."""
+        head = self._heads.get(chat.digest)
+        return head.before if head is not None else 0
 
     async def find_call(self, chat: Chat, identity: str) -> KeptCall | None:
         """The newest call with this identity, if the journal still has it."""

@@ -1,5 +1,5 @@
-"""A call that comes again is not done again: it joins the one that runs, gets the answer that the journal has, or goes on
-with what a service before this one began.
+"""A call that comes again is not done again: it joins the one that runs, gets the answer that the journal has, or goes
+on with what a service before this one began.
 
 OtherArguments   the same key was used for another call
 """
@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,9 @@ class OtherArguments(Exception):
     """The same key was used for another call."""
 
     def __init__(self) -> None:
-        super().__init__("This idempotency key was used for a call with another tool or other arguments. Make a new key.")
+        super().__init__(
+            "This idempotency key was used for a call with another tool or other arguments. Make a new key."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,12 @@ class _Repeatable:
 class RepeatedCalls:
     """Starts every tool call, once."""
 
-    def __init__(self, registry: Registry, calls: RunningCalls, resume_seconds: float) -> None:
+    def __init__(self, registry: Registry, calls: RunningCalls, resume_seconds: float, boot: str) -> None:
         self._registry = registry
         self._journal = registry.journal
         self._calls = calls
         self.resume_seconds = resume_seconds
+        self._boot = boot
         self._running: dict[tuple[str, str], _Repeatable] = {}
 
     async def start(
@@ -68,7 +70,9 @@ class RepeatedCalls:
             return self._calls.start(
                 caller.chat,
                 tool.name,
-                lambda running: self._run(running, tool, Call(caller, id=running.id, command=f"@{boot()}"), arguments),
+                lambda running: self._run(
+                    running, tool, Call(caller, id=running.id, command=f"@{self._boot}"), arguments
+                ),
                 id=id,
                 outlives=tool.outlives_caller,
             )
@@ -130,11 +134,11 @@ class RepeatedCalls:
             id=running.id,
             identity=identity.text,
             chosen=identity.chosen,
-            command=f"{identity.command(caller.chat, hash)}@{boot()}",
+            command=f"{identity.command(caller.chat, hash)}@{self._boot}",
             arguments_hash=hash,
         )
         if kept is not None:
-            call = _taken_up(call, kept.begin)
+            call = self._taken_up(call, kept.begin)
         return await self._run(running, tool, call, arguments)
 
     def take_up(self, chat: Chat, begin: Entry) -> RunningCall:
@@ -143,7 +147,7 @@ class RepeatedCalls:
         tool = self._registry.find(str(fields.get("tool")))
         identity = str(fields.get("identity") or "")
         hash = str(fields.get("arguments_hash") or "")
-        call = _taken_up(Call(Caller(chat, name=str(fields.get("user") or "")), identity=identity), begin)
+        call = self._taken_up(Call(Caller(chat, name=str(fields.get("user") or "")), identity=identity), begin)
         call = replace(call, only_known=True, arguments_hash=hash)
         running = self._calls.start(
             chat,
@@ -167,20 +171,19 @@ class RepeatedCalls:
         )
         return await self._registry.run(tool, call, arguments)
 
+    def _taken_up(self, call: Call, begin: Entry) -> Call:
+        """The same call, as a service before this one began it."""
+        command = str(begin.fields.get("command") or "")
+        same_boot = command.partition("@")[2] == self._boot != ""
+        id = str(begin.fields.get("call") or call.id)
+        return replace(call, id=id, command=command, begun=begin.at, same_boot=same_boot)
+
     async def _find(self, chat: Chat, identity: str) -> KeptCall | None:
         try:
             return await self._journal.find_call(chat, identity)
         except OSError as error:  # the sandbox knows what was begun
             log.error("the journal cannot be asked for a call: %s", error, extra=chat_fields(chat))
             return None
-
-
-def _taken_up(call: Call, begin: Entry) -> Call:
-    """The same call, as a service before this one began it."""
-    command = str(begin.fields.get("command") or "")
-    same_boot = command.partition("@")[2] == boot() != ""
-    id = str(begin.fields.get("call") or call.id)
-    return replace(call, id=id, command=command, begun=begin.at, same_boot=same_boot)
 
 
 def _without(tool: Tool, end: Entry) -> Answer | None:
@@ -193,7 +196,9 @@ def _without(tool: Tool, end: Entry) -> Answer | None:
 def _known_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a bash call, as the journal has them: texts, the longest of them cut."""
     kept = fields.get("arguments")
-    arguments = {name: value for name, value in kept.items() if isinstance(value, str)} if isinstance(kept, dict) else {}
+    arguments = (
+        {name: value for name, value in kept.items() if isinstance(value, str)} if isinstance(kept, dict) else {}
+    )
     try:
         timeout: float | None = float(arguments.pop("timeout", ""))
     except ValueError:
@@ -207,9 +212,8 @@ async def _hash(tool: str, arguments: Mapping[str, Any]) -> str:
     return arguments_hash(tool, arguments)
 
 
-@lru_cache
-def boot() -> str:
-    """The host's boot; empty where it cannot be told."""
+def read_boot() -> str:
+    """The host's boot; empty where it cannot be told. Blocks."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:

@@ -1,4 +1,4 @@
-"""Calls that a service before this one left: those that still run wait for their callers, and are ended after a while."""
+"""Calls that a service before this one left: those that run wait for their callers, and are ended after a while."""
 
 from __future__ import annotations
 
