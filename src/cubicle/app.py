@@ -238,7 +238,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
         uploads = Uploads(fleet, journal)
-        keepers = (activity, prompt, agent_tokens, network, uploads, port_shares, port_links, tokens)
+        keepers = (activity, prompt, agent_tokens, network, uploads, port_shares, port_links, notes, tokens)
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
         authentication = Authentication(keys, links, settings.known_hosts)

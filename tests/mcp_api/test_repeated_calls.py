@@ -49,7 +49,7 @@ class Restartable:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.agent = Agent()
-        self.settings: dict[str, Any] = {"resume_seconds": 60}
+        self.settings: dict[str, Any] = {"resume_seconds": 60, "view_images": "blocks"}
         self.service: Service
         self.journal: Journal
         self._stack = AsyncExitStack()
@@ -138,7 +138,7 @@ async def test_a_finished_call_of_each_tool_gets_the_same_answer(ours: Restartab
     assert await ours.runs() == ["once"]
     assert await ours.service.bash(f"cat {HOME}/text {HOME}/new") == "a b b cother\n"
     assert ours.agent.runs == 1
-    assert first["picture"]["content"][0]["type"] == "image"
+    assert first["picture"]["content"][1]["type"] == "image"
 
 
 async def test_the_newer_era_has_it_as_well(ours: Restartable) -> None:

@@ -40,6 +40,11 @@ class JournalNotes:
         if before is None or now - before > _AGAIN_SECONDS:
             self._journal.record(chat, "takeover", {"what": what, "user": user[:_MAX_TEXT]})
 
+    def forget(self, chat: Chat) -> None:
+        """The chat is removed."""
+        for key in [key for key in self._taken_over if key[0] == chat.digest]:
+            del self._taken_over[key]
+
     @asynccontextmanager
     async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
         """A service of every sandbox: what the egress proxy refuses it is written down."""

@@ -32,16 +32,14 @@ class UnfinishedCalls:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._seen: set[str] = set()
-        self._waiting: asyncio.Queue[tuple[Chat, Machine]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[Chat, Machine, int]] = asyncio.Queue()
         self._later: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
         """A sandbox is up: a `SandboxService`."""
-        if self._journal.keeps and chat.digest not in self._seen and self._journal.before(chat):
-            self._seen.add(chat.digest)
-            self._waiting.put_nowait((chat, machine))
+        if before := self._journal.take_before(chat):
+            self._waiting.put_nowait((chat, machine, before))
         yield
 
     @asynccontextmanager
@@ -58,17 +56,17 @@ class UnfinishedCalls:
 
     async def _work(self, repeated: RepeatedCalls) -> None:
         while True:
-            chat, machine = await self._waiting.get()
+            chat, machine, before = await self._waiting.get()
             try:
-                await self._look(chat, machine, repeated)
+                await self._look(chat, machine, before, repeated)
             except (SandboxError, OSError) as error:
                 log.warning("the calls of a service before this one are not known: %s", error, extra=chat_fields(chat))
             except Exception:
                 log.exception("the calls of a service before this one are not known", extra=chat_fields(chat))
 
-    async def _look(self, chat: Chat, machine: Machine, repeated: RepeatedCalls) -> None:
+    async def _look(self, chat: Chat, machine: Machine, before: int, repeated: RepeatedCalls) -> None:
         entries = await self._journal.entries(chat, limit=_MAX_ENTRIES)
-        open_calls = await asyncio.to_thread(unfinished, entries, self._journal.before(chat))
+        open_calls = await asyncio.to_thread(unfinished, entries, before)
         left: list[Entry] = []
         for number, begin in enumerate(reversed(open_calls)):
             if repeated.running(chat, str(begin.fields.get("identity") or "")) is not None:

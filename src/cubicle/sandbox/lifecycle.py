@@ -43,6 +43,7 @@ class Lifecycle:
             self._journal.forget(chat)
         else:
             self._record(chat, "removed", reason, sandbox)
+            self._journal.release(chat)
         for callback in self._on_removed:
             try:
                 done = callback(chat)
