@@ -214,6 +214,10 @@ class Settings(BaseSettings):
         ge=0,
         description="Days in which `cubicle undelete` can restore a removed chat; 0: it is deleted at once.",
     )
+    journal_mb: float = Field(
+        2, ge=0, le=1024, description="MiB that the journal of one chat may take (docs/journal.md); 0: none is kept."
+    )
+    journal_days: float = Field(30, gt=0, description="Days after which entries of a journal are dropped.")
     max_upload_mb: int = Field(512, ge=1, description="Largest upload, MiB.")
     skills_dir: Path | None = Field(None, description="Folder of more skills, offered to every user.")
     user_skills_dir: Path | None = Field(

@@ -158,10 +158,11 @@ async def test_a_client_without_a_session_ends_its_command_at_once(service: Serv
     sent = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": "stream"}
     sent["MCP-Protocol-Version"] = "2025-11-25"
     body = json.dumps(call("echo begun; exec -a marker-none sleep 60", token="t"))
-    async with httpx.AsyncClient(base_url=service.url, timeout=60, trust_env=False, verify=False) as client:
-        async with client.stream("POST", "/mcp", content=body, headers=sent) as response:
-            first = await anext(parsed(response))
-            assert "id" not in first
+    async with (
+        httpx.AsyncClient(base_url=service.url, timeout=60, trust_env=False, verify=False) as client,
+        client.stream("POST", "/mcp", content=body, headers=sent) as response,
+    ):
+        assert "id" not in await anext(parsed(response))
     await gone(service, "marker-none")
 
 
@@ -250,9 +251,9 @@ async def test_a_forgotten_answer_is_an_error_that_ends_the_request(
     monkeypatch.setattr(event_streams, "MAX_COUNT_OF_A_CHAT", 1)
     own = {"X-Chat-Id": "forgetful"}
     async with posted(service, call("echo 1"), **own) as events:
-        first = [event async for event in events][0]
+        first, *_ = [event async for event in events]
     async with posted(service, call("echo 2", identity=8), **own) as events:
-        second = [event async for event in events][0]
+        second, *_ = [event async for event in events]
     lost = messages(await resume(service, first["id"], **own))[-1]
     assert (lost["id"], lost["error"]["code"]) == (7, -32052)
     assert answered(await resume(service, second["id"], **own))[-1] == "2\n"

@@ -19,7 +19,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from cubicle.core import problem
-from cubicle.core.caller import Caller
+from cubicle.core.call_identity import BadIdentity, CallIdentity, find_identity
+from cubicle.core.caller import Caller, Headers
 from cubicle.core.chat import Chat
 from cubicle.core.paths import readable
 from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge, UploadUri
@@ -32,13 +33,14 @@ from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.pagination import page
 from cubicle.mcp_api.progress import ProgressStream
 from cubicle.mcp_api.raw_json import RawJson
+from cubicle.mcp_api.repeated_calls import OtherArguments, RepeatedCalls
 from cubicle.mcp_api.resumption import CALL_DONE, CALL_ID
-from cubicle.mcp_api.running_calls import CallCancelled, RunningCall, RunningCalls
+from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.transport import COMMENT
 from cubicle.sandbox.fleet import Asleep
-from cubicle.tools.base import Answer, Block, Call, ImageContent, Tool
+from cubicle.tools.base import Answer, Block, ImageContent, Tool
 from cubicle.tools.registry import Registry, UnknownTool
 
 log = logging.getLogger(__name__)
@@ -66,7 +68,7 @@ class McpHandlers:
     in_flight: InFlight
     listening: Subscriptions
     queue: FairQueue
-    calls: RunningCalls
+    calls: RepeatedCalls
     lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
 
     def server(self, version: str) -> Server[Any]:
@@ -112,6 +114,8 @@ class McpHandlers:
             return result
         except (MCPError, ValidationError):
             raise
+        except (BadIdentity, OtherArguments) as error:
+            raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
         except Asleep as error:
             raise MCPError(jsonrpc.ASLEEP, f"{error} Any tool call wakes it.", {"type": problem.ASLEEP}) from None
         except Busy as error:
@@ -163,14 +167,9 @@ class McpHandlers:
         return types.CallToolResult(content=[_block(block) for block in answer.blocks], is_error=answer.error)
 
     async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
-        """Run the call in a task of its own, and follow it."""
-
-        async def work(running: RunningCall) -> Answer:
-            call = Call(caller, running.report, lambda: running.is_followed, lambda: running.cancelled)
-            return await self.registry.run(tool, call, arguments)
-
+        """Run the call in a task of its own, or join the one that it repeats, and follow it."""
         id = _scope(context).get(CALL_ID, "")
-        running = self.calls.start(caller.chat, tool.name, work, id=id, outlives=tool.outlives_caller)
+        running = await self.calls.start(caller, tool, arguments, _identity(context), id=id)
         return await self._follow(context, running)
 
     async def _follow(self, context: Context, running: RunningCall) -> Answer:
@@ -280,6 +279,11 @@ def _key(context: Context, caller: Caller) -> RequestKey:
     # A client of the newer era cancels by hanging up: no notification can mean its request.
     session = "" if _is_modern(context) else _scope(context).get(SESSION)
     return RequestKey(session, caller.chat, str(context.request_id))
+
+
+def _identity(context: Context) -> CallIdentity | None:
+    scope = _scope(context)
+    return find_identity(Headers(scope.get("headers", ())), context.meta or {}, scope.get(SESSION), context.request_id)
 
 
 def _set_aside(context: Context) -> SetAside | None:

@@ -1,0 +1,236 @@
+"""The thread that writes every journal: takes a batch of all chats, writes it, puts it on disk, and takes the next."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+
+from cubicle import record
+from cubicle.journal import format
+from cubicle.journal.chat_files import ChatFiles
+from cubicle.journal.format import GAP
+
+log = logging.getLogger(__name__)
+
+_MAX_OPEN = 256
+"""Chats whose segment stays open."""
+_RETRY_SECONDS = 1.0
+"""A chat whose journal could not be written is not tried again before this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    number: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Entries that were not kept before they came here."""
+
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddBlob:
+    digest: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    before: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Nothing more is expected for this chat."""
+
+
+Operation = Add | Lost | AddBlob | Prune | Forget | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done for one chat, in its order."""
+
+    chat: str
+    """Its digest."""
+    operations: Sequence[Operation]
+    sync: bool
+
+
+@dataclass(slots=True)
+class _Kept:
+    files: ChatFiles
+    usable: bool = False
+    lost: int = 0
+    """The last entry that was not kept; 0 if all were."""
+    retry: float = 0.0
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Writer:
+    """Owns the thread and the open files."""
+
+    folder: Path
+    limit: int
+    tell: Callable[[Sequence[bool]], None]
+    """Called in the thread when a batch is done: whether all of each chat is kept."""
+    _queue: SimpleQueue[Sequence[Work] | None] = field(default_factory=SimpleQueue)
+    _chats: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def put(self, batch: Sequence[Work]) -> None:
+        self._queue.put(batch)
+
+    def stop(self, timeout: float) -> None:
+        """End the thread after what it was given. Blocks."""
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (batch := self._queue.get()) is not None:
+            done = [self._write(work) for work in batch]
+            self.tell([kept and self._sync(work) for work, kept in zip(batch, done, strict=True)])
+        for kept in self._chats.values():
+            kept.files.close()
+
+    def _write(self, work: Work) -> bool:
+        kept = self._kept(work.chat)
+        try:
+            if kept.usable or self._open(kept):
+                self._apply(work.chat, work.operations)
+                return True
+        except OSError as error:
+            self._failed(kept, error)
+        except Exception:
+            log.exception("a journal could not be written", extra={"folder": work.chat})
+            self._failed(kept, OSError(0, "the log says why"))
+        numbers = [each.number for each in work.operations if isinstance(each, Add)]
+        numbers += [each.last for each in work.operations if isinstance(each, Lost)]
+        kept.lost = max([kept.lost, *numbers])
+        if any(isinstance(each, Forget) for each in work.operations):
+            self._forget(work.chat)
+        return False
+
+    def _sync(self, work: Work) -> bool:
+        kept = self._chats.get(work.chat)
+        if not work.sync or kept is None or not kept.usable:
+            return True
+        try:
+            kept.files.sync()
+        except OSError as error:
+            kept.lost = max(kept.lost, kept.files.number)
+            self._failed(kept, error)
+            return False
+        return True
+
+    def _kept(self, chat: str) -> _Kept:
+        kept = self._chats.get(chat)
+        if kept is None:
+            kept = self._chats[chat] = _Kept(ChatFiles(self.folder / chat, self.limit))
+            while len(self._chats) > _MAX_OPEN:
+                _, oldest = self._chats.popitem(last=False)
+                oldest.files.close()
+        self._chats.move_to_end(chat)
+        return kept
+
+    def _open(self, kept: _Kept) -> bool:
+        """Open a journal; whether it can be used. What was lost before is noted first."""
+        if time.monotonic() < kept.retry:
+            return False
+        kept.files.open()
+        kept.usable = True
+        self._note_lost(kept, kept.why or "The journal could not be written")
+        if kept.why:
+            log.info("a journal can be written again", extra={"folder": kept.files.folder.name})
+        kept.why = ""
+        return True
+
+    def _note_lost(self, kept: _Kept, why: str) -> None:
+        first, last = kept.files.number + 1, kept.lost
+        if last >= first:
+            body = format.body(time.time(), GAP, format.gap(f"{why}: these entries are missing.", first, last))
+            kept.files.append([(last, body)], sync=False)
+        kept.lost = 0
+
+    def _failed(self, kept: _Kept, error: OSError) -> None:
+        why = f"The journal could not be written ({error.strerror})"
+        if kept.why != why:
+            log.error("a journal cannot be written: %s", error.strerror, extra={"folder": kept.files.folder.name})
+        kept.usable, kept.why, kept.retry = False, why, time.monotonic() + _RETRY_SECONDS
+        kept.files.close()
+
+    def _apply(self, chat: str, operations: Sequence[Operation]) -> None:
+        bodies: list[tuple[int | None, bytes]] = []
+        for operation in operations:
+            if isinstance(operation, Add):
+                bodies.append((operation.number, operation.body))
+                continue
+            if bodies:
+                self._usable(chat).files.append(bodies, sync=False)
+                bodies = []
+            match operation:
+                case AddBlob(digest, data):
+                    self._usable(chat).files.keep_blob(digest, data)
+                case Lost(last):
+                    kept = self._usable(chat)
+                    kept.lost = last
+                    self._note_lost(kept, "The disk was too slow")
+                case Prune(before):
+                    self._usable(chat).files.prune(before)
+                case Release():
+                    self._release(chat)
+                case Forget():
+                    self._forget(chat)
+        if bodies:
+            self._usable(chat).files.append(bodies, sync=False)
+
+    def _usable(self, chat: str) -> _Kept:
+        kept = self._kept(chat)
+        if not kept.usable:
+            self._open(kept)
+        return kept
+
+    def _release(self, chat: str) -> None:
+        kept = self._chats.pop(chat, None)
+        if kept is not None:
+            kept.files.sync()
+            kept.files.close()
+
+    def _forget(self, chat: str) -> None:
+        """Remove everything of a chat: it is gone for good."""
+        kept = self._chats.pop(chat, None)
+        if kept is not None:
+            kept.files.close()
+        remove_record(self.folder, chat)
+
+
+def remove_record(folder: Path, digest: str) -> None:
+    """Remove a chat's journal, if there is one."""
+    path = folder / digest
+    if path.is_symlink() or path.is_file():
+        record.remove(path)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            log.error("a removed chat's journal could not be removed", extra={"folder": digest})

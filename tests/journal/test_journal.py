@@ -1,0 +1,197 @@
+"""The journal: what is recorded is on disk, in its order, chained, bounded, and found again by another service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from cubicle.core.chat import Chat
+from cubicle.journal import format, reading
+from cubicle.journal.format import Chain, Entry
+from cubicle.journal.journal import Journal
+from cubicle.tasks import start_task
+
+CHAT = Chat("room-1", "acme")
+OTHER = Chat("room-2", "acme")
+
+
+async def _next(following: AsyncIterator[Entry]) -> Entry:
+    return await anext(following)
+
+
+def chain_of(folder: Path, chat: Chat = CHAT) -> Chain:
+    """The chain of a chat's lines, each of which must be good."""
+    chain = Chain()
+    for _, path in reading.segments(folder / chat.digest):
+        lines, rest = reading.read_lines(path)
+        assert rest == b""
+        for text in lines:
+            line = format.check(text)
+            assert line is not None, text
+            chain.add(line, text)
+    return chain
+
+
+async def test_entries_come_back_in_their_order_with_their_numbers(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        assert [journal.record(CHAT, "call", {"call": str(n)}) for n in range(3)] == [1, 2, 3]
+        assert journal.record(OTHER, "upload", {"path": "a\x1b[31m\ud800"}) == 1
+        assert await journal.settle(CHAT)
+        found = await journal.entries(CHAT)
+        assert [(entry.number, entry.kind, entry.fields["call"]) for entry in found] == [
+            (1, "call", "0"),
+            (2, "call", "1"),
+            (3, "call", "2"),
+        ]
+        assert [entry.number for entry in await journal.entries(CHAT, after=1, limit=1)] == [2]
+        assert [entry.fields for entry in await journal.entries(OTHER)] == [{"path": "a\x1b[31m\ud800"}]
+
+
+async def test_what_was_settled_is_there_for_the_next_service(tmp_path: Path) -> None:
+    """The first one is never closed: as after a kill -9."""
+    first = Journal(tmp_path)
+    await first.__aenter__()
+    first.record(CHAT, "call", {"call": "a"})
+    assert await first.settle(CHAT)
+    async with Journal(tmp_path) as journal:
+        assert journal.record(CHAT, "call", {"call": "b"}) == 2
+        await journal.settle(CHAT)
+        assert [entry.fields["call"] for entry in await journal.entries(CHAT)] == ["a", "b"]
+    assert chain_of(tmp_path).breaks() == []
+    await first.__aexit__()
+
+
+async def test_what_nobody_waits_for_is_written_soon_and_at_the_end(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        journal.record(CHAT, "lifecycle", {"what": "started"})
+        while not reading.read_entries(tmp_path / CHAT.digest):
+            await asyncio.sleep(0.01)
+        journal.record(CHAT, "lifecycle", {"what": "stopped"})
+    assert [entry.fields["what"] for entry in reading.read_entries(tmp_path / CHAT.digest)] == ["started", "stopped"]
+
+
+async def test_calls_that_end_together_share_one_sync(tmp_path: Path) -> None:
+    chats = [Chat(f"room-{n}") for n in range(20)]
+    async with Journal(tmp_path) as journal:
+        for chat in chats:
+            journal.record(chat, "end", {})
+        assert all(await asyncio.gather(*(journal.settle(chat) for chat in chats)))
+        assert [len(await journal.entries(chat)) for chat in chats] == [1] * 20
+
+
+async def test_a_journal_stays_within_its_bound_and_says_what_it_dropped(tmp_path: Path) -> None:
+    limit = 256 * 1024
+    async with Journal(tmp_path, limit=limit) as journal:
+        for n in range(2000):
+            journal.record(CHAT, "call", {"call": str(n), "text": "x" * 400})
+            if n % 50 == 0:
+                await journal.settle(CHAT)
+        await journal.settle(CHAT)
+        found = await journal.entries(CHAT, limit=10_000)
+    assert sum(path.stat().st_size for path in (tmp_path / CHAT.digest).iterdir()) <= limit
+    assert found[-1].fields["call"] == "1999"
+    [dropped] = chain_of(tmp_path).breaks()
+    assert dropped.first == 1
+    assert "JOURNAL_MB" in dropped.noted
+    assert [entry for entry in found if entry.kind == "gap"][-1].fields["last"] == dropped.last
+    async with Journal(tmp_path, limit=limit) as journal:
+        assert journal.record(CHAT, "call", {}) == 2001
+        await journal.settle(CHAT)
+    assert [broken.noted != "" for broken in chain_of(tmp_path).breaks()] == [True]
+
+
+async def test_a_call_is_found_by_its_identity_while_it_runs_and_after_a_restart(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        assert await journal.find_call(CHAT, "key-1") is None
+        journal.record(CHAT, "call", {"call": "a", "identity": "key-1", "tool": "bash_tool"})
+        running = await journal.find_call(CHAT, "key-1")
+        assert running is not None
+        assert running.end is None
+        journal.record(CHAT, "end", {"call": "a", "ending": "done"})
+        ended = await journal.find_call(CHAT, "key-1")
+        assert ended is not None
+        assert ended.end is not None
+        assert ended.end.fields["ending"] == "done"
+        assert await journal.find_call(OTHER, "key-1") is None
+    async with Journal(tmp_path) as journal:
+        first, second = await asyncio.gather(journal.find_call(CHAT, "key-1"), journal.find_call(CHAT, "key-1"))
+        assert first == second == ended
+        journal.record(CHAT, "call", {"call": "b", "identity": "key-1"})
+        again = await journal.find_call(CHAT, "key-1")
+        assert again is not None
+        assert again.begin.fields["call"] == "b"
+        assert again.end is None
+
+
+async def test_blobs_are_kept_with_the_journal_and_go_with_it(tmp_path: Path) -> None:
+    limit = 256 * 1024
+    async with Journal(tmp_path, limit=limit) as journal:
+        first = journal.keep_blob(CHAT, b"picture" * 1000)
+        journal.record(CHAT, "end", {"answer": [{"blob": first}]})
+        assert await journal.blob(CHAT, first) == b"picture" * 1000
+        assert await journal.blob(CHAT, "0" * 64) is None
+        for n in range(40):
+            newest = journal.keep_blob(CHAT, bytes([n]) * 20_000)
+            journal.record(CHAT, "end", {"answer": [{"blob": newest}]})
+        await journal.settle(CHAT)
+        assert await journal.blob(CHAT, first) is None
+        assert await journal.blob(CHAT, newest) == bytes([39]) * 20_000
+        size = sum(path.stat().st_size for path in (tmp_path / CHAT.digest).iterdir())
+        assert size <= limit + 20_000
+        too_large = journal.keep_blob(CHAT, b"x" * limit)
+        assert await journal.blob(CHAT, too_large) is None
+
+
+async def test_a_forgotten_chat_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        journal.record(CHAT, "call", {"call": "a", "identity": "k"})
+        await journal.settle(CHAT)
+        journal.record(CHAT, "call", {"call": "b"})
+        journal.forget(CHAT)
+        assert await journal.entries(CHAT) == []
+        assert not (tmp_path / CHAT.digest).exists()
+        assert await journal.find_call(CHAT, "k") is None
+        assert journal.record(CHAT, "call", {"call": "c"}) == 1
+        assert [entry.fields["call"] for entry in await journal.entries(CHAT)] == ["c"]
+    assert chain_of(tmp_path).breaks() == []
+
+
+async def test_who_follows_gets_what_is_there_and_what_comes(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        journal.record(CHAT, "call", {"call": "a"})
+        following = journal.follow(CHAT)
+        assert (await anext(following)).number == 1
+        coming = start_task(_next(following), name="follow")
+        await asyncio.sleep(0)
+        journal.record(CHAT, "call", {"call": "b"})
+        assert (await coming).number == 2
+
+
+async def test_an_entry_that_is_too_long_is_shortened_and_says_so(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        journal.record(CHAT, "call", {"text": "x" * 1_000_000, "small": "y"})
+        journal.record(CHAT, "call", {"texts": ["é" * 3_000] * 500})
+        one, two = await journal.entries(CHAT)
+    assert one.fields == {"text": "x" * 2_000, "small": "y", "shortened": 1_000_023}
+    assert int(str(two.fields["shortened"])) > 3_000 * 500
+
+
+async def test_a_journal_without_size_keeps_nothing(tmp_path: Path) -> None:
+    async with Journal(tmp_path / "journal", limit=0) as journal:
+        journal.record(CHAT, "call", {"identity": "k"})
+        assert await journal.settle(CHAT)
+        assert await journal.find_call(CHAT, "k") is None
+        assert await journal.entries(CHAT) == []
+    assert not (tmp_path / "journal").exists()
+
+
+def test_a_changed_byte_is_found_wherever_it_is() -> None:
+    text, _ = format.line(7, format.body(1.5, "call", {"tool": "bash_tool", "n": [1, None, True]}), format.NO_HASH)
+    line = text[:-1]
+    assert format.check(line) is not None
+    for place in range(len(line)):
+        changed = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
+        assert format.check(changed) is None, changed
+    assert json.loads(line)["n"] == 7
