@@ -27,6 +27,7 @@ from cubicle.drivers.factory import make_driver
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.routes import MCP_METHODS, Use
 from cubicle.mcp_api.handlers import McpHandlers
+from cubicle.mcp_api.task_methods import TaskMethods
 from tests.support.emptying import empty
 from tests.support.service import ACCEPT, MODERN, modern_meta, serve
 
@@ -44,6 +45,7 @@ MCP_PARAMS: dict[str, dict[str, Any]] = {
     "prompts/get": {"name": "none"},
     "completion/complete": {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": "b"}},
     "logging/setLevel": {"level": "info"},
+    **{f"tasks/{verb}": {"taskId": f"{'0' * 32}-e10"} for verb in ("get", "result", "cancel", "update")},
     "subscriptions/listen": {"notifications": {"resourcesListChanged": True}},
 }
 
@@ -170,7 +172,7 @@ async def test_every_route_of_the_service_has_a_class(site: Site) -> None:
 
 async def test_every_method_of_mcp_has_a_class() -> None:
     nothing: Any = None
-    server = McpHandlers(nothing, nothing, nothing, nothing, nothing, nothing, nothing).server("0")
+    server = McpHandlers(*[nothing] * 7, TaskMethods(nothing)).server("0")
     assert set(server._request_handlers) | {"initialize", "ping", "server/discover"} == set(MCP_METHODS)
 
 

@@ -81,15 +81,15 @@ async def test_the_first_event_lets_a_client_resume(service: Service) -> None:
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])
 async def test_older_revisions_get_ids_and_no_event_without_data(service: Service, version: str) -> None:
-    async with posted(service, call("echo hi; sleep 0.3; echo ho"), **{"MCP-Protocol-Version": version}) as events:
-        seen = [event async for event in events]
+    seen: list[Event] = []
+    async with posted(service, call(WAITING), **{"MCP-Protocol-Version": version}) as events:
+        async for event in events:
+            if not seen:
+                await service.bash("touch go", chat="stream")
+            seen.append(event)
     assert all(event["data"] and event["id"] for event in seen)
     assert len(seen) >= 2
-    assert answered_log(await resume(service, seen[0]["id"])) == json.loads(seen[-1]["data"])
-
-
-def answered_log(response: httpx.Response) -> Any:
-    return messages(response)[-1]
+    assert messages(await resume(service, seen[0]["id"]))[-1] == json.loads(seen[-1]["data"])
 
 
 async def test_a_client_goes_on_exactly_where_it_was_cut_off(service: Service) -> None:
@@ -236,7 +236,7 @@ async def test_an_event_that_is_still_to_come_is_refused(service: Service) -> No
         last = [event async for event in events][-1]["id"]
     start, _, number = last.rpartition(".")
     for changed in (f"{start}.{int(number) + 1}", f"{start}.-1", f"{start}.", f"{start}.{'9' * 30}", f"{start}.²"):
-        sent = {"Last-Event-ID": changed.encode()} | {name: value.encode() for name, value in RESUMING.items()}
+        sent = [(name.encode(), value.encode()) for name, value in ({"Last-Event-ID": changed} | RESUMING).items()]
         assert (await service.client.get("/mcp", headers=sent)).status_code == 400
 
 

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from cubicle.prompt.workspace import Workspace
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings
+from cubicle.tools.base import Tool
 from cubicle.tools.registry import Registry
 from cubicle.tools.sub_agent import SubAgent
 
@@ -203,7 +204,10 @@ class Options:
     fleet: Fleet | None = None
     instructions: Instructions | None = None
     journal: Journal | None = None
+    tools: Sequence[Tool] = ()
+    """More than the product has."""
     unfinished: UnfinishedCalls | None = None
+    secret: bytes = b""
 
 
 @asynccontextmanager
@@ -225,12 +229,20 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     settings = Settings(_env_file=None, **options.settings)  # type: ignore[call-arg]
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
     registry = Registry.build(Workspace(fleet), settings, options.sub_agent, journal=options.journal)
+    registry = replace(registry, tools=(*registry.tools, *options.tools))
     uploads = Uploads(fleet)
     queue = FairQueue()
     authentication = Authentication(KeyAttempts(ring, settings.wrong_keys_per_minute), None, settings.known_hosts)
     table = RouteTable(settings.mcp_paths)
     door = McpEndpoint(
-        registry, uploads, options.instructions or instructions, settings, authentication, queue, options.unfinished
+        registry,
+        uploads,
+        options.instructions or instructions,
+        settings,
+        authentication,
+        queue,
+        options.unfinished,
+        options.secret,
     )
     app = Starlette(
         routes=table.bind(mcp=door, service=ServiceRoutes(registry, settings, locked=bool(ring))),

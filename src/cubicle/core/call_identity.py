@@ -16,6 +16,7 @@ KEYS = ("cubicle/idempotencyKey", "idempotencyKey", "idempotency_key")
 TOOL_CALLS = ("claudecode/toolUseId", "callId", "toolCallId", "tool_call_id")
 """In `_meta`: how the client names the model's tool call. Some models only number them: a short one says nothing."""
 MAX_LENGTH = 255
+TASK = "task:"
 _MIN_TOOL_CALL = 12
 
 
@@ -60,6 +61,15 @@ def find_identity(
 def request_identity(session: str, request: int | str) -> CallIdentity:
     """That of a request of an MCP session."""
     return CallIdentity(f"request:{session}:{request}"[: 2 * MAX_LENGTH], chosen=False)
+
+
+def task_identity(task: str, *, strict: bool = False) -> CallIdentity:
+    """That of a call that runs as an MCP task, by the id of the task."""
+    return CallIdentity(f"{TASK}{task}", strict=strict)
+
+
+def is_task(identity: str) -> bool:
+    return identity.startswith(TASK)
 
 
 def _header(headers: Headers) -> str | None:

@@ -17,12 +17,14 @@ from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.mcp_api.cancellation import InFlight
 from cubicle.mcp_api.handlers import Instructions, McpHandlers
+from cubicle.mcp_api.mcp_tasks import McpTasks
 from cubicle.mcp_api.repeated_calls import RepeatedCalls, read_boot
 from cubicle.mcp_api.request_check import MAX_BODY, Receive, RequestCheck, Scope, Send
 from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.mcp_api.subscriptions import Subscriptions
+from cubicle.mcp_api.task_methods import TaskMethods
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
@@ -62,8 +64,16 @@ class McpEndpoint:
         async with RunningCalls(self._queue) as self._calls, answers:
             boot = await asyncio.to_thread(read_boot)
             repeated = RepeatedCalls(self._registry, self._calls, self._settings.resume_seconds, boot)
+            tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
             protocol = McpHandlers(
-                self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, repeated
+                self._registry,
+                self._uploads,
+                self._instructions,
+                in_flight,
+                self._listening,
+                self._queue,
+                repeated,
+                tasks,
             )
             server = protocol.server(__version__)
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY)

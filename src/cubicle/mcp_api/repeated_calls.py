@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cubicle.core.arguments_hash import arguments_hash
-from cubicle.core.call_identity import CallIdentity
+from cubicle.core.call_identity import CallIdentity, is_task
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
@@ -90,7 +90,7 @@ class RepeatedCalls:
                 tool.name,
                 lambda running: self._once(running, caller, tool, arguments, identity, hash),
                 id=id,
-                outlives=tool.outlives_caller,
+                outlives=tool.outlives_caller or is_task(identity.text),
                 grace=self.resume_seconds if identity.chosen else 0.0,
             ),
         )
@@ -154,6 +154,7 @@ class RepeatedCalls:
             tool.name,
             lambda running: self._run(running, tool, call, _known_arguments(fields)),
             id=call.id,
+            outlives=is_task(identity),
             grace=self.resume_seconds,
         )
         if identity:
@@ -169,6 +170,8 @@ class RepeatedCalls:
             cancelled=lambda: running.cancelled,
             leaving=lambda: leaves and self._calls.stopping and not running.cancelled,
         )
+        # The first step of `run` records the call: what is called soon comes after it.
+        asyncio.get_running_loop().call_soon(running.begun.set)
         return await self._registry.run(tool, call, arguments)
 
     def _taken_up(self, call: Call, begin: Entry) -> Call:

@@ -32,9 +32,9 @@ from cubicle.machine.zero_copy import TIMEOUT
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.errors import McpRefused, send_refusal, with_server_errors
-from cubicle.mcp_api.handlers import CALLER, SESSION
 from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
 from cubicle.mcp_api.large_decoder import decode_large
+from cubicle.mcp_api.request_context import CALLER, SESSION
 from cubicle.mcp_api.resumption import HEADER as LAST_EVENT_ID
 from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER

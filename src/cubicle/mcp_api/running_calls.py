@@ -57,6 +57,8 @@ class RunningCall:
         """Seconds that it goes on when nobody follows it, otherwise."""
         self.cancelled = False
         """Whether it was cancelled, by the client or by a person: not because nobody followed it."""
+        self.begun = asyncio.Event()
+        """Set when the journal has been given the call, or when it has ended."""
         self._calls = calls
         self._scope = anyio.CancelScope()
         self._kept = Cap(MAX_KEPT_OUTPUT)
@@ -153,6 +155,7 @@ class RunningCall:
         finally:
             self._stop_waiting()
             self._done.set()
+            self.begun.set()
             for tell in self._ends:
                 tell()
             self._ends.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from cubicle.core.caller import Caller
 from cubicle.guest.operations import Exit
@@ -124,6 +124,15 @@ class Tool(Protocol):
     """A run goes on when the caller's connection drops; it ends only when it is cancelled."""
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer: ...
+
+
+TaskSupport = Literal["forbidden", "optional", "required"]
+
+
+def task_support(tool: Tool) -> TaskSupport:
+    """Whether a call of the tool may, or must, run as a task that its caller asks about later."""
+    support: TaskSupport = getattr(tool, "task_support", "forbidden")
+    return support
 
 
 def schema(properties: Mapping[str, Mapping[str, Any]], required: tuple[str, ...]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from cubicle.ports.notes import PortNotes
 from cubicle.prompt.workspace import Workspace
 from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments
-from cubicle.tools.base import Answer, Call, TextContent, fail, schema
+from cubicle.tools.base import Answer, Call, TaskSupport, TextContent, fail, schema
 from cubicle.tools.command_once import INTERRUPTED, command_of
 from cubicle.tools.errors import sentence
 from cubicle.tools.exit_codes import ExitVerdict
@@ -51,6 +51,7 @@ class BashTool:
     name = "bash_tool"
     description = _DESCRIPTION
     outlives_caller = False
+    task_support: TaskSupport = "optional"
     schema = schema(
         {
             "command": {"type": "string", "description": "Shell command"},
