@@ -14,7 +14,8 @@ class Fixture:
     """A tool of the suite."""
 
     outlives_caller = False
-    name = description = ""
+    name = ""
+    description = "A tool of the conformance suite."
     schema: Mapping[str, Any] = schema({}, ())
     task_support: TaskSupport = "optional"
 
@@ -57,4 +58,14 @@ class ProtocolErrorJob(Fixture):
         raise RuntimeError("as it should")
 
 
-FIXTURES: tuple[Tool, ...] = (Greet(), SlowCompute(), FailingJob(), ProtocolErrorJob())
+class ConfirmDelete(Fixture):
+    """Asks nothing, as no tool of this service does: the suite skips what would follow its question."""
+
+    name = "confirm_delete"
+    task_support = "forbidden"
+
+    async def __call__(self, call: Call, arguments: Arguments) -> Answer:
+        return say("It was not asked for.")
+
+
+FIXTURES: tuple[Tool, ...] = (Greet(), SlowCompute(), FailingJob(), ProtocolErrorJob(), ConfirmDelete())

@@ -172,7 +172,9 @@ async def test_every_route_of_the_service_has_a_class(site: Site) -> None:
 
 async def test_every_method_of_mcp_has_a_class() -> None:
     nothing: Any = None
-    server = McpHandlers(*[nothing] * 7, TaskMethods(nothing)).server("0")
+    server = McpHandlers(nothing, nothing, nothing, nothing, nothing, nothing, nothing, TaskMethods(nothing)).server(
+        "0"
+    )
     assert set(server._request_handlers) | {"initialize", "ping", "server/discover"} == set(MCP_METHODS)
 
 

@@ -6,14 +6,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from cubicle.journal.journal import Journal
 from cubicle.mcp_api import event_streams
 from tests.mcp_api.test_streaming import SlowAgent, call, gone, there
-from tests.support.service import ACCEPT, MODERN, Options, Service, messages, service_of
+from tests.support.service import ACCEPT, MODERN, Options, Service, fleet_of, messages, service_of
 
 SESSION = "3b0d6f4e-8a55-4f5b-9f6e-0d2f6f5b1a11"
 RESUMING = {"Mcp-Session-Id": SESSION, "MCP-Protocol-Version": "2025-11-25", "X-Chat-Id": "stream"}
@@ -284,3 +286,31 @@ async def test_a_flood_that_nobody_reads_is_bounded_and_does_not_hold_up_the_com
     response = await resume(service, last)
     assert len(response.content) < 2 * event_streams.MAX_UNSENT + 100_000
     assert "characters left out" in messages(response)[-1]["result"]["content"][0]["text"]
+
+
+async def test_a_client_gets_its_answer_from_the_service_that_comes_after_a_restart(tmp_path: Path) -> None:
+    secret = b"kept by the service"
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as first,
+        ):
+            async with posted(first, call("echo done", identity=1)) as events:
+                done, *_ = [event async for event in events]
+            last = await begun(first, f"echo run >> runs; {WAITING}")
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as second,
+        ):
+            assert answered(await resume(second, done["id"])) == ["done\n"]
+            waiting = asyncio.create_task(resume(second, last))
+            await second.bash("touch go", chat="stream")
+            assert answered(await waiting) == ["begun\nover\n"]
+            assert await second.bash("cat runs", chat="stream") == "run\n"
+
+
+async def test_an_id_of_another_service_is_refused(service: Service) -> None:
+    async with posted(service, call("echo hi")) as events:
+        first, *_ = [event async for event in events]
+    async with service_of(service.fleet) as other:  # signs with another secret
+        assert (await resume(other, first["id"])).status_code == 400

@@ -60,10 +60,11 @@ class McpEndpoint:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         in_flight = InFlight()
-        answers = ResumableAnswers(self._key, self._settings.resume_seconds)
-        async with RunningCalls(self._queue) as self._calls, answers:
-            boot = await asyncio.to_thread(read_boot)
-            repeated = RepeatedCalls(self._registry, self._calls, self._settings.resume_seconds, boot)
+        boot, seconds = await asyncio.to_thread(read_boot), self._settings.resume_seconds
+        self._calls = RunningCalls(self._queue)
+        repeated = RepeatedCalls(self._registry, self._calls, seconds, boot)
+        answers = ResumableAnswers(self._key, seconds, repeated.left_behind)
+        async with self._calls, answers:
             tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
             protocol = McpHandlers(
                 self._registry,

@@ -79,6 +79,10 @@ class EventStream:
         """The number of the newest event."""
         return self._count - 1
 
+    def go_on_after(self, number: int) -> None:
+        """Number the events from here on: those before were another service's."""
+        self._count = number + 1
+
     def prime(self, milliseconds: int) -> None:
         """Add an event without a message: a client that has it can resume, after this time."""
         self._add((b"retry: %d\r\ndata: " % milliseconds,))

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 INTERRUPTED = "interrupted"
 """The ending of a call that nobody came back for: it is not final, since the sandbox may know more of it."""
 _LARGE = 1 << 20
+_MAX_ENTRIES = 100_000
 _TOO_LARGE = "This call was done before. Its answer was too large to be kept; look at what it left behind."
 
 
@@ -98,6 +99,33 @@ class RepeatedCalls:
     def running(self, chat: Chat, identity: str) -> _Repeatable | None:
         """The call of this identity that runs."""
         return self._running.get((chat.digest, identity))
+
+    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | None:
+        """A call that a service before this one began, by its id: it goes on, has its answer, or is not known."""
+        if (call := self._calls.find(chat, id)) is not None:
+            return call
+        kept = await self._find(chat, identity)
+        if kept is None or kept.begin.fields.get("call") != id:
+            kept = await self._look_for(chat, id)
+        if kept is None:
+            return None
+        if kept.end is not None and kept.end.fields.get("ending") != INTERRUPTED:
+            return await read_answer(self._journal, chat, kept.end.fields)
+        if (call := self._calls.find(chat, id)) is not None:
+            return call  # it was taken up while the journal was read
+        return self.take_up(chat, kept.begin) if kept.begin.fields.get("tool") == "bash_tool" else None
+
+    async def _look_for(self, chat: Chat, id: str) -> KeptCall | None:
+        """By its own id, for a call whose identity is not at hand."""
+        try:
+            entries = await self._journal.entries(chat, limit=_MAX_ENTRIES)
+        except OSError as error:
+            log.error("the journal cannot be asked for a call: %s", error, extra=chat_fields(chat))
+            return None
+        found = [entry for entry in entries if entry.fields.get("call") == id]
+        begin = next((entry for entry in found if entry.kind == "call"), None)
+        end = next((entry for entry in reversed(found) if entry.kind == "end"), None)
+        return KeptCall(begin, end) if begin is not None else None
 
     def _register(self, identity: str, hash: str, call: RunningCall) -> RunningCall:
         key = (call.chat.digest, identity)

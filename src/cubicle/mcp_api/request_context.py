@@ -12,7 +12,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from cubicle.core.caller import Caller
 from cubicle.mcp_api.progress import ProgressStream
 from cubicle.mcp_api.transport import COMMENT
-from cubicle.tools.base import Block, ImageContent
+from cubicle.tools.base import Answer, Block, ImageContent
 
 CALLER, SESSION = "cubicle.caller", "cubicle.mcp_session"
 """Where the gate leaves, in the ASGI scope, who calls and in which MCP session."""
@@ -65,3 +65,9 @@ def content_of(block: Block) -> types.TextContent | types.ImageContent:
     if isinstance(block, ImageContent):
         return types.ImageContent(data=base64.b64encode(block.data).decode(), mime_type=block.media_type)
     return types.TextContent(text=block.text)
+
+
+def result_of(answer: Answer) -> dict[str, Any]:
+    """The result of a tool call, as it is sent in every revision."""
+    blocks = [content_of(block).model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.blocks]
+    return {"content": blocks, "isError": answer.error}

@@ -8,9 +8,10 @@ calls end with the connection.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, Self
 
 import anyio
@@ -19,11 +20,17 @@ from mcp.shared.dispatcher import CallOptions
 from starlette.requests import Request
 
 from cubicle.core import event_ids, problem
+from cubicle.core.call_identity import request_identity
 from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
+from cubicle.fairness.fair_slots import Busy
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.errors import McpRefused
 from cubicle.mcp_api.event_streams import EventReader, EventStream, EventStreams
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
+from cubicle.mcp_api.progress import ProgressStream
+from cubicle.mcp_api.request_context import result_of
+from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.transport import (
     COMMENT,
     EVENT_HEADERS,
@@ -36,6 +43,9 @@ from cubicle.mcp_api.transport import (
     send_body,
 )
 from cubicle.tasks import start_task
+from cubicle.tools.base import Answer
+
+log = logging.getLogger(__name__)
 
 HEADER = "Last-Event-ID"
 CALL_ID, CALL_DONE = "cubicle.call_id", "cubicle.call_done"
@@ -48,6 +58,10 @@ _MAX_SESSIONS = 10_000
 _UNKNOWN = problem.bad_request(f"The header {HEADER} holds no id of an event that this chat and session were sent.")
 _GONE = "The answer to this call is not there any more. Look at what the call left behind before you repeat it."
 _ABANDONED = "The connection was lost, and nobody came back for the answer in time: the call was ended."
+
+
+LeftBehind = Callable[[Chat, str, str], Awaitable[RunningCall | Answer | None]]
+"""Finds a call by its chat, its id and the identity of its request."""
 
 
 class StoredExchange(Exchange):
@@ -67,8 +81,9 @@ class StoredExchange(Exchange):
 class ResumableAnswers:
     """Answers tool calls so that they can be resumed. Its block ends those that are under way."""
 
-    def __init__(self, key: bytes, seconds: float) -> None:
+    def __init__(self, key: bytes, seconds: float, left_behind: LeftBehind | None = None) -> None:
         self._key = key
+        self._left_behind = left_behind
         self._seconds = seconds
         self._streams = EventStreams(seconds)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,10 +134,13 @@ class ResumableAnswers:
             stream.prime(RETRY_MILLISECONDS)
         self._streams.add(stream)
         with stream.reading(-1) as reader:
-            task = start_task(self._work(server, exchange, message, version, stream, waited_for), name="resumable call")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._work(server, exchange, message, version, stream, waited_for))
             await _send_events(reader, receive, send)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = start_task(work, name="resumable call")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _work(
         self,
@@ -151,7 +169,7 @@ class ResumableAnswers:
         self._note_return(caller.chat.tenant, session)
         stream = self._streams.find(event.call)
         if stream is None:
-            await _send_last(self._lost(event), send)
+            await self._recover(event, caller, session, receive, send)
             return
         if event.number > stream.last:
             raise McpRefused(_UNKNOWN)
@@ -161,10 +179,50 @@ class ResumableAnswers:
         with stream.reading(event.number) as reader:
             await _send_events(reader, receive, send)
 
-    def _lost(self, event: event_ids.EventId) -> list[bytes]:
-        """For an answer that was forgotten: an error that its request gets, and no further attempt."""
-        error = {"code": jsonrpc.ANSWER_GONE, "message": _GONE}
-        return [*encoded({"jsonrpc": "2.0", "id": event.request, "error": error}), b"\r\n\r\n"]
+    async def _recover(
+        self, event: event_ids.EventId, caller: Caller, session: str, receive: Receive, send: Send
+    ) -> None:
+        """For an answer that this service has forgotten, or that one before it began: ask the journal.
+
+        The output meanwhile is not told again. What is not known either is an error, which its request gets.
+        """
+        identity = request_identity(session, event.request).text
+        found = await self._left_behind(caller.chat, event.call, identity) if self._left_behind is not None else None
+        if isinstance(found, RunningCall):
+            waited_for = anyio.CancelScope()
+            prefix = event_ids.prefix(self._key, caller.chat, session, event.call, event.request)
+            stream = EventStream(event.call, caller.chat, session, prefix, self._seconds, waited_for.cancel)
+            if not self._streams.has_room(caller.chat):
+                raise Busy("Too many answers are resumed already. Try again when some of them are done.")
+            stream.go_on_after(event.number)
+            self._streams.add(stream)
+            with stream.reading(event.number) as reader:
+                self._start(self._follow(found, event.request, stream, waited_for))
+                await _send_events(reader, receive, send)
+            return
+        await _send_last([*encoded({"jsonrpc": "2.0", "id": event.request, **_outcome(found)}), b"\r\n\r\n"], send)
+
+    async def _follow(
+        self, call: RunningCall, request: int | str, stream: EventStream, waited_for: anyio.CancelScope
+    ) -> None:
+        """The answer of a call that goes on, as the event of a stream; a sign of life now and then."""
+
+        async def beat(_text: str, _seconds: float) -> None:
+            stream.beat()
+
+        outcome: dict[str, Any] = {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": _ABANDONED}}
+        try:
+            with waited_for:
+                following = ProgressStream(beat, beat, flush=False)
+                with call.followed(following.report):
+                    async with following.running():
+                        await call.wait()
+                outcome = _outcome_of_call(call)
+        except BaseException:
+            self._streams.drop(stream)
+            raise
+        stream.finish(encoded({"jsonrpc": "2.0", "id": request, **outcome}))
+        self._streams.keep(stream)
 
     def _note_return(self, tenant: str, session: str) -> None:
         """This session's client comes back for its answers."""
@@ -177,6 +235,22 @@ class ResumableAnswers:
         """The session was ended: nobody comes back for what runs in it."""
         for stream in self._streams.of_session(tenant, session):
             stream.abandon()
+
+
+def _outcome(answer: Answer | None) -> dict[str, Any]:
+    if answer is None:
+        return {"error": {"code": jsonrpc.ANSWER_GONE, "message": _GONE}}
+    return {"result": result_of(answer)}
+
+
+def _outcome_of_call(call: RunningCall) -> dict[str, Any]:
+    try:
+        return _outcome(call.answer())
+    except CallCancelled:
+        return {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": "Request cancelled"}}
+    except Exception:
+        log.exception("a call that was taken up failed", extra={"tool": call.tool})
+        return {"error": {"code": jsonrpc.INTERNAL_ERROR, "message": "The service failed; its log has the reason."}}
 
 
 async def _send_events(reader: EventReader, receive: Receive, send: Send) -> None:

@@ -22,7 +22,7 @@ from cubicle.core.call_identity import CallIdentity
 from cubicle.core.caller import Caller, Headers
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.mcp_tasks import McpTasks, NoSuchTask, TaskState
-from cubicle.mcp_api.request_context import Context, caller_of, content_of, is_modern, progress_stream, scope_of
+from cubicle.mcp_api.request_context import Context, caller_of, is_modern, progress_stream, result_of, scope_of
 from cubicle.tools.base import Answer, Tool, task_support
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -146,7 +146,7 @@ class TaskMethods:
         if state.answer is None:
             code = jsonrpc.REQUEST_CANCELLED if state.status == "cancelled" else jsonrpc.TASK_FAILED
             raise MCPError(code, state.message)
-        return {**_result(state.answer), "_meta": {_RELATED: {"taskId": state.id}}}
+        return {**result_of(state.answer), "_meta": {_RELATED: {"taskId": state.id}}}
 
     async def _cancel(self, context: Context, params: types.CancelTaskRequestParams) -> dict[str, Any]:
         chat = caller_of(context).chat
@@ -194,11 +194,6 @@ def _check_modern(context: Context) -> None:
         raise MCPError(HEADER_MISMATCH, "The header Mcp-Name does not have the taskId of the body.")
 
 
-def _result(answer: Answer) -> dict[str, Any]:
-    blocks = [content_of(block).model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.blocks]
-    return {"content": blocks, "isError": answer.error}
-
-
 def _handshake_fields(state: TaskState) -> dict[str, Any]:
     """A task of 2025-11-25, where one whose tool reports an error has failed."""
     has_failed = state.answer is not None and state.answer.error
@@ -230,7 +225,7 @@ def _detailed(state: TaskState) -> dict[str, Any]:
     """The same with how it ended."""
     fields = _fields(state)
     if state.answer is not None:
-        fields["result"] = {**_result(state.answer), "resultType": "complete"}
+        fields["result"] = {**result_of(state.answer), "resultType": "complete"}
     elif state.status == "failed":
         fields["error"] = {"code": jsonrpc.TASK_FAILED, "message": state.message}
     return fields
