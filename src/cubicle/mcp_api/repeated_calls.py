@@ -142,7 +142,8 @@ class RepeatedCalls:
         return await self._run(running, tool, call, arguments)
 
     def take_up(self, chat: Chat, begin: Entry) -> RunningCall:
-        """Go on with a bash call that a service before this one began and the sandbox knows; nobody follows it yet."""
+        """Go on with a call of bash_tool or sub_agent that a service before this one began, and that the sandbox knows.
+        Nobody follows it yet."""
         fields = begin.fields
         tool = self._registry.find(str(fields.get("tool")))
         identity = str(fields.get("identity") or "")
@@ -154,6 +155,7 @@ class RepeatedCalls:
             tool.name,
             lambda running: self._run(running, tool, call, _known_arguments(fields)),
             id=call.id,
+            outlives=tool.outlives_caller,
             grace=self.resume_seconds,
         )
         if identity:
@@ -194,16 +196,17 @@ def _without(tool: Tool, end: Entry) -> Answer | None:
 
 
 def _known_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a bash call, as the journal has them: texts, the longest of them cut."""
+    """The arguments of a command or an agent's task, as the journal has them: texts, the longest of them cut."""
     kept = fields.get("arguments")
-    arguments = (
+    arguments: dict[str, Any] = (
         {name: value for name, value in kept.items() if isinstance(value, str)} if isinstance(kept, dict) else {}
     )
-    try:
-        timeout: float | None = float(arguments.pop("timeout", ""))
-    except ValueError:
-        timeout = None
-    return {"command": "", **arguments, "description": "-"} | ({"timeout": timeout} if timeout else {})
+    for name in ("timeout", "max_turns"):
+        try:
+            arguments[name] = float(arguments.get(name, ""))
+        except ValueError:
+            arguments.pop(name, None)
+    return {"command": "", "prompt": "", **arguments, "description": "-"}
 
 
 async def _hash(tool: str, arguments: Mapping[str, Any]) -> str:
