@@ -118,6 +118,8 @@ class Site:
         if method in ("server/discover", "subscriptions/listen"):
             params = {**params, "_meta": modern_meta()}
             headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+        if method.startswith("tasks/"):
+            headers["MCP-Protocol-Version"] = "2025-11-25"
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         async with self.client.stream("POST", "/mcp", json=body, headers=headers) as answer:
             async for line in answer.aiter_lines():
@@ -277,7 +279,9 @@ async def test_only_a_tool_call_wakes_over_mcp(site: Site, method: str) -> None:
         assert said["error"]["code"] == -32010
         assert said["error"]["data"] == {"type": ASLEEP}
         assert "tool call wakes it" in said["error"]["message"]
-    elif method not in ("prompts/get",):
+    elif method in ("tasks/get", "tasks/result", "tasks/cancel"):
+        assert said["error"]["code"] == -32602
+    elif method not in ("prompts/get", "tasks/update"):
         assert "error" not in said, said
 
 

@@ -26,7 +26,7 @@ LONG = bool(os.environ.get("CUBICLE_LONG"))
 CALLS, KILLS, CHATS, AT_ONCE = (1000, 40, 8, 16) if LONG else (60, 4, 3, 8)
 _PATIENCE = 900.0 if LONG else 240.0
 
-MEMORY = pytest.param({"DRIVER": "memory", "ISOLATION_CHECK": "off"}, id="memory")
+MEMORY = pytest.param({"DRIVER": "memory"}, id="memory")
 OCI = pytest.param({"DRIVER": "oci"}, id="oci", marks=[pytest.mark.oci, pytest.mark.real])
 DOCKER = pytest.param({"DRIVER": "docker"}, id="docker", marks=[pytest.mark.docker, pytest.mark.real])
 
@@ -115,19 +115,25 @@ class Run:
 
 
 @pytest.fixture
-async def service(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ServiceProcess]:
-    options = {"POOL_SIZE": "0", "SANDBOX_MEMORY_MB": "256", "SANDBOX_DISK_MB": "200", "RESUME_SECONDS": "15"}
-    options |= request.param
+def options(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The settings of the service. Blocks."""
+    usual = {"POOL_SIZE": "0", "SANDBOX_MEMORY_MB": "256", "SANDBOX_DISK_MB": "200", "RESUME_SECONDS": "15"}
+    if request.param["DRIVER"] != "memory":
+        usual["SANDBOX_IMAGE"] = some_base(ImageStore(settings.load().image_dir)).digest
+    return usual | request.param
+
+
+@pytest.fixture
+async def service(tmp_path: Path, options: dict[str, str]) -> AsyncIterator[ServiceProcess]:
     given: dict[str, Any] = {"data_dir": tmp_path / "data", "driver": options["DRIVER"]}
-    if options["DRIVER"] != "memory":
-        given["sandbox_image"] = options["SANDBOX_IMAGE"] = some_base(ImageStore(settings.load().image_dir)).digest
-    (tmp_path / "data").mkdir()
+    if "SANDBOX_IMAGE" in options:
+        given["sandbox_image"] = options["SANDBOX_IMAGE"]
     async with ServiceProcess(tmp_path / "data", **options).running(settings.load(**given)) as service:
         yield service
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("service", [MEMORY, OCI, DOCKER], indirect=True)
+@pytest.mark.parametrize("options", [MEMORY, OCI, DOCKER], indirect=True)
 async def test_no_call_is_lost_and_none_is_done_twice(service: ServiceProcess) -> None:
     run = Run(service)
     answers = await run.all()

@@ -28,7 +28,7 @@ from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import HOME, Machine
 from cubicle.prompt.workspace import Workspace
 from cubicle.settings import Settings
-from cubicle.tools.base import Answer, Call, fail
+from cubicle.tools.base import Answer, Call, fail, run_name
 from cubicle.tools.command_once import require_unbegun
 from cubicle.tools.sub_agent import MODELS, Task
 
@@ -83,7 +83,7 @@ class SubAgents:
             return fail("`resume_session_id` is not a session id. Take it from the end of an earlier answer.")
         if sum(1 for owner, _ in self._hearings if owner == chat) >= _AT_ONCE:
             return fail(f"{_AT_ONCE} agents work in this sandbox already. Wait for one of them to finish.")
-        folder, order = self._order(chat, task, servers, f"agent-{call.command_id[:12]}" if call.identity else "")
+        folder, order = self._order(chat, task, servers, run_name(call.command_id) if call.identity else "")
         async with self._workplace.lease(call.caller) as machine:
             if call.begun is not None and (taken := await self._take_up(machine, call, folder, order)) is not None:
                 return taken

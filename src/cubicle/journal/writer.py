@@ -36,6 +36,7 @@ class Lost:
     """Entries that were not kept before they came here."""
 
     last: int
+    why: str = "The disk was too slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Writer:
         kept = self._kept(work.chat)
         try:
             if kept.usable or self._open(kept):
-                self._apply(work.chat, work.operations)
+                self._apply(work)
                 return True
         except OSError as error:
             self._failed(kept, error)
@@ -180,9 +181,10 @@ class Writer:
         kept.usable, kept.why, kept.retry = False, why, time.monotonic() + _RETRY_SECONDS
         kept.files.close()
 
-    def _apply(self, chat: str, operations: Sequence[Operation]) -> None:
+    def _apply(self, work: Work) -> None:
+        chat = work.chat
         bodies: list[tuple[int | None, bytes]] = []
-        for operation in operations:
+        for operation in work.operations:
             if isinstance(operation, Add):
                 bodies.append((operation.number, operation.body))
                 continue
@@ -192,10 +194,10 @@ class Writer:
             match operation:
                 case AddBlob(digest, data):
                     self._usable(chat).files.keep_blob(digest, data)
-                case Lost(last):
+                case Lost(last, why):
                     kept = self._usable(chat)
                     kept.lost = last
-                    self._note_lost(kept, "The disk was too slow")
+                    self._note_lost(kept, why)
                 case Prune(before):
                     self._usable(chat).files.prune(before)
                 case Release():
@@ -203,7 +205,7 @@ class Writer:
                 case Forget():
                     self._forget(chat)
         if bodies:
-            self._usable(chat).files.append(bodies, sync=False)
+            self._usable(chat).files.append(bodies, sync=work.sync)
 
     def _usable(self, chat: str) -> _Kept:
         kept = self._kept(chat)
@@ -226,7 +228,7 @@ class Writer:
 
 
 def remove_record(folder: Path, digest: str) -> None:
-    """Remove a chat's journal, if there is one."""
+    """Remove a chat's journal, if there is one. Blocks."""
     path = folder / digest
     if path.is_symlink() or path.is_file():
         record.remove(path)

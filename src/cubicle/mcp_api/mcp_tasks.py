@@ -24,7 +24,7 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import Busy
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal
-from cubicle.mcp_api.repeated_calls import INTERRUPTED, RepeatedCalls
+from cubicle.mcp_api.repeated_calls import CAN_GO_ON, INTERRUPTED, RepeatedCalls
 from cubicle.mcp_api.running_calls import RunningCall
 from cubicle.tools.base import Answer, Tool
 from cubicle.tools.kept_answer import read_answer
@@ -126,7 +126,7 @@ class McpTasks:
         kept = await self._journal.find_call(chat, task_identity(id).text)
         if kept is None or time.time() > kept.begin.at + ttl:
             raise NoSuchTask
-        if kept.end is not None or kept.begin.fields.get("tool") != "bash_tool":
+        if kept.end is not None or kept.begin.fields.get("tool") not in CAN_GO_ON:
             return None
         found = self._calls.running(chat, task_identity(id).text)  # while the journal was read
         return found.call if found is not None else self._calls.take_up(chat, kept.begin)

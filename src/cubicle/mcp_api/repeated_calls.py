@@ -27,6 +27,8 @@ from cubicle.tools.registry import Registry
 
 log = logging.getLogger(__name__)
 
+CAN_GO_ON = ("bash_tool", "sub_agent")
+"""Tools whose work goes on in the sandbox while the service is restarted."""
 INTERRUPTED = "interrupted"
 """The ending of a call that nobody came back for: it is not final, since the sandbox may know more of it."""
 _LARGE = 1 << 20
@@ -113,7 +115,7 @@ class RepeatedCalls:
             return await read_answer(self._journal, chat, kept.end.fields)
         if (call := self._calls.find(chat, id)) is not None:
             return call  # it was taken up while the journal was read
-        return self.take_up(chat, kept.begin) if kept.begin.fields.get("tool") == "bash_tool" else None
+        return self.take_up(chat, kept.begin) if kept.begin.fields.get("tool") in CAN_GO_ON else None
 
     async def _look_for(self, chat: Chat, id: str) -> KeptCall | None:
         """By its own id, for a call whose identity is not at hand."""
@@ -170,7 +172,8 @@ class RepeatedCalls:
         return await self._run(running, tool, call, arguments)
 
     def take_up(self, chat: Chat, begin: Entry) -> RunningCall:
-        """Go on with a bash call that a service before this one began and the sandbox knows; nobody follows it yet."""
+        """Go on with a call of bash_tool or sub_agent that a service before this one began, and that the sandbox knows.
+        Nobody follows it yet."""
         fields = begin.fields
         tool = self._registry.find(str(fields.get("tool")))
         identity = str(fields.get("identity") or "")
@@ -182,7 +185,7 @@ class RepeatedCalls:
             tool.name,
             lambda running: self._run(running, tool, call, _known_arguments(fields)),
             id=call.id,
-            outlives=is_task(identity),
+            outlives=tool.outlives_caller or is_task(identity),
             grace=self.resume_seconds,
         )
         if identity:
@@ -225,16 +228,17 @@ def _without(tool: Tool, end: Entry) -> Answer | None:
 
 
 def _known_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a bash call, as the journal has them: texts, the longest of them cut."""
+    """The arguments of a command or an agent's task, as the journal has them: texts, the longest of them cut."""
     kept = fields.get("arguments")
-    arguments = (
+    arguments: dict[str, Any] = (
         {name: value for name, value in kept.items() if isinstance(value, str)} if isinstance(kept, dict) else {}
     )
-    try:
-        timeout: float | None = float(arguments.pop("timeout", ""))
-    except ValueError:
-        timeout = None
-    return {"command": "", **arguments, "description": "-"} | ({"timeout": timeout} if timeout else {})
+    for name in ("timeout", "max_turns"):
+        try:
+            arguments[name] = float(arguments.get(name, ""))
+        except ValueError:
+            arguments.pop(name, None)
+    return {"command": "", "prompt": "", **arguments, "description": "-"}
 
 
 async def _hash(tool: str, arguments: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.mcp_api.repeated_calls import INTERRUPTED, RepeatedCalls
 from cubicle.tasks import start_task
+from cubicle.tools.base import run_name
 from cubicle.tools.registry import UnknownTool
 
 log = logging.getLogger(__name__)
@@ -105,10 +106,15 @@ def unfinished(entries: Sequence[Entry], before: int) -> list[Entry]:
 
 
 async def _is_known(machine: Machine, begin: Entry) -> bool:
-    """Whether it is a command that the sandbox can say something about."""
+    """Whether it is a command, or an agent's run, that the sandbox can say something about."""
     id = str(begin.fields.get("command") or "").partition("@")[0] or str(begin.fields.get("call"))
-    if begin.fields.get("tool") != "bash_tool":
-        return False
+    match begin.fields.get("tool"):
+        case "bash_tool":
+            pass
+        case "sub_agent" if begin.fields.get("identity"):
+            id = run_name(id)
+        case _:
+            return False
     try:
         async with machine.attach(id[:100]):
             return True

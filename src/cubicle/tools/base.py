@@ -114,6 +114,11 @@ class Call:
         return self.command_id if self.identity else None
 
 
+def run_name(command: str) -> str:
+    """What the run of a coding agent is called that a call with this command id started."""
+    return f"agent-{command[:12]}"
+
+
 class Tool(Protocol):
     """One tool, as a model sees it and as it runs."""
 
