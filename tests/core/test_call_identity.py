@@ -27,18 +27,28 @@ def test_a_key_of_the_meta_is_the_same_as_one_of_the_header(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["claudecode/toolUseId", "callId", "toolCallId", "tool_call_id"])
 def test_the_id_of_a_tool_call_is_an_identity(name: str) -> None:
-    assert find_identity(headers(), {name: "toolu_0123456789"}, None, 1) == CallIdentity("call:toolu_0123456789")
+    for value in ("toolu_01A09q90qw90lq917835lq9", "call_aB3dE5gH7jK9mN1p", "8f14e45f-ceea-467f-a0e6-6d2b3c7d8e9f"):
+        assert find_identity(headers(), {name: value}, None, 1) == CallIdentity(f"call:{value}")
 
 
-@pytest.mark.parametrize("value", ["call_0", "", 7, None, ["toolu_0123456789"], "x" * 300, "toolu_012345\n6789"])
+NUMBERED = ["functions.bash_tool:0", "call_bash_tool_0", "chatcmpl-tool-0000000000000001", "call_0123456789"]
+
+
+@pytest.mark.parametrize(
+    "value", ["call_0", "", 7, None, ["toolu_0123456789"], "x" * 300, "to\n0123456789abcdef", *NUMBERED]
+)
 def test_one_that_is_no_good_counts_for_nothing(value: object) -> None:
     assert find_identity(headers(), {"callId": value}, None, 1) is None
 
 
 def test_without_either_it_is_the_session_and_the_request() -> None:
     one = find_identity(headers(), {}, "session", 1)
-    assert one == CallIdentity("request:session:1", chosen=False)
+    assert one is not None
+    assert (one.chosen, one.strict, one.session) == (False, False, "session")
+    assert find_identity(headers(), {}, "session", 1) == one
     assert find_identity(headers(), {}, "session", 2) != one
+    assert find_identity(headers(), {}, "session", "1") != one
+    assert find_identity(headers(), {}, "a:1", "2") != find_identity(headers(), {}, "a", "1:2")
     assert find_identity(headers(), {}, "other", 1) != one
     assert find_identity(headers(), {}, None, 1) is None
 

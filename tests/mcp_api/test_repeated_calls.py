@@ -143,7 +143,7 @@ async def test_a_finished_call_of_each_tool_gets_the_same_answer(ours: Restartab
 
 async def test_the_newer_era_has_it_as_well(ours: Restartable) -> None:
     params = {"name": "bash_tool", "arguments": {"command": "echo once >> ~/runs; date +%N", "description": "test"}}
-    for meta in ({"cubicle/idempotencyKey": "k1"}, {"claudecode/toolUseId": "toolu_0123456789"}):
+    for meta in ({"cubicle/idempotencyKey": "k1"}, {"claudecode/toolUseId": "toolu_01A09q90qw90lq917835lq9"}):
         first = await ours.service.ask_modern("tools/call", {**params, "_meta": meta})
         assert (await ours.service.ask_modern("tools/call", {**params, "_meta": meta}))["result"] == first["result"]
     assert await ours.runs() == ["once", "once"]
@@ -166,6 +166,43 @@ async def test_the_id_of_a_request_in_its_session_is_enough(ours: Restartable) -
         assert await ask(session, id, other) != first
     assert await ask(None, 1, command) != await ask(None, 1, command)
     assert len(await ours.runs()) == 7
+
+
+async def ask_in_session(ours: Restartable, session: str, id: int, method: str, **params: Any) -> Any:
+    body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+    return messages(await ours.service.post(body, headers={"Mcp-Session-Id": session}))[-1]["result"]
+
+
+async def test_a_client_that_gives_all_its_requests_one_id_gets_new_answers(ours: Restartable) -> None:
+    async def bash(command: str) -> str:
+        arguments = {"command": command, "description": "test"}
+        return text(await ask_in_session(ours, "s1", 1, "tools/call", name="bash_tool", arguments=arguments))
+
+    await ask_in_session(ours, "s1", 1, "tools/list")
+    assert await bash("date +%N") != await bash("date +%N")
+
+
+async def test_what_has_the_id_of_another_call_is_done_and_so_is_what_follows(ours: Restartable) -> None:
+    async def create(content: str) -> Any:
+        arguments = {"path": f"{HOME}/file", "content": content}
+        return await ask_in_session(ours, "s1", 1, "tools/call", name="create_file", arguments=arguments)
+
+    for content in ("1", "2", "1"):
+        await create(content)
+        assert await ours.service.bash(f"cat {HOME}/file") == content
+
+
+async def test_what_the_sandbox_failed_to_do_is_tried_again_under_its_key(ours: Restartable) -> None:
+    await ours.bash("k0", "true")
+    call = asyncio.create_task(ours.bash("k1", "echo once >> ~/runs; sleep 5; echo done"))
+    async with asyncio.timeout(30):
+        while await ours.runs() != ["once"]:
+            await asyncio.sleep(0.05)
+    await ours.restart_sandbox()
+    assert "The sandbox could not do this" in await call
+    answer = await ours.bash("k1", "echo once >> ~/runs; sleep 5; echo done")
+    assert "It was not done again" in answer
+    assert await ours.runs() == ["once"]
 
 
 async def test_the_same_key_with_other_arguments_is_an_error(ours: Restartable) -> None:

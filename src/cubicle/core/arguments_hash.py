@@ -18,6 +18,21 @@ def arguments_hash(tool: str, arguments: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
+def is_large(value: Any, most: int = 1 << 20) -> bool:
+    """Whether it takes long to hash or to write: more characters than this, or very many parts."""
+    left, parts = most, [value]
+    while parts:
+        part = parts.pop()
+        left -= 16 + (len(part) if isinstance(part, str) else 0)
+        if left < 0:
+            return True
+        if isinstance(part, Mapping):
+            parts += [*part.keys(), *part.values()] if len(part) < most else [" " * most]
+        elif isinstance(part, list):
+            parts += part if len(part) < most else [" " * most]
+    return False
+
+
 def _add(digest: Any, value: Any) -> None:
     if isinstance(value, str):
         kind, data = b"s", value.encode("utf-8", "surrogatepass")

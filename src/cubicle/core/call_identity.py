@@ -4,6 +4,8 @@ MCP session and the id of the request. It counts within one chat of one tenant."
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,10 +16,12 @@ HEADER = "Idempotency-Key"
 KEYS = ("cubicle/idempotencyKey", "idempotencyKey", "idempotency_key")
 """In `_meta`: a key that the client made for this call, as in the header."""
 TOOL_CALLS = ("claudecode/toolUseId", "callId", "toolCallId", "tool_call_id")
-"""In `_meta`: how the client names the model's tool call. Some models only number them: a short one says nothing."""
+"""In `_meta`: how the client names the model's tool call. Some models only number them: then it says nothing."""
 MAX_LENGTH = 255
 TASK = "task:"
-_MIN_TOOL_CALL = 12
+_RANDOM_PART = re.compile(r"(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[A-Za-z0-9]{16,})\Z", re.ASCII)
+_MIN_VARIETY = 8
+"""Different characters in the part that is random."""
 
 
 class BadIdentity(ValueError):
@@ -32,10 +36,12 @@ class CallIdentity:
     chosen: bool = True
     """The client means it as one, and can come back with it. If not, it is only that of the request."""
     strict: bool = False
-    """Other arguments under it are an error, not another call."""
+    """The client made it as a key: it may hang up and come back, and other arguments under it are an error."""
+    session: str = ""
+    """The MCP session, if the identity is that of a request in it."""
 
     def command(self, chat: Chat, arguments_hash: str) -> str:
-        """The id under which it is done in the sandbox: the same for the same call, on whatever service."""
+        """The id under which the call of a strict one is done in the sandbox: the same on whatever service."""
         parts = (chat.tenant, chat.id, self.text, arguments_hash)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -51,7 +57,7 @@ def find_identity(
             return CallIdentity(f"key:{_checked(meta[name], f'`_meta.{name}`')}", strict=True)
     for name in TOOL_CALLS:
         value = meta.get(name)
-        if isinstance(value, str) and _MIN_TOOL_CALL <= len(value) <= MAX_LENGTH and value.isprintable():
+        if isinstance(value, str) and len(value) <= MAX_LENGTH and value.isprintable() and _is_random(value):
             return CallIdentity(f"call:{value}")
     if session and request is not None:
         return request_identity(session, request)
@@ -60,7 +66,8 @@ def find_identity(
 
 def request_identity(session: str, request: int | str) -> CallIdentity:
     """That of a request of an MCP session."""
-    return CallIdentity(f"request:{session}:{request}"[: 2 * MAX_LENGTH], chosen=False)
+    whole = hashlib.sha256(json.dumps([session, request]).encode()).hexdigest()
+    return CallIdentity(f"request:{whole[:40]}", chosen=False, session=session)
 
 
 def task_identity(task: str, *, strict: bool = False) -> CallIdentity:
@@ -70,6 +77,12 @@ def task_identity(task: str, *, strict: bool = False) -> CallIdentity:
 
 def is_task(identity: str) -> bool:
     return identity.startswith(TASK)
+
+
+def _is_random(value: str) -> bool:
+    """Whether it ends with so many characters that no two calls have it by chance."""
+    found = _RANDOM_PART.search(value)
+    return found is not None and len(set(found[0])) >= _MIN_VARIETY
 
 
 def _header(headers: Headers) -> str | None:

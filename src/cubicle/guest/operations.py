@@ -212,7 +212,7 @@ class Attach(Request[Attached, Exit]):
 class Signal(Request[Nothing, Nothing]):
     OP = "signal"
     id: str = field(text)
-    signal: int = field(number(1, 64))
+    signal: int = field(number(0, 64))
 
 
 class Resize(Request[Nothing, Nothing]):

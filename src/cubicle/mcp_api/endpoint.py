@@ -20,6 +20,7 @@ from cubicle.mcp_api.handlers import Instructions, McpHandlers
 from cubicle.mcp_api.mcp_tasks import McpTasks
 from cubicle.mcp_api.repeated_calls import RepeatedCalls, read_boot
 from cubicle.mcp_api.request_check import MAX_BODY, Receive, RequestCheck, Scope, Send
+from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import McpSessions
@@ -62,7 +63,8 @@ class McpEndpoint:
         in_flight = InFlight()
         boot, seconds = await asyncio.to_thread(read_boot), self._settings.resume_seconds
         self._calls = RunningCalls(self._queue)
-        repeated = RepeatedCalls(self._registry, self._calls, seconds, boot)
+        request_ids = RequestIds()
+        repeated = RepeatedCalls(self._registry, self._calls, seconds, boot, request_ids)
         answers = ResumableAnswers(self._key, seconds, repeated.left_behind)
         async with self._calls, answers:
             tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
@@ -87,6 +89,7 @@ class McpEndpoint:
                     McpSessions(),
                     in_flight,
                     answers,
+                    request_ids,
                 )
                 yield
                 self._gate = None

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cubicle.core.arguments_hash import arguments_hash
+from cubicle.core.arguments_hash import arguments_hash, is_large
 from cubicle.core.call_identity import CallIdentity, is_task
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import KeptCall
 from cubicle.log import chat_fields
+from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.running_calls import RunningCall, RunningCalls
 from cubicle.tools.base import Answer, Call, Tool, fail, say
 from cubicle.tools.kept_answer import read_answer
@@ -31,7 +32,6 @@ CAN_GO_ON = ("bash_tool", "sub_agent")
 """Tools whose work goes on in the sandbox while the service is restarted."""
 INTERRUPTED = "interrupted"
 """The ending of a call that nobody came back for: it is not final, since the sandbox may know more of it."""
-_LARGE = 1 << 20
 _MAX_ENTRIES = 100_000
 _TOO_LARGE = "This call was done before. Its answer was too large to be kept; look at what it left behind."
 
@@ -54,12 +54,15 @@ class _Repeatable:
 class RepeatedCalls:
     """Starts every tool call, once."""
 
-    def __init__(self, registry: Registry, calls: RunningCalls, resume_seconds: float, boot: str) -> None:
+    def __init__(
+        self, registry: Registry, calls: RunningCalls, resume_seconds: float, boot: str, request_ids: RequestIds
+    ) -> None:
         self._registry = registry
         self._journal = registry.journal
         self._calls = calls
         self.resume_seconds = resume_seconds
         self._boot = boot
+        self._request_ids = request_ids
         self._running: dict[tuple[str, str], _Repeatable] = {}
 
     async def start(
@@ -69,22 +72,25 @@ class RepeatedCalls:
 
         Raises OtherArguments and Busy; the call itself may raise OtherArguments as well.
         """
-        if identity is None:
+        hash = await _hash(tool.name, arguments)
+        if identity is None or not self._request_ids.are_unique(caller.chat.tenant, identity.session):
             return self._calls.start(
                 caller.chat,
                 tool.name,
                 lambda running: self._run(
-                    running, tool, Call(caller, id=running.id, command=f"@{self._boot}"), arguments
+                    running,
+                    tool,
+                    Call(caller, id=running.id, command=f"@{self._boot}", arguments_hash=hash),
+                    arguments,
                 ),
                 id=id,
                 outlives=tool.outlives_caller,
             )
-        hash = await _hash(tool.name, arguments)
         before = self.running(caller.chat, identity.text)
         if before is not None and before.hash == hash:
             return before.call
-        if before is not None and identity.strict:
-            raise OtherArguments
+        if before is not None:
+            self._is_another(caller.chat, identity)
         return self._register(
             identity.text,
             hash,
@@ -94,9 +100,15 @@ class RepeatedCalls:
                 lambda running: self._once(running, caller, tool, arguments, identity, hash),
                 id=id,
                 outlives=tool.outlives_caller or is_task(identity.text),
-                grace=self.resume_seconds if identity.chosen else 0.0,
+                grace=self.resume_seconds if identity.strict else 0.0,
             ),
         )
+
+    def _is_another(self, chat: Chat, identity: CallIdentity) -> None:
+        """Another call has the same identity. Raises OtherArguments if that cannot be."""
+        if identity.strict:
+            raise OtherArguments
+        self._request_ids.note_reuse(chat.tenant, identity.session)
 
     def running(self, chat: Chat, identity: str) -> _Repeatable | None:
         """The call of this identity that runs."""
@@ -151,10 +163,11 @@ class RepeatedCalls:
     ) -> Answer:
         kept = await self._find(caller.chat, identity.text)
         if kept is not None and kept.begin.fields.get("arguments_hash") != hash:
-            if identity.strict:
-                raise OtherArguments
+            self._is_another(caller.chat, identity)
             kept = None
-        if kept is not None and kept.end is not None and kept.end.fields.get("ending") != INTERRUPTED:
+        if kept is not None and kept.end is not None and _was_ended(kept.end) and not identity.strict:
+            kept = None  # its caller left, and comes back without having said that he would: it is a new call
+        if kept is not None and kept.end is not None and _is_final(kept.end):
             answer = await read_answer(self._journal, caller.chat, kept.end.fields) or _without(tool, kept.end)
             if answer is not None:
                 return answer
@@ -164,7 +177,7 @@ class RepeatedCalls:
             id=running.id,
             identity=identity.text,
             chosen=identity.chosen,
-            command=f"{identity.command(caller.chat, hash)}@{self._boot}",
+            command=f"{identity.command(caller.chat, hash) if identity.strict else ''}@{self._boot}",
             arguments_hash=hash,
         )
         if kept is not None:
@@ -177,6 +190,10 @@ class RepeatedCalls:
         fields = begin.fields
         tool = self._registry.find(str(fields.get("tool")))
         identity = str(fields.get("identity") or "")
+        if (known := self.running(chat, identity)) is not None:
+            return known.call
+        if (before := self._calls.find(chat, str(fields.get("call")))) is not None:
+            return before
         hash = str(fields.get("arguments_hash") or "")
         call = self._taken_up(Call(Caller(chat, name=str(fields.get("user") or "")), identity=identity), begin)
         call = replace(call, only_known=True, arguments_hash=hash)
@@ -210,7 +227,9 @@ class RepeatedCalls:
         command = str(begin.fields.get("command") or "")
         same_boot = command.partition("@")[2] == self._boot != ""
         id = str(begin.fields.get("call") or call.id)
-        return replace(call, id=id, command=command, begun=begin.at, same_boot=same_boot)
+        first = begin.fields.get("begun")
+        begun = min(begin.at, first) if isinstance(first, int | float) else begin.at
+        return replace(call, id=id, command=command, begun=begun, same_boot=same_boot)
 
     async def _find(self, chat: Chat, identity: str) -> KeptCall | None:
         try:
@@ -218,6 +237,16 @@ class RepeatedCalls:
         except OSError as error:  # the sandbox knows what was begun
             log.error("the journal cannot be asked for a call: %s", error, extra=chat_fields(chat))
             return None
+
+
+def _is_final(end: Entry) -> bool:
+    """Whether nothing more can be known of it."""
+    return end.fields.get("ending") != INTERRUPTED and end.fields.get("final") is not False
+
+
+def _was_ended(end: Entry) -> bool:
+    """Whether it was ended without an answer, by its caller."""
+    return end.fields.get("ending") in ("cancelled", "disconnected") and end.fields.get("answer") is None
 
 
 def _without(tool: Tool, end: Entry) -> Answer | None:
@@ -242,7 +271,7 @@ def _known_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _hash(tool: str, arguments: Mapping[str, Any]) -> str:
-    if sum(len(value) for value in arguments.values() if isinstance(value, str)) > _LARGE:
+    if is_large(arguments):
         return await asyncio.to_thread(arguments_hash, tool, arguments)
     return arguments_hash(tool, arguments)
 

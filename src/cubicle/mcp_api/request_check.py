@@ -35,6 +35,7 @@ from cubicle.mcp_api.errors import McpRefused, send_refusal, with_server_errors
 from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
 from cubicle.mcp_api.large_decoder import decode_large
 from cubicle.mcp_api.request_context import CALLER, SESSION
+from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.resumption import HEADER as LAST_EVENT_ID
 from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
@@ -73,6 +74,7 @@ class RequestCheck:
     sessions: McpSessions
     in_flight: InFlight
     resumable: ResumableAnswers
+    request_ids: RequestIds
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
 
@@ -182,7 +184,9 @@ class RequestCheck:
     def _handshake(self, message: JsonRpcMessage, caller: Caller, session: str | None) -> str | None:
         """The session of this message; a cancellation takes effect here."""
         if message.method == "initialize":
-            return self.sessions.mint()
+            session = self.sessions.mint()
+        if session is not None and message.id is not None and message.method is not None:
+            self.request_ids.note(caller.chat.tenant, session, message.id, message.method)
         request = message.params.get("requestId")
         if message.method == "notifications/cancelled" and jsonrpc.is_request_id(request):
             self.in_flight.cancel(RequestKey(session, caller.chat, str(request)))

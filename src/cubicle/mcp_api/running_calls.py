@@ -232,7 +232,8 @@ class RunningCalls:
             else:
                 await call.run(work)
         finally:
-            del self._calls[call.id]
+            if self._calls.get(call.id) is call:
+                del self._calls[call.id]
             self._count(self._of_tenants, call.chat.tenant, -1)
             self._count(self._of_chats, call.chat.digest, -1)
             if not call.is_followed and not call.cancelled:

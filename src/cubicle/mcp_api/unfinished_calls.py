@@ -115,6 +115,8 @@ async def _is_known(machine: Machine, begin: Entry) -> bool:
             id = run_name(id)
         case _:
             return False
+    if await machine.is_running(id[:100]):
+        return True  # who follows it just now is not disturbed
     try:
         async with machine.attach(id[:100]):
             return True

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cubicle.chat.activity_events import EndEvent
-from cubicle.core.arguments_hash import arguments_hash
+from cubicle.core.arguments_hash import arguments_hash, is_large
 from cubicle.journal.journal import Journal
 from cubicle.tools.base import Answer, Call
 from cubicle.tools.kept_answer import keep_blocks
@@ -55,6 +55,7 @@ class CallRecord:
                 "description": described[:_MAX_PIECE] if isinstance(described, str) else "",
                 "user": user[:200],
                 "command": self._call.command,
+                **({} if self._call.begun is None else {"begun": self._call.begun}),
             },
         )
 
@@ -72,11 +73,12 @@ class CallRecord:
             self._place = self._cap.characters
             self._journal.record(self._chat, "output", {"call": self._call.id, "from": place, "text": piece})
 
-    def end(self, event: EndEvent, answer: Answer | None) -> None:
+    def end(self, event: EndEvent, answer: Answer | None, *, final: bool = True) -> None:
+        """`final`: the tool came to its end. If not, the sandbox may know more of it."""
         if not self._journal.keeps:
             return
         head, tail = self._cap.ends()
-        fields: dict[str, Any] = {"call": self._call.id}
+        fields: dict[str, Any] = {"call": self._call.id} if final else {"call": self._call.id, "final": False}
         fields |= {name: value for name, value in event.items() if name not in ("type", "id")}
         if self._cap.characters:
             fields |= {"head": head, "tail": tail, "cut": self._cap.left_out}
@@ -93,7 +95,12 @@ def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
         if name == "description":
             continue
         value = arguments[name]
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        if value is None:
+            continue
+        if not isinstance(value, str) and is_large(value, _MAX_ARGUMENTS):
+            text = "(a large value)"
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
         most = min(_MAX_ARGUMENT, left)
         left -= min(len(text), most)
         shown[name[:100]] = text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"

@@ -93,7 +93,7 @@ class Registry:
             call.report(text)
 
         answer: Answer | None = None
-        left = False
+        left, final = False, True
         end = CallEnd("failed", "The service failed here: its log says why.")
         try:
             if call.chosen:
@@ -105,7 +105,7 @@ class Registry:
             end = _end(answer)
         except SandboxError as error:
             answer = fail(f"The sandbox could not do this: {error} Try again; if it goes on, tell the user.")
-            end = CallEnd("sandbox_gone" if isinstance(error, Gone) else "failed", answer.text)
+            end, final = CallEnd("sandbox_gone" if isinstance(error, Gone) else "failed", answer.text), False
         except asyncio.CancelledError:
             end, left = _cancelled(call), call.leaving()
             raise
@@ -114,7 +114,7 @@ class Registry:
                 answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
             event = happening.end(end)
             if not left:  # what runs goes on, and the next service tells its end
-                record.end(event, answer)
+                record.end(event, answer, final=final)
         await self.journal.settle(call.caller.chat)
         return answer
 
