@@ -77,6 +77,7 @@ from cubicle.journal.journal import Journal
 from cubicle.log import forget_user
 from cubicle.machine.errors import Unusable
 from cubicle.mcp_api.endpoint import McpEndpoint
+from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.ports.links import PortLinks
 from cubicle.ports.notes import PortNotes
 from cubicle.ports.services import StartCommands
@@ -196,8 +197,12 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
     ring = await asyncio.to_thread(key_ring, settings)
     keys = KeyAttempts(ring, settings.wrong_keys_per_minute)
-    secret = await asyncio.to_thread(kept_secret, settings.data_dir)
-    links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
+    links = Links(
+        secret := await asyncio.to_thread(kept_secret, settings.data_dir),
+        base_url(settings),
+        ring,
+        days=settings.data_max_age_days,
+    )
     port_links = make_port_links(settings, secret, links)
     port_shares = PortShares(removal.port_shares_folder(settings.data_dir), settings.preview_public)
     await asyncio.to_thread(port_shares.open)
@@ -214,7 +219,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     agent_tokens = make_agent_tokens(settings, secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
     notes = JournalNotes(journal := make_journal(settings))
-    beside = [agent_tokens.attached, network.attached, StartCommands().attached, notes.attached]
+    calls = UnfinishedCalls(journal)
+    beside = [agent_tokens.attached, network.attached, StartCommands().attached, notes.attached, calls.attached]
     fleet = make_fleet(settings, driver, space, provisioner, beside, journal)
 
     async def instructions(caller: Caller) -> str:
@@ -237,7 +243,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
             fleet.on_removed(forget)
         authentication = Authentication(keys, links, settings.known_hosts)
         queue = FairQueue()
-        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
+        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue, calls, secret)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,

@@ -200,6 +200,10 @@ class Settings(BaseSettings):
     command_timeout: float = Field(
         120, ge=1, le=86400, description="Seconds a command may run when the call does not say."
     )
+    resume_seconds: float = Field(
+        60, ge=0, le=3600, description="Seconds that a call goes on after its client, which can resume, was cut off."
+    )
+    task_hours: float = Field(24, gt=0, le=8760, description="Hours that an MCP task and its result are kept, at most.")
     container_max_age_hours: float = Field(
         24, gt=0, description="Hours of idleness after which a sandbox is stopped; fractions are allowed."
     )

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from cubicle.journal.journal import Journal
 from tests.clients.conftest import HERE, Node
-from tests.support.service import Service
+from tests.clients.fixture_tools import FIXTURES
+from tests.support.service import Options, Service, fleet_of, service_of
 
 RELEASE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 NEXT = "node_modules/conformance-next/dist/index.js"
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    """One with a journal, without which there are no tasks, and with the tools that the scenarios of tasks call."""
+    async with fleet_of(tmp_path / "fleet") as fleet, Journal(tmp_path / "journal") as journal:
+        options = Options({"allowed_hosts": "127.0.0.1,localhost"}, journal=journal, tools=FIXTURES)
+        async with service_of(fleet, options) as service:
+            yield service
 
 
 SUITES = pytest.mark.parametrize(

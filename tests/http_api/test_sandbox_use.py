@@ -27,6 +27,7 @@ from cubicle.drivers.factory import make_driver
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.routes import MCP_METHODS, Use
 from cubicle.mcp_api.handlers import McpHandlers
+from cubicle.mcp_api.task_methods import TaskMethods
 from tests.support.emptying import empty
 from tests.support.service import ACCEPT, MODERN, modern_meta, serve
 
@@ -44,6 +45,7 @@ MCP_PARAMS: dict[str, dict[str, Any]] = {
     "prompts/get": {"name": "none"},
     "completion/complete": {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": "b"}},
     "logging/setLevel": {"level": "info"},
+    **{f"tasks/{verb}": {"taskId": f"{'0' * 32}-e10"} for verb in ("get", "result", "cancel", "update")},
     "subscriptions/listen": {"notifications": {"resourcesListChanged": True}},
 }
 
@@ -116,6 +118,8 @@ class Site:
         if method in ("server/discover", "subscriptions/listen"):
             params = {**params, "_meta": modern_meta()}
             headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+        if method.startswith("tasks/"):
+            headers["MCP-Protocol-Version"] = "2025-11-25"
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         async with self.client.stream("POST", "/mcp", json=body, headers=headers) as answer:
             async for line in answer.aiter_lines():
@@ -170,7 +174,9 @@ async def test_every_route_of_the_service_has_a_class(site: Site) -> None:
 
 async def test_every_method_of_mcp_has_a_class() -> None:
     nothing: Any = None
-    server = McpHandlers(nothing, nothing, nothing, nothing, nothing, nothing, nothing).server("0")
+    server = McpHandlers(nothing, nothing, nothing, nothing, nothing, nothing, nothing, TaskMethods(nothing)).server(
+        "0"
+    )
     assert set(server._request_handlers) | {"initialize", "ping", "server/discover"} == set(MCP_METHODS)
 
 
@@ -273,7 +279,9 @@ async def test_only_a_tool_call_wakes_over_mcp(site: Site, method: str) -> None:
         assert said["error"]["code"] == -32010
         assert said["error"]["data"] == {"type": ASLEEP}
         assert "tool call wakes it" in said["error"]["message"]
-    elif method not in ("prompts/get",):
+    elif method in ("tasks/get", "tasks/result", "tasks/cancel"):
+        assert said["error"]["code"] == -32602
+    elif method not in ("prompts/get", "tasks/update"):
         assert "error" not in said, said
 
 

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,15 @@ from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.uvicorn_http import Server
+from cubicle.journal.journal import Journal
 from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
+from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.prompt.workspace import Workspace
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from cubicle.settings import Settings
+from cubicle.tools.base import Tool
 from cubicle.tools.registry import Registry
 from cubicle.tools.sub_agent import SubAgent
 
@@ -200,6 +203,11 @@ class Options:
     sub_agent: SubAgent | None = None
     fleet: Fleet | None = None
     instructions: Instructions | None = None
+    journal: Journal | None = None
+    tools: Sequence[Tool] = ()
+    """More than the product has."""
+    unfinished: UnfinishedCalls | None = None
+    secret: bytes = b""
 
 
 @asynccontextmanager
@@ -220,12 +228,22 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     options = options or Options()
     settings = Settings(_env_file=None, **options.settings)  # type: ignore[call-arg]
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
-    registry = Registry.build(Workspace(fleet), settings, options.sub_agent)
+    registry = Registry.build(Workspace(fleet), settings, options.sub_agent, journal=options.journal)
+    registry = replace(registry, tools=(*registry.tools, *options.tools))
     uploads = Uploads(fleet)
     queue = FairQueue()
     authentication = Authentication(KeyAttempts(ring, settings.wrong_keys_per_minute), None, settings.known_hosts)
     table = RouteTable(settings.mcp_paths)
-    door = McpEndpoint(registry, uploads, options.instructions or instructions, settings, authentication, queue)
+    door = McpEndpoint(
+        registry,
+        uploads,
+        options.instructions or instructions,
+        settings,
+        authentication,
+        queue,
+        options.unfinished,
+        options.secret,
+    )
     app = Starlette(
         routes=table.bind(mcp=door, service=ServiceRoutes(registry, settings, locked=bool(ring))),
         middleware=[Middleware(AccessCheck, authentication, table, refusing)],

@@ -9,6 +9,7 @@ import sys
 import time
 
 from . import exec_channels, files, listening, operations, ports, process_table, wire
+from .call_records import CallRecords
 from .commands import CommandTable
 from .connection import GuestChannel, GuestConnection
 from .identity import Identity
@@ -28,13 +29,14 @@ class Guest:
         if identity.switches:
             os.setgroups([])
             _shut(config.aliases)
+        self.links: list[GuestConnection] = []
+        self.records = CallRecords(config.records)
         self.command_table = CommandTable(
-            self.loop, identity, self.home, config.env, through_helper=config.spawn_helper
+            self.loop, identity, self.home, config.env, self.records, lambda: bool(self.links), config.spawn_helper
         )
         self._hands = not config.spawn_helper  # gVisor's sockets are none of the host's kernel
         self._apart = identity.switches
         policy = PathPolicy(identity, config.aliases)
-        self.links: list[GuestConnection] = []
         self.operations = self._operations(policy)
         self._server = _listen(config)
         self.loop.watch(self._server.fileno(), READ, self._accept)
@@ -56,6 +58,7 @@ class Guest:
                         uptime=guest.uptime,
                         commands=list(guest.command_table.commands),
                         hands=guest._hands and self.link.outside,
+                        keeps=True,
                     )
                 )
 
@@ -74,7 +77,8 @@ class Guest:
         found: dict[str, type[GuestChannel]] = {kind.REQUEST.OP: kind for kind in (Hello, Stats, Ping)}
         found.update(exec_channels.channels(self.command_table))
         for kind in files.CHANNELS:
-            found[kind.REQUEST.OP] = type(kind.__name__, (kind,), {"policy": policy, "publisher": publisher})
+            parts = {"policy": policy, "publisher": publisher, "records": self.records}
+            found[kind.REQUEST.OP] = type(kind.__name__, (kind,), parts)
         for port_kind in ports.CHANNELS:
             found[port_kind.REQUEST.OP] = type(port_kind.__name__, (port_kind,), {"loop": self.loop})
         bound = {"listening": listening.ListeningPorts(apart=self._apart)}

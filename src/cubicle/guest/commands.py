@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Callable
 
 from . import operations, process_table, wire
+from .call_records import CallRecords
 from .connection import GuestChannel, OperationRefused
 from .descriptors import waiting, window_size
 from .identity import Identity
 from .loop import READ, Loop, Timer
-from .output_buffer import OutputBuffer
+from .output_buffer import HEAD, OutputBuffer
 from .spawn import Program, Starter
 from .spawn_helper import SpawnHelper
 from .spec import Spec
@@ -23,6 +24,7 @@ GRACE = 0.5
 TERM_TO_KILL = 2.0
 _KEPT = 16
 _LINGERING = 64
+_LOOK_SECONDS = 1.0
 
 
 class Command:
@@ -31,11 +33,15 @@ class Command:
     def __init__(self, command_table: CommandTable, spec: Spec) -> None:
         self.command_table = command_table
         self.id = spec.id
+        self.keep = spec.keep
         self.mark = 0
         self.pid = 0
         self.started = time.monotonic()
         self.listener: GuestChannel | None = None
-        self.tail = OutputBuffer()
+        self.tail = OutputBuffer(HEAD if spec.keep else 0)
+        self.kept = False  # whether its record says how it ended
+        self.unattended = spec.unattended
+        self.alone = 0.0  # for how long a host was there, and nobody followed it
         self.outputs: dict[int, int] = {}  # descriptor -> stream
         self.input = -1
         self.has_pty = spec.pty is not None
@@ -45,6 +51,7 @@ class Command:
         self.made_room = 0  # how many processes of earlier commands were ended, so that this one could start
         self.ended = False  # the program itself is over
         self.answered = False  # the answer is made
+        self.final = operations.Exit()
         self._rest: int | None = None  # after the grace: how many more bytes belong to the answer
         self._kills = command_table.kills.count()
         self._timers: list[Timer] = []
@@ -106,6 +113,9 @@ class Command:
     def attach(self, listener: GuestChannel | None) -> None:
         """From now on this listener hears the output; the one before, if any, hears nothing more."""
         before, self.listener = self.listener, listener
+        self.alone = 0.0
+        if listener is None and self.unattended is not None:
+            self.command_table.look_after(self)
         if before is not None and listener is not None and not before.closed:
             before.fail(OperationRefused(ErrorCode.TAKEN, "another connection attached to this command"))
         self.pump()
@@ -183,12 +193,22 @@ class Command:
         for timer in self._timers:
             timer.cancel()
         self.close_input()
+        self.final = self.exit()
+        if self.keep:
+            self._keep()
         if self.listener is not None:
-            self.listener.end(self.exit())
+            self.listener.end(self.final)
         self.command_table.settle(self)
         if self.outputs:
             self.command_table.linger(self)
             self.pump()
+
+    def _keep(self) -> None:
+        head = sum(len(chunk) for _, chunk in self.tail.head)
+        records = self.command_table.records
+        self.kept = records.finish(self.id, self.final, self.tail.chunks(), head, self.tail.gap)
+        if self.kept:
+            self.tail.clear()
 
     def exit(self) -> operations.Exit:
         failed = self.code != 0 or self.signal is not None
@@ -245,9 +265,19 @@ class CommandTable:
     """All commands of the sandbox: starts them, reaps them, remembers the last few."""
 
     def __init__(
-        self, loop: Loop, identity: Identity, home: str, env: dict[str, str], through_helper: bool = False
+        self,
+        loop: Loop,
+        identity: Identity,
+        home: str,
+        env: dict[str, str],
+        records: CallRecords,
+        connected: Callable[[], bool],
+        through_helper: bool = False,
     ) -> None:
         self.loop = loop
+        self.records = records
+        self._connected = connected
+        self._alone: list[Command] = []
         self.identity = identity
         self.home = home
         self.env = env
@@ -266,18 +296,43 @@ class CommandTable:
         spec = Spec(request, self.home, self.env)
         if spec.id in self.commands:
             raise OperationRefused(ErrorCode.EXISTS, "a command of this id is there already")
-        ended = 0
+        spec.keep = spec.keep and self.records.begin(spec.id)
         try:
-            command = Command(self, spec)
+            command = self._started(spec)
+        except (OSError, OperationRefused):
+            if spec.keep:
+                self.records.drop(spec.id)
+            raise
+        self.commands[command.id] = command
+        self._by_pid[command.pid] = command
+        return command
+
+    def _started(self, spec: Spec) -> Command:
+        try:
+            return Command(self, spec)
         except OperationRefused as no:
             ended = self._make_room() if no.code is ErrorCode.NO_PROCESSES else 0
             if not ended:
                 raise
-            command = Command(self, spec)
+        command = Command(self, spec)
         command.made_room = ended
-        self.commands[command.id] = command
-        self._by_pid[command.pid] = command
         return command
+
+    def look_after(self, command: Command) -> None:
+        """Nobody follows it: it is killed if that stays so. Without a host the time does not count."""
+        if not self._alone:
+            self.loop.later(_LOOK_SECONDS, self._look)
+        if command not in self._alone:
+            self._alone.append(command)
+
+    def _look(self) -> None:
+        self._alone = [one for one in self._alone if one.listener is None and not one.answered]
+        for command in self._alone if self._connected() else ():
+            command.alone += _LOOK_SECONDS
+            if command.unattended is not None and command.alone > command.unattended:
+                command.kill(TERM_TO_KILL)
+        if self._alone:
+            self.loop.later(_LOOK_SECONDS, self._look)
 
     def _make_room(self) -> int:
         """End what earlier commands left in the background, a fork bomb say; how many processes that were.
@@ -300,8 +355,12 @@ class CommandTable:
     def find(self, command_id: str) -> Command:
         command = self.commands.get(command_id)
         if command is None:
-            raise OperationRefused(ErrorCode.NOT_FOUND, "no command of this id is known")
+            raise self.unknown()
         return command
+
+    def unknown(self) -> OperationRefused:
+        why = operations.FailureDetails(forgotten=self.records.forgotten)
+        return OperationRefused(ErrorCode.NOT_FOUND, "no command of this id is known", why)
 
     def reap(self) -> None:
         """Take every dead child, ours and the orphans that init inherits."""

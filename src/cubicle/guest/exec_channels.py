@@ -7,9 +7,10 @@ from collections import deque
 
 from . import operations
 from .commands import Command, CommandTable
-from .connection import GuestChannel, GuestConnection
+from .connection import GuestChannel, GuestConnection, OperationRefused
 from .descriptors import window_size
 from .loop import WRITE
+from .wire import ErrorCode
 
 
 def channels(command_table: CommandTable) -> dict[str, type[GuestChannel]]:
@@ -78,16 +79,60 @@ class OutputChannel(CommandChannel):
         if self._input_ends and not command.has_pty:
             command.close_input()
 
+    def begin_again(self, command_id: str, begun: type[operations.Started] | type[operations.Attached]) -> bool:
+        """Follow a command of this id, or tell what is kept of it; whether there is one. Raises OperationRefused."""
+        command = self.command_table.commands.get(command_id)
+        if command is not None and not command.kept:
+            tail = command.tail
+            fields: dict[str, object] = {"pid": command.pid}
+            if command.keep:
+                fields.update(head=sum(len(chunk) for _, chunk in tail.head), gap=tail.gap)
+            self._tell(begun, command_id, 0 if command.keep else tail.offset, fields, tail.chunks())
+            if command.answered:
+                self.end(command.final)
+            else:
+                self.command = command
+                command.attach(self)
+            return True
+        record = self.command_table.records.find(command_id)
+        if record is None:
+            return False
+        if record.exit is None:
+            raise OperationRefused(ErrorCode.INTERRUPTED, "the sandbox stopped while this command ran")
+        self._tell(begun, command_id, 0, {"head": record.head, "gap": record.gap}, record.output)
+        self.end(operations.Exit.decode(record.exit))
+        return True
+
+    def _tell(
+        self,
+        begun: type[operations.Started] | type[operations.Attached],
+        command_id: str,
+        offset: int,
+        fields: dict[str, object],
+        output: list[tuple[int, bytes]],
+    ) -> None:
+        if begun is operations.Started:
+            self.event(operations.Started(started=command_id, again=True, kept=True, **fields))  # type: ignore[arg-type]
+        else:
+            self.event(operations.Attached(attached=command_id, offset=offset, **fields))  # type: ignore[arg-type]
+        for stream, chunk in output:
+            self.data(chunk, stream)
+
 
 class RunChannel(OutputChannel):
-    """Start a command and stay with it."""
+    """Start a command and stay with it; one that is kept, and was started before, is only followed."""
 
     REQUEST = operations.Run
 
     def begin(self, request: operations.Run) -> None:
-        self.command = self.command_table.start(request)
-        self.event(operations.Started(started=self.command.id, pid=self.command.pid))
-        self.command.attach(self)
+        if request.id is not None and (request.keep or request.known):
+            if self.begin_again(request.id, operations.Started):
+                return
+            if request.known:
+                raise self.command_table.unknown()
+        command = self.command = self.command_table.start(request)
+        self.event(operations.Started(started=command.id, pid=command.pid, kept=command.keep))
+        command.attach(self)
 
     def on_cancel(self) -> None:
         command = self.command
@@ -103,15 +148,8 @@ class Attach(OutputChannel):
     REQUEST = operations.Attach
 
     def begin(self, request: operations.Attach) -> None:
-        command = self.command_table.find(request.id)
-        self.event(operations.Attached(attached=command.id, pid=command.pid, offset=command.tail.offset))
-        for stream, chunk in command.tail.chunks():
-            self.data(chunk, stream)
-        if command.answered:
-            self.end(command.exit())
-            return
-        self.command = command
-        command.attach(self)
+        if not self.begin_again(request.id, operations.Attached):
+            raise self.command_table.unknown()
 
     def on_cancel(self) -> None:
         self.on_lost()

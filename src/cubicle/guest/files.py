@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from . import operations, wire
 from .atomic_write import TEMPORARY, AtomicWrite
 from .connection import GuestConnection, OperationRefused
+from .file_once import OnceChannel
 from .path_policy import FileChannel, open_regular
 from .wire import ErrorCode
 
@@ -76,7 +77,7 @@ class Read(FileChannel):
             self._fd = -1
 
 
-class Write(FileChannel):
+class Write(OnceChannel):
     """Put a whole file in place at once, when the last byte is there."""
 
     REQUEST = operations.Write
@@ -118,7 +119,7 @@ class Write(FileChannel):
         if self._draft is None:
             return
         mode = self._request.mode
-        if self._request.sync:
+        if self._request.sync or self._request.id is not None:
             self.publisher.take_turn(self, self._path, lambda: self._publish(mode))
             return
         try:
@@ -131,13 +132,25 @@ class Write(FileChannel):
         self._written(created)
 
     def _publish(self, mode: int) -> None:
+        request = self._request
+        if self.told_again(request.id, operations.Written, self._path):
+            self.on_cancel()
+            return
         draft, self._draft = self._draft, None
-        if draft is not None:
-            self.publisher.publish(self, self._path, draft, mode, self.policy.who(self._request), self._written)
+        if draft is None:
+            return
+        answer = self._answer(draft.settle(mode)[0])
+        self.note_intent(request.id, draft, answer)
+        who = self.policy.who(request)
+        self.publisher.publish(
+            self, self._path, draft, mode, who, self._written, lambda: self.note_done(request.id, answer)
+        )
+
+    def _answer(self, created: bool) -> operations.Written:
+        return operations.Written(created=created, size=self._size, path=os.path.realpath(self._request.path))
 
     def _written(self, created: bool) -> None:
-        path = os.path.realpath(self._request.path)
-        self.end(operations.Written(created=created, size=self._size, path=path))
+        self.end(self._answer(created))
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
@@ -146,7 +159,7 @@ class Write(FileChannel):
                 draft.discard()
 
 
-class Edit(FileChannel):
+class Edit(OnceChannel):
     """Replace the one occurrence of a text."""
 
     REQUEST = operations.Edit
@@ -174,9 +187,12 @@ class Edit(FileChannel):
             self.publisher.take_turn(self, path, lambda: self._replace(path))
 
     def _replace(self, path: str) -> None:
+        call_id = self._request.id
+        if self.told_again(call_id, operations.Edited, path):
+            return
         with self.policy.who(self._request):
             draft, edited = self._changed(path)
-            if not self._request.sync:
+            if not self._request.sync and call_id is None:
                 try:
                     draft.publish(0o644)
                 except OSError:
@@ -184,8 +200,11 @@ class Edit(FileChannel):
                     raise
                 self.end(edited)
                 return
+        self.note_intent(call_id, draft, edited)
         who = self.policy.who(self._request)
-        self.publisher.publish(self, path, draft, 0o644, who, lambda _: self.end(edited))
+        self.publisher.publish(
+            self, path, draft, 0o644, who, lambda _: self.end(edited), lambda: self.note_done(call_id, edited)
+        )
 
     def _changed(self, path: str) -> tuple[AtomicWrite, operations.Edited]:
         """The file as it is to be, and what the host is told about it."""

@@ -60,6 +60,8 @@ class Welcome(Message):
     commands: list[str] = field(many(text), default=())
     hands: bool = field(flag, default=False)
     """Whether it passes descriptors (SCM_RIGHTS)."""
+    keeps: bool = field(flag, default=False)
+    """Whether it keeps what was done under an id, and does not do it again."""
 
 
 class Hello(Request[Nothing, Welcome]):
@@ -104,10 +106,10 @@ class FailureDetails(Message):
 
     resolved: str | None = field(text, default=None)
     """OUTSIDE: where the path leads to."""
-    carriage_returns: bool = field(flag, default=False)
-    """NO_MATCH: whether the file has lines that end with them."""
-    lines: list[int] = field(many(count, 1000), default=())
-    """MANY_MATCHES: where the first ones are."""
+    carriage_returns: bool = field(flag, default=False)  # NO_MATCH: whether lines of the file end with them
+    lines: list[int] = field(many(count, 1000), default=())  # MANY_MATCHES: where the first ones are
+    forgotten: float = field(seconds, default=0.0)
+    """NOT_FOUND of an id: the time until which ids may have been forgotten."""
 
 
 class Failure(Message):
@@ -133,10 +135,22 @@ def _words(value: object) -> list[str]:
     raise ValueError("a list of words without NUL")
 
 
+def _id(value: object) -> str:
+    if isinstance(value, str) and 0 < len(value) <= 100:
+        return value
+    raise ValueError("a text of 1 to 100 characters")
+
+
 class Started(Message):
     started: str = field(text, default="")
     """The command's id."""
     pid: int = field(count, default=0)
+    again: bool = field(flag, default=False)
+    """It was started before: it is followed, or what is kept of it is told."""
+    kept: bool = field(flag, default=False)
+    head: int = field(count, default=0)
+    gap: int = field(count, default=0)
+    """After how many bytes of what is told how many are missing."""
 
 
 class Attached(Message):
@@ -145,6 +159,8 @@ class Attached(Message):
     pid: int = field(count, default=0)
     offset: int = field(count, default=0)
     """Where in the whole output what is heard begins."""
+    head: int = field(count, default=0)
+    gap: int = field(count, default=0)
 
 
 class Exit(Message):
@@ -160,8 +176,7 @@ class Exit(Message):
     """How many background processes of earlier commands were ended, because no process could be started."""
 
     @property
-    def status(self) -> int:
-        """The exit code as a shell would say it."""
+    def status(self) -> int:  # as a shell says it
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
@@ -178,11 +193,17 @@ class Run(Request[Started, Exit]):
     merge: bool = field(flag, default=True)
     """Whether the error output comes as output."""
     stdin: bool = field(flag, default=False)
-    id: str | None = field(optional(text), default=None)
+    id: str | None = field(optional(_id), default=None)
+    keep: bool = field(flag, default=False)
+    """Never run this id twice: one that is known is followed, or told how it ended. INTERRUPTED if nobody can tell."""
+    known: bool = field(flag, default=False)
+    """Only follow it: NOT_FOUND instead of a start."""
+    unattended: float | None = field(optional(seconds), default=None)
+    """Kill it when nobody has followed it for so long, as far as a host was connected."""
 
 
 class Attach(Request[Attached, Exit]):
-    """Follow a command again: what is kept of its output first, then what comes."""
+    """Follow a command again: what is kept of its output first, then what comes. NOT_FOUND, INTERRUPTED."""
 
     OP = "attach"
     id: str = field(text)
@@ -302,6 +323,8 @@ class Write(FileRequest, Request[Nothing, Written]):
     mode: int = field(number(0, 0o7777), default=0o644)
     sync: bool = field(flag, default=False)
     """Whether it has to be on disk before the answer."""
+    id: str | None = field(optional(_id), default=None)
+    """Never write this id twice: of one that is done the answer is told again."""
 
 
 class Edited(Message):
@@ -315,6 +338,7 @@ class Edit(FileRequest, Request[Nothing, Edited]):
 
     OP = "edit"
     sync: bool = field(flag, default=False)
+    id: str | None = field(optional(_id), default=None)
 
 
 class Stat(FileRequest, Request[Nothing, FileStat]):
@@ -420,5 +444,7 @@ class GuestConfig(Message):
     """Of every command."""
     aliases: dict[str, str] = field(texts_by_name, default={})
     """Folders that commands can only read, and where the guest can write each."""
+    records: str = field(text, default="/run/cubicle/calls")
+    """Where it keeps what was done under an id: a folder that outlives the sandbox's stop, closed to commands."""
     spawn_helper: bool = field(flag, default=False)
     """Whether a process of its own starts the commands (gVisor)."""

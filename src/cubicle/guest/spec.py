@@ -19,3 +19,5 @@ class Spec:
         self.merge = request.merge
         self.stdin = request.stdin or self.pty is not None
         self.id = request.id or os.urandom(8).hex()
+        self.keep = request.keep and request.id is not None
+        self.unattended = request.unattended

@@ -34,9 +34,19 @@ class Publisher:
             waiting.append((channel, turn))
 
     def publish(
-        self, channel: GuestChannel, path: str, draft: AtomicWrite, mode: int, who: As, done: Callable[[bool], None]
+        self,
+        channel: GuestChannel,
+        path: str,
+        draft: AtomicWrite,
+        mode: int,
+        who: As,
+        done: Callable[[bool], None],
+        note: Turn,
     ) -> None:
-        """Put the draft on disk under its name; then call back with whether it is new there, or fail the channel."""
+        """Put the draft on disk under its name; then call back with whether it is new there, or fail the channel.
+
+        `note` is called before that, also when nobody waits for the answer any more.
+        """
         created, mode = draft.settle(mode)
         out, into = os.pipe()
         try:
@@ -47,6 +57,7 @@ class Publisher:
             with who:
                 draft.publish_on_disk(mode)
             draft.close()
+            note()
             done(created)
             return
         if pid == 0:
@@ -58,17 +69,21 @@ class Publisher:
             answer = os.read(out, 1)
             self._loop.unwatch(out)
             os.close(out)
-            self._finish(channel, path, draft, who, answer[0] if answer else errno.EIO, lambda: done(created))
+            code = answer[0] if answer else errno.EIO
+            self._finish(channel, path, draft, who, code, note, lambda: done(created))
 
         self._loop.watch(out, READ, told)
 
-    def _finish(self, channel: GuestChannel, path: str, draft: AtomicWrite, who: As, code: int, done: Turn) -> None:
+    def _finish(
+        self, channel: GuestChannel, path: str, draft: AtomicWrite, who: As, code: int, note: Turn, done: Turn
+    ) -> None:
         if code:
             with who:
                 draft.discard()
             channel.fail(refusal(OSError(code, os.strerror(code))))
         else:
             draft.close()
+            note()
             _call(channel, done)
         for other, turn in self._busy.pop(path, []):
             if not other.closed:

@@ -48,6 +48,7 @@ class ErrorCode(str, Enum):
     BAD_REQUEST = "bad-request"
     BUSY = "busy"
     EXISTS = "exists"
+    INTERRUPTED = "interrupted"
     IO = "io"
     IS_DIRECTORY = "is-directory"
     MANY_MATCHES = "many-matches"

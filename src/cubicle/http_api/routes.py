@@ -278,4 +278,9 @@ MCP_METHODS: dict[str, Use] = {
     "prompts/get": Use.LOOKS,
     "completion/complete": Use.LOOKS,
     "logging/setLevel": Use.LOOKS,
+    "tasks/get": Use.LOOKS,
+    "tasks/result": Use.LOOKS,
+    "tasks/cancel": Use.LOOKS,
+    "tasks/update": Use.LOOKS,
+    "tasks/list": Use.LOOKS,
 }

@@ -88,6 +88,8 @@ class Journal:
         self._saved: dict[bytes, int] = {}
         self._numbers: dict[bytes, int] = {}
         """The last number of each chat that is not in use."""
+        self._before: dict[bytes, int] = {}
+        """The last number that a service before this one gave, until somebody asks for it."""
         self._ready: dict[str, _Head] = {}
         """Chats with something to write, in their order."""
         self._in_flight: list[tuple[_Head, list[asyncio.Future[bool]], bool]] = []
@@ -107,6 +109,7 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         if self._limit:
             self._numbers, known = await asyncio.to_thread(_read_numbers, self._folder, self._limit)
+            self._before = dict(self._numbers)
             self._writer.start()
             self._closed = False
             for key, number in known.items():
@@ -181,6 +184,7 @@ class Journal:
     def forget_digest(self, digest: str) -> None:
         """The same for a chat of which only the name of its folder is known."""
         self._identities.forget(digest)
+        self._before.pop(bytes.fromhex(digest), None)
         if not self._closed and (digest in self._heads or bytes.fromhex(digest) in self._numbers):
             head = self._heads.get(digest) or self._use(digest)
             head.number = 0
@@ -362,6 +366,10 @@ class Journal:
         """A blob; None if it is not kept."""
         await self._settle_written(chat.digest)
         return await asyncio.to_thread(reading.read_blob, self._folder / chat.digest, digest)
+
+    def take_before(self, chat: Chat) -> int:
+        """The number of the last entry that a service before this one made; 0 when that was asked already."""
+        return self._before.pop(bytes.fromhex(chat.digest), 0)
 
     async def find_call(self, chat: Chat, identity: str) -> KeptCall | None:
         """The newest call with this identity, if the journal still has it."""

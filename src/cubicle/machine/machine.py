@@ -62,6 +62,8 @@ class Machine:
         self._network = network
         self._may_pass = fd_passing
         self._hands = False
+        self.keeps = False
+        """Whether its guest keeps what was done under an id; one of an earlier version does not."""
         self._file_threads = FileThreads()
         self.uploads = uploads
         """Its uploads folder, where the driver has it on this host."""
@@ -122,6 +124,7 @@ class Machine:
         if not wire.OLDEST_VERSION <= welcome.version <= wire.NEWEST_VERSION:
             raise MachineError(ErrorCode.VERSION, "The sandbox runs another version of the guest.")
         self._hands = welcome.hands and self._may_pass
+        self.keeps = welcome.keeps
         return welcome
 
     @asynccontextmanager
@@ -136,8 +139,16 @@ class Machine:
         merge: bool = True,
         stdin: bool = False,
         id: str | None = None,
+        keep: bool = False,
+        known: bool = False,
+        unattended: float | None = None,
     ) -> AsyncIterator[Process]:
-        """Start a command; leaving the block before its end kills everything it started, unless it is detached."""
+        """Start a command; leaving the block before its end kills everything it started, unless it is detached.
+
+        With `keep`, a command of this id never runs twice: one that was started before is followed, or told how it
+        ended; MachineError `interrupted` if the sandbox stopped meanwhile. With `known`, it is only followed
+        (`not-found`). `unattended`: it is killed when nobody has followed it for so many seconds.
+        """
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
             raise _too_long()
@@ -145,6 +156,8 @@ class Machine:
         request = operations.Run(
             argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
         )
+        if keep or known or unattended is not None:
+            request = request.replace(keep=keep, known=known, unattended=unattended)
         try:
             channel = self._line.open(request)
         except wire.WireError:
@@ -235,13 +248,15 @@ class Machine:
         as_root: bool = False,
         roots: Sequence[str] | None = None,
         sync: bool = False,
+        id: str | None = None,
     ) -> Written:
         """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
 
-        With `sync`, it is on disk when this returns. Of a text, what is no character becomes `?`.
+        With `sync`, it is on disk when this returns. Of a text, what is no character becomes `?`. Under one `id` it is
+        written once, and the answer is the same again.
         """
         channel = self._line.open(
-            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync)
+            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id)
         )
         try:
             if isinstance(content, bytes):
@@ -258,9 +273,14 @@ class Machine:
             channel.cancel()
         return written if written.path else written.replace(path=path)
 
-    async def edit(self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None) -> Edited:
-        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
-        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True))
+    async def edit(
+        self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None, id: str | None = None
+    ) -> Edited:
+        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise.
+
+        Under one `id` once, as in `write`.
+        """
+        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, id=id))
         try:
             for stream, text in enumerate((old, new)):
                 for piece in _encoded(text, "surrogateescape"):

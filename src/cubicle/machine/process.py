@@ -23,6 +23,10 @@ class Process:
         self.pid = begun.pid or None
         self.offset = begun.offset if isinstance(begun, Attached) else 0
         """Where in the whole output what is heard begins: over 0 only after attaching late."""
+        self.head, self.gap = begun.head, begun.gap
+        """After the first `head` bytes that are heard, so many are missing: of one that is followed late."""
+        self.again = isinstance(begun, Started) and begun.again
+        """It was started before, and is only followed."""
         self.exit: Exit | None = None
         self.detached = False
 

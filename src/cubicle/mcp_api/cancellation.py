@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import anyio
 
@@ -23,34 +24,47 @@ class RequestKey:
     request: str
 
 
+class Cancellable(Protocol):
+    """What a request does: a scope, or a call that may outlive it."""
+
+    def cancel(self) -> None: ...
+
+
 class InFlight:
     """Who can be cancelled."""
 
     def __init__(self) -> None:
-        self._scopes: dict[RequestKey, list[anyio.CancelScope]] = {}
+        self._known: dict[RequestKey, list[Cancellable]] = {}
 
     @contextmanager
     def cancellable(self, key: RequestKey) -> Iterator[anyio.CancelScope]:
         """A scope that `cancel` of the same key cancels."""
         with anyio.CancelScope() as scope:
-            self._scopes.setdefault(key, []).append(scope)
+            self.add(key, scope)
             try:
                 yield scope
             finally:
-                scopes = self._scopes[key]
-                scopes.remove(scope)
-                if not scopes:
-                    del self._scopes[key]
+                self.remove(key, scope)
+
+    def add(self, key: RequestKey, work: Cancellable) -> None:
+        """From now on `cancel` of this key means this work."""
+        self._known.setdefault(key, []).append(work)
+
+    def remove(self, key: RequestKey, work: Cancellable) -> None:
+        known = self._known[key]
+        known.remove(work)
+        if not known:
+            del self._known[key]
 
     def cancel(self, key: RequestKey) -> bool:
         """End the request; whether one was ended. A late or unknown one is no error.
 
         Some clients give all their requests the same id. Of several that it could mean, none is ended.
         """
-        scopes = self._scopes.get(key, ())
-        if len(scopes) > 1:
-            log.info("a cancellation fits %d requests, and ends none of them", len(scopes))
-        if len(scopes) != 1:
+        meant = {id(work): work for work in self._known.get(key, ())}
+        if len(meant) > 1:
+            log.info("a cancellation fits %d requests, and ends none of them", len(meant))
+        if len(meant) != 1:
             return False
-        scopes[0].cancel()
+        next(iter(meant.values())).cancel()
         return True

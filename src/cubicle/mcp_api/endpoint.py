@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from cubicle import __version__
 from cubicle.chat.authentication import Authentication
+from cubicle.core.event_ids import signing_key
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.mcp_api.cancellation import InFlight
 from cubicle.mcp_api.handlers import Instructions, McpHandlers
+from cubicle.mcp_api.mcp_tasks import McpTasks
+from cubicle.mcp_api.repeated_calls import RepeatedCalls, read_boot
 from cubicle.mcp_api.request_check import MAX_BODY, Receive, RequestCheck, Scope, Send
+from cubicle.mcp_api.resumption import ResumableAnswers
+from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.mcp_api.subscriptions import Subscriptions
+from cubicle.mcp_api.task_methods import TaskMethods
+from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
 
@@ -33,7 +41,10 @@ class McpEndpoint:
         settings: Settings,
         authentication: Authentication,
         queue: FairQueue | None = None,
+        unfinished: UnfinishedCalls | None = None,
+        secret: bytes = b"",
     ) -> None:
+        """`secret` signs what clients show again after a restart of the service."""
         self._registry = registry
         self._uploads = uploads
         self._instructions = instructions
@@ -41,18 +52,33 @@ class McpEndpoint:
         self._authentication = authentication
         self._queue = queue or FairQueue()
         self._listening = Subscriptions(uploads.changes)
+        self._key = signing_key(secret or secrets.token_bytes(32))
         self._gate: RequestCheck | None = None
+        self._unfinished = unfinished or UnfinishedCalls(registry.journal)
+        self._calls: RunningCalls | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         in_flight = InFlight()
-        async with anyio.create_task_group() as tasks:
+        boot, seconds = await asyncio.to_thread(read_boot), self._settings.resume_seconds
+        self._calls = RunningCalls(self._queue)
+        repeated = RepeatedCalls(self._registry, self._calls, seconds, boot)
+        answers = ResumableAnswers(self._key, seconds, repeated.left_behind)
+        async with self._calls, answers:
+            tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
             protocol = McpHandlers(
-                self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, tasks
+                self._registry,
+                self._uploads,
+                self._instructions,
+                in_flight,
+                self._listening,
+                self._queue,
+                repeated,
+                tasks,
             )
             server = protocol.server(__version__)
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY)
-            async with manager.run():
+            async with manager.run(), self._unfinished.looked_after(repeated):
                 self._gate = RequestCheck(
                     server,
                     manager.handle_request,
@@ -60,11 +86,11 @@ class McpEndpoint:
                     self._settings.single_user_mode,
                     McpSessions(),
                     in_flight,
+                    answers,
                 )
                 yield
                 self._gate = None
                 self.end_streams()
-            tasks.cancel_scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._gate is None:
@@ -74,6 +100,8 @@ class McpEndpoint:
     def end_streams(self) -> None:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         self._listening.close()
+        if self._calls is not None:
+            self._calls.stopping = True
 
     @property
     def endpoint(self) -> _Endpoint:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-import anyio
-import anyio.abc
 import mcp_types as types
 from anyio import to_thread
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from cubicle.core import problem
-from cubicle.core.caller import Caller
+from cubicle.core.call_identity import BadIdentity, CallIdentity, find_identity
+from cubicle.core.caller import Caller, Headers
 from cubicle.core.chat import Chat
 from cubicle.core.paths import readable
 from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge, UploadUri
@@ -32,25 +29,32 @@ from cubicle.machine.errors import SandboxError
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.pagination import page
-from cubicle.mcp_api.progress import ProgressStream
 from cubicle.mcp_api.raw_json import RawJson
+from cubicle.mcp_api.repeated_calls import OtherArguments, RepeatedCalls
+from cubicle.mcp_api.request_context import (
+    SESSION,
+    Context,
+    caller_of,
+    content_of,
+    is_modern,
+    progress_stream,
+    scope_of,
+)
+from cubicle.mcp_api.resumption import CALL_DONE, CALL_ID
+from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
-from cubicle.mcp_api.transport import COMMENT
+from cubicle.mcp_api.task_methods import TaskMethods
 from cubicle.sandbox.fleet import Asleep
-from cubicle.tools.base import Answer, Block, Call, ImageContent, Tool
+from cubicle.tools.base import Answer, Tool
 from cubicle.tools.registry import Registry, UnknownTool
 
 log = logging.getLogger(__name__)
 
 NAME = "cubicle"
-CALLER, SESSION = "cubicle.caller", "cubicle.mcp_session"
-"""Where the gate leaves, in the ASGI scope, who calls and in which MCP session."""
-
 _prepared: ContextVar[dict[str, Any]] = ContextVar("cubicle_prepared_result")
 """Large fields of a result, as they are sent: the SDK would look three times at each of ten thousand entries."""
 
-Context = ServerRequestContext[Any, Any]
 Params = TypeVar("Params")
 Result = TypeVar("Result")
 Instructions = Callable[[Caller], Awaitable[str]]
@@ -66,8 +70,9 @@ class McpHandlers:
     in_flight: InFlight
     listening: Subscriptions
     queue: FairQueue
+    calls: RepeatedCalls
+    task_methods: TaskMethods
     lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
-    tasks: anyio.abc.TaskGroup
 
     def server(self, version: str) -> Server[Any]:
         server: Server[Any] = Server(
@@ -77,7 +82,7 @@ class McpHandlers:
             description="A computer of its own for every chat.",
             get_tool_input_schema=self._input_schema,
             on_list_tools=_own(self._list_tools),
-            on_call_tool=_own(self._call_tool),
+            on_call_tool=_own(cast(Any, self._call_tool)),  # the SDK knows no answer that is a task
             on_list_resources=_own(self._list_resources),
             on_list_resource_templates=self._list_templates,
             on_read_resource=_own(self._read_resource),
@@ -87,14 +92,15 @@ class McpHandlers:
             on_completion=_complete,
         )
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
+        self.task_methods.register(server)
         server.middleware[:] = [self._around]
         return server
 
     async def _around(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Around every method. The newer era is answered in a task of its own, which shares the loop from here on."""
-        if not _is_modern(ctx):
+        if not is_modern(ctx):
             return await self._answer(ctx, call_next)
-        chat = _caller(ctx).chat
+        chat = caller_of(ctx).chat
         return await metered(self._answer(ctx, call_next), self.queue, LoopShare(chat.tenant, chat.id))
 
     async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -107,11 +113,15 @@ class McpHandlers:
                 aside = _set_aside(ctx)
                 result.update(aside.marked(prepared) if aside is not None else prepared)
             if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
-                result["instructions"] = await self.instructions(_caller(ctx))
+                result["instructions"] = await self.instructions(caller_of(ctx))
                 _declare(result["capabilities"])
+                version = str(result.get("protocolVersion", ""))
+                self.task_methods.declare(result["capabilities"], modern=is_modern(ctx), version=version)
             return result
         except (MCPError, ValidationError):
             raise
+        except (BadIdentity, OtherArguments) as error:
+            raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
         except Asleep as error:
             raise MCPError(jsonrpc.ASLEEP, f"{error} Any tool call wakes it.", {"type": problem.ASLEEP}) from None
         except Busy as error:
@@ -125,9 +135,11 @@ class McpHandlers:
 
     async def _cancellable(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """A tool's call makes itself known, as it may outlive its request. The others share ids with it."""
+        if (task := self.task_methods.asked_for(ctx)) is not None:
+            return await self._create_task(ctx, task)
         if ctx.method == "tools/call" or ctx.request_id is None:
             return await call_next(ctx)
-        with self.in_flight.cancellable(_key(ctx, _caller(ctx))):
+        with self.in_flight.cancellable(_key(ctx, caller_of(ctx))):
             return await call_next(ctx)
         raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled")
 
@@ -140,76 +152,74 @@ class McpHandlers:
     async def _list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
             tools=[
-                types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.schema))
+                types.Tool(
+                    name=tool.name,
+                    description=tool.description,
+                    input_schema=dict(tool.schema),
+                    execution=self.task_methods.execution(tool),
+                )
                 for tool in self.registry.tools
             ]
         )
 
-    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    def _asked_for(self, context: Context, params: types.CallToolRequestParams) -> tuple[Tool, Caller, dict[str, Any]]:
         try:
             tool = self.registry.find(params.name)
         except UnknownTool:
             names = ", ".join(tool.name for tool in self.registry.tools)
             raise MCPError(jsonrpc.INVALID_PARAMS, f"Unknown tool: {params.name[:100]} (there are {names})") from None
-        caller, arguments = _caller(context), params.arguments or {}
+        arguments = params.arguments or {}
         if (aside := _set_aside(context)) is not None:
             arguments = aside.restored(arguments)
+        return tool, caller_of(context), arguments
+
+    async def _create_task(self, context: Context, task: Mapping[str, Any]) -> HandlerResult:
+        params = types.CallToolRequestParams.model_validate(dict(context.params or {}), by_name=False)
+        tool, caller, arguments = self._asked_for(context, params)
+        return await self.task_methods.create(caller, tool, arguments, _identity(context), task.get("ttl"))
+
+    async def _call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | dict[str, Any]:
+        tool, caller, arguments = self._asked_for(context, params)
         started = time.monotonic()
-        if tool.outlives_caller:
-            answer = await self._run_on(context, tool, caller, arguments)
+        if self.task_methods.becomes_task(context, tool):
+            answer = await self.task_methods.run(caller, tool, arguments, _identity(context))
+            if not isinstance(answer, Answer):
+                return answer
         else:
             answer = await self._run(context, tool, caller, arguments)
         log.info(
             "tool call",
             extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
         )
-        return types.CallToolResult(content=[_block(block) for block in answer.blocks], is_error=answer.error)
+        return types.CallToolResult(content=[content_of(block) for block in answer.blocks], is_error=answer.error)
 
     async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
-        following = _following(context)
-        with self.in_flight.cancellable(_key(context, caller)) as scope:
-            call = Call(caller, following.report, cancelled=lambda: scope.cancel_called)
-            async with following.running():
-                return await self.registry.run(tool, call, arguments)
-        raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled")
+        """Run the call in a task of its own, or join the one that it repeats, and follow it."""
+        id = scope_of(context).get(CALL_ID, "")
+        running = await self.calls.start(caller, tool, arguments, _identity(context), id=id)
+        return await self._follow(context, running)
 
-    async def _run_on(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
-        """Like `_run`, in a task that does not end with the request."""
-        following = _following(context)
-        outcome: list[Answer] = []
-        failures: list[Exception] = []
-        done = anyio.Event()
-        left = anyio.Event()
-
-        async def work() -> None:
-            try:
-                with self.in_flight.cancellable(_key(context, caller)) as scope:
-                    call = Call(caller, following.report, lambda: not left.is_set(), lambda: scope.cancel_called)
-                    outcome.append(await self.registry.run(tool, call, arguments))
-            except Exception as error:
-                if left.is_set():
-                    log.exception("a tool failed, and nobody waits for it", extra={"tool": tool.name})
-                failures.append(error)
-            finally:
-                done.set()
-
-        self.tasks.start_soon(work)
+    async def _follow(self, context: Context, running: RunningCall) -> Answer:
+        """The live output and the answer of a call, for one request; to cancel the request is to cancel the call."""
+        following, key = progress_stream(context), _key(context, caller_of(context))
+        self.in_flight.add(key, running)
+        running.on_end(lambda: self.in_flight.remove(key, running))
+        if (done := scope_of(context).get(CALL_DONE)) is not None:
+            running.on_end(done)
         try:
-            async with following.running():
-                await done.wait()
-        finally:
-            if not done.is_set():
-                left.set()
-        if failures:
-            raise failures[0]
-        if not outcome:
-            raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled")
-        return outcome[0]
+            with running.followed(following.report):
+                async with following.running():
+                    await running.wait()
+            return running.answer()
+        except CallCancelled:
+            raise MCPError(jsonrpc.REQUEST_CANCELLED, "Request cancelled") from None
 
     async def _list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        chat = _caller(context).chat
+        chat = caller_of(context).chat
         async with self.lists.hold(chat):
             found = await self.uploads.list(chat)
             files, cursor = await to_thread.run_sync(page, found, params.cursor if params is not None else None)
@@ -222,12 +232,12 @@ class McpHandlers:
     async def _listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        return await self.listening.serve(context, params, _caller(context).chat)
+        return await self.listening.serve(context, params, caller_of(context).chat)
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        caller = _caller(context)
+        caller = caller_of(context)
         try:
             uri = UploadUri.parse(str(params.uri))
             if not caller.shared and uri.chat_id != caller.chat.id:
@@ -239,7 +249,7 @@ class McpHandlers:
         except ResourceTooLarge as error:
             raise MCPError(jsonrpc.INVALID_PARAMS, str(error), {"uri": str(params.uri)[:1000]}) from None
         except NoSuchResource:
-            code = jsonrpc.INVALID_PARAMS if _is_modern(context) else jsonrpc.RESOURCE_NOT_FOUND
+            code = jsonrpc.INVALID_PARAMS if is_modern(context) else jsonrpc.RESOURCE_NOT_FOUND
             raise MCPError(code, "Resource not found", {"uri": str(params.uri)[:1000]}) from None
         return types.ReadResourceResult(contents=[])
 
@@ -284,55 +294,19 @@ def _own(
     return handled
 
 
-def _scope(context: Context) -> dict[str, Any]:
-    scope: dict[str, Any] = context.request.scope if context.request is not None else {}
-    return scope
-
-
-def _caller(context: Context) -> Caller:
-    caller: Caller = _scope(context)[CALLER]
-    return caller
-
-
 def _key(context: Context, caller: Caller) -> RequestKey:
     # A client of the newer era cancels by hanging up: no notification can mean its request.
-    session = "" if _is_modern(context) else _scope(context).get(SESSION)
+    session = "" if is_modern(context) else scope_of(context).get(SESSION)
     return RequestKey(session, caller.chat, str(context.request_id))
 
 
+def _identity(context: Context) -> CallIdentity | None:
+    scope = scope_of(context)
+    return find_identity(Headers(scope.get("headers", ())), context.meta or {}, scope.get(SESSION), context.request_id)
+
+
 def _set_aside(context: Context) -> SetAside | None:
-    return _scope(context).get(SET_ASIDE)
-
-
-def _is_modern(context: Context) -> bool:
-    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-
-def _following(context: Context) -> ProgressStream:
-    """How this caller follows a tool: by progress when it gave a token, else by log messages in the handshake era.
-
-    A sign of life is a progress notification where there is a token, and always a comment line on the stream (which
-    the SDK sends by itself in the newer era).
-    """
-    token = (context.meta or {}).get("progress_token")
-    scope = _scope(context)
-
-    async def progress(text: str, seconds: float) -> None:
-        params = types.ProgressNotificationParams(progress_token=token or 0, progress=round(seconds, 3), message=text)
-        await context.session.send_notification(types.ProgressNotification(params=params), context.request_id)
-
-    async def message(text: str, _seconds: float) -> None:
-        if not _is_modern(context):
-            params = types.LoggingMessageNotificationParams(level="info", logger="output", data=text)
-            await context.session.send_notification(types.LoggingMessageNotification(params=params), context.request_id)
-
-    async def beat(text: str, seconds: float) -> None:
-        if COMMENT in scope:
-            await scope[COMMENT]()
-        if token is not None:
-            await progress(text, seconds)
-
-    return ProgressStream(message if token is None else progress, beat, flush=token is not None)
+    return scope_of(context).get(SET_ASIDE)
 
 
 def _resources(chat: Chat, files: Sequence[Upload]) -> RawJson:
@@ -354,9 +328,3 @@ def _resources(chat: Chat, files: Sequence[Upload]) -> RawJson:
 def _contents(uri: str, file: Content) -> RawJson:
     content = {"text": file.text} if file.text is not None else {"blob": file.data}
     return RawJson.of({"uri": uri, "mimeType": file.media_type, **content})
-
-
-def _block(block: Block) -> types.TextContent | types.ImageContent:
-    if isinstance(block, ImageContent):
-        return types.ImageContent(data=base64.b64encode(block.data).decode(), mime_type=block.media_type)
-    return types.TextContent(text=block.text)

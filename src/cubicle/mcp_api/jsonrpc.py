@@ -16,6 +16,8 @@ REQUEST_CANCELLED = -32800
 # Of this service; -32000 and the numbers next to it have meanings of their own in the SDKs.
 SANDBOX_UNAVAILABLE = -32050
 TOO_MANY_STREAMS = -32051
+ANSWER_GONE = -32052
+TASK_FAILED = -32053
 
 _MAX_ID = 2**63 - 1
 

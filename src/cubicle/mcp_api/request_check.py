@@ -32,9 +32,11 @@ from cubicle.machine.zero_copy import TIMEOUT
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.errors import McpRefused, send_refusal, with_server_errors
-from cubicle.mcp_api.handlers import CALLER, SESSION
 from cubicle.mcp_api.jsonrpc import BadJsonRpc, JsonRpcMessage
 from cubicle.mcp_api.large_decoder import decode_large
+from cubicle.mcp_api.request_context import CALLER, SESSION
+from cubicle.mcp_api.resumption import HEADER as LAST_EVENT_ID
+from cubicle.mcp_api.resumption import ResumableAnswers
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, TooLong
@@ -51,6 +53,7 @@ MAX_BODY = 64 * 1024**2
 _LONG_META = Problem(413, "The fields of `_meta`, or the name of the tool, are too long. Send shorter ones.")
 _MAX_OTHER_BODY = 1024**2
 """Of everything but tools/call."""
+_VERSION = "MCP-Protocol-Version"
 _ENDED = Problem(404, "This MCP session was ended. Start a new one with initialize.")
 
 
@@ -69,6 +72,7 @@ class RequestCheck:
     mode: Isolation
     sessions: McpSessions
     in_flight: InFlight
+    resumable: ResumableAnswers
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
 
@@ -123,8 +127,14 @@ class RequestCheck:
                         problem.bad_request(f"Name the MCP session to end in the header {SESSION_HEADER}.")
                     )
                 self.sessions.end(caller.chat.tenant, session)
+                self.resumable.end_session(caller.chat.tenant, session)
                 await send({"type": "http.response.start", "status": 204, "headers": []})
                 await send({"type": "http.response.body", "body": b""})
+            case "GET" if (event := headers.get(LAST_EVENT_ID)) is not None and _is_handshake(headers):
+                session = self._session(headers, caller)
+                if session is None:
+                    raise McpRefused(problem.bad_request(f"Name the MCP session in the header {SESSION_HEADER}."))
+                await self.resumable.resume(event, caller, session, receive, _with_session(send, session))
             case _:
                 raise McpRefused(problem.not_allowed("POST", "DELETE"))
 
@@ -135,8 +145,8 @@ class RequestCheck:
             raise McpRefused(problem.NOT_ACCEPTED)
         if not is_json(headers.get("Content-Type")):
             raise McpRefused(problem.NOT_JSON)
-        version = headers.get("MCP-Protocol-Version")
-        handshake = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+        version = headers.get(_VERSION)
+        handshake = _is_handshake(headers)
         session = self._session(headers, caller) if handshake else None
         try:
             body = await _read(headers, receive, lambda: stack.enter_async_context(self.large.hold(caller.chat)))
@@ -159,9 +169,15 @@ class RequestCheck:
             del message, body  # the SDK decodes it once more, and keeps it
             await self.modern(scope, _replay(read, receive), with_server_errors(aside.filling(send)))
             return
-        del body  # a large one would lie in memory twice for as long as the call lasts
+        is_large = len(body) > _MAX_OTHER_BODY
+        del body  # it would lie in memory twice for as long as the call lasts
         session = scope[SESSION] = self._handshake(message, caller, session)
-        await answer(self.server, message, version, scope, receive, _with_session(send, session))
+        send = _with_session(send, session)
+        # A large one lies in memory for as long as its request lasts, and not longer.
+        if session is not None and not is_large and self.resumable.takes(message, caller):
+            await self.resumable.answer(self.server, message, version, caller, session, scope, receive, send)
+        else:
+            await answer(self.server, message, version, scope, receive, send)
 
     def _handshake(self, message: JsonRpcMessage, caller: Caller, session: str | None) -> str | None:
         """The session of this message; a cancellation takes effect here."""
@@ -181,6 +197,11 @@ class RequestCheck:
         if self.sessions.is_ended(caller.chat.tenant, session):
             raise McpRefused(_ENDED)
         return session
+
+
+def _is_handshake(headers: Headers) -> bool:
+    version = headers.get(_VERSION)
+    return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 async def _decoded(body: bytearray) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -37,7 +38,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 COMMENT = "cubicle.comment"
 """Where, in the ASGI scope, a tool finds how to send a comment line."""
 
-_HEADERS = [
+EVENT_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
@@ -50,29 +51,39 @@ class Unforeseen(Exception):
     """A method failed in a way that nobody foresaw, before its answer began: an HTTP 500. The log has the reason."""
 
 
-class HttpExchange:
-    """What the SDK's kernel sees of the request (a `DispatchContext`), and the events that go back."""
+class Exchange:
+    """What the SDK's kernel sees of a request (a `DispatchContext`): a client that can be sent notifications."""
 
     transport = _TRANSPORT
     can_send_request = False
 
-    def __init__(self, request_id: int | str, request: Request, send: Send) -> None:
+    def __init__(self, request_id: int | str, request: Request) -> None:
         self.request_id = request_id
         self.message_metadata = ServerMessageMetadata(request_context=request)
         self.cancel_requested = anyio.Event()
-        self._send = send
-        self.started = False
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         raise NoBackChannelError(method)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        await self._write(_event({"jsonrpc": "2.0", "method": method, "params": dict(params or {})}), more=True)
-
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tools send their progress themselves, in batches."""
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        raise NotImplementedError
+
+
+class HttpExchange(Exchange):
+    """A request whose events go back on its own response, and nowhere else."""
+
+    def __init__(self, request_id: int | str, request: Request, send: Send) -> None:
+        super().__init__(request_id, request)
+        self._send = send
+        self.started = False
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        await self._write(_event({"jsonrpc": "2.0", "method": method, "params": dict(params or {})}), more=True)
 
     async def comment(self) -> None:
         await self._write([b": still here\r\n\r\n"], more=True)
@@ -84,7 +95,7 @@ class HttpExchange:
         if not self.started:
             self.started = True
             size = [] if more else [(b"content-length", b"%d" % sum(map(len, data)))]
-            await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *size]})
+            await self._send({"type": "http.response.start", "status": 200, "headers": [*EVENT_HEADERS, *size]})
         await send_body(self._send, data, more=more)
 
 
@@ -119,19 +130,26 @@ async def answer(
     exchange = HttpExchange(message.id, Request(scope), send)
     scope[COMMENT] = exchange.comment
     outcome: dict[str, Any] | None = None
-    with anyio.CancelScope() as waited_for:
-        watching = start_task(_watch(receive, waited_for), name="client of a request")
-        try:
-            outcome = await _outcome(server, exchange, message, version)
-        finally:
-            watching.cancel()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([watching])
+    async with client_watched(receive):
+        outcome = await outcome_of(server, exchange, message, version)
     if outcome is None:
         return
     if is_unforeseen(outcome) and not exchange.started:
         raise Unforeseen
     await exchange.finish(outcome)
+
+
+@asynccontextmanager
+async def client_watched(receive: Receive) -> AsyncIterator[None]:
+    """A client that goes away cancels the block."""
+    with anyio.CancelScope() as waited_for:
+        watching = start_task(_watch(receive, waited_for), name="client of a request")
+        try:
+            yield
+        finally:
+            watching.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([watching])
 
 
 async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
@@ -140,8 +158,8 @@ async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _outcome(
-    server: Server[Any], exchange: HttpExchange, message: JsonRpcMessage, version: str | None
+async def outcome_of(
+    server: Server[Any], exchange: Exchange, message: JsonRpcMessage, version: str | None
 ) -> dict[str, Any]:
     """The result or the error, as the answer's field; no text of an unforeseen exception is in it."""
     connection = Connection.from_envelope(version or DEFAULT_NEGOTIATED_VERSION, None, None)
@@ -160,5 +178,10 @@ async def _outcome(
     return {"result": result}
 
 
+def encoded(message: dict[str, Any]) -> list[bytes]:
+    """A message as the fields of an event."""
+    return [b"event: message\r\ndata: ", *raw_json.dumps(message)]
+
+
 def _event(message: dict[str, Any]) -> list[bytes]:
-    return [b"event: message\r\ndata: ", *raw_json.dumps(message), b"\r\n\r\n"]
+    return [*encoded(message), b"\r\n\r\n"]

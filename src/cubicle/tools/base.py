@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from cubicle.core.caller import Caller
 from cubicle.guest.operations import Exit
@@ -91,7 +91,32 @@ class Call:
     chosen: bool = False
     """The client chose the identity: the call is on disk before it begins."""
     command: str = ""
-    """The id of its command in the guest."""
+    """The id of its command in the guest, and `@` with the host's boot in which the call began."""
+    arguments_hash: str = ""
+    """That of its tool and arguments, where it was made already."""
+    begun: float | None = None
+    """When a service before this one began it, as far as it is known; the sandbox may know more of it."""
+    same_boot: bool = True
+    """The host was not restarted since then."""
+    only_known: bool = False
+    """Its arguments are not all known: what the sandbox does not know of it is not done."""
+    leaving: Callable[[], bool] = _never
+    """Whether the service stops and the caller may come back to the next one: what runs in the sandbox goes on."""
+
+    @property
+    def command_id(self) -> str:
+        """Under which the sandbox does it, once."""
+        return self.command.partition("@")[0] or self.id
+
+    @property
+    def once(self) -> str | None:
+        """The same for what is not to be repeated; None for a call that nobody can repeat."""
+        return self.command_id if self.identity else None
+
+
+def run_name(command: str) -> str:
+    """What the run of a coding agent is called that a call with this command id started."""
+    return f"agent-{command[:12]}"
 
 
 class Tool(Protocol):
@@ -104,6 +129,15 @@ class Tool(Protocol):
     """A run goes on when the caller's connection drops; it ends only when it is cancelled."""
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer: ...
+
+
+TaskSupport = Literal["forbidden", "optional", "required"]
+
+
+def task_support(tool: Tool) -> TaskSupport:
+    """Whether a call of the tool may, or must, run as a task that its caller asks about later."""
+    support: TaskSupport = getattr(tool, "task_support", "forbidden")
+    return support
 
 
 def schema(properties: Mapping[str, Mapping[str, Any]], required: tuple[str, ...]) -> Mapping[str, Any]:

@@ -51,7 +51,7 @@ class CallRecord:
                 "tool": tool,
                 "identity": self._call.identity[:_MAX_PIECE],
                 "arguments": shown_arguments(arguments),
-                "arguments_hash": arguments_hash(tool, arguments),
+                "arguments_hash": self._call.arguments_hash or arguments_hash(tool, arguments),
                 "description": described[:_MAX_PIECE] if isinstance(described, str) else "",
                 "user": user[:200],
                 "command": self._call.command,

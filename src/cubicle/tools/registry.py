@@ -52,7 +52,13 @@ class Registry:
         ports: PortNotes | None = None,
         journal: Journal | None = None,
     ) -> Registry:
-        bash = BashTool(workplace, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb, ports=ports)
+        bash = BashTool(
+            workplace,
+            timeout=settings.command_timeout,
+            memory_mb=settings.sandbox_memory_mb,
+            ports=ports,
+            resume_seconds=settings.resume_seconds,
+        )
         return cls(
             (
                 bash,
@@ -87,6 +93,7 @@ class Registry:
             call.report(text)
 
         answer: Answer | None = None
+        left = False
         end = CallEnd("failed", "The service failed here: its log says why.")
         try:
             if call.chosen:
@@ -100,12 +107,14 @@ class Registry:
             answer = fail(f"The sandbox could not do this: {error} Try again; if it goes on, tell the user.")
             end = CallEnd("sandbox_gone" if isinstance(error, Gone) else "failed", answer.text)
         except asyncio.CancelledError:
-            end = _cancelled(call)
+            end, left = _cancelled(call), call.leaving()
             raise
         finally:
             if answer is not None and call.caller.shared:
                 answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
-            record.end(happening.end(end), answer)
+            event = happening.end(end)
+            if not left:  # what runs goes on, and the next service tells its end
+                record.end(event, answer)
         await self.journal.settle(call.caller.chat)
         return answer
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cubicle.tools.arguments import Arguments
-from cubicle.tools.base import Answer, Call, fail, schema
+from cubicle.tools.base import Answer, Call, TaskSupport, fail, schema
 
 MODELS = ("sonnet", "opus", "haiku")
 _MAX_TURNS = 1_000
@@ -41,6 +41,7 @@ class SubAgentTool:
         "For single commands and small edits use the other tools."
     )
     outlives_caller = True
+    task_support: TaskSupport = "optional"
     schema = schema(
         {
             "prompt": {"type": "string", "description": "Task description"},

@@ -26,6 +26,8 @@ from cubicle.sandbox.driver import SandboxLimits
 LISTEN_FD = 3
 IDS = 65536
 """Size of the range of user and group ids that a sandbox sees."""
+_RECORDS = "/var/lib/cubicle/calls"
+"""In the chat's own layer, which outlives a stop."""
 
 TERMINALS = 64
 """The host has 4,096, of which 1,024 are kept for itself."""
@@ -87,6 +89,7 @@ def guest_args(folders: Folders, environment: Mapping[str, str]) -> tuple[str, .
         home="/home/assistant",
         env=dict(environment),
         aliases=WRITABLE,
+        records=_RECORDS,
         # Of the runtimes, it is gVisor that hands over no descriptor; there process 1 has no shield of its own.
         spawn_helper=folders.socket_dir is not None,
     )

@@ -1,0 +1,52 @@
+"""Changes of files that are made once: a repeated request gets the answer of the first."""
+
+from __future__ import annotations
+
+import os
+
+from .atomic_write import AtomicWrite
+from .call_records import CallRecords
+from .messages import Message
+from .path_policy import FileChannel
+
+
+class OnceChannel(FileChannel):
+    """A channel that changes a file, under an id of the host's if it has one."""
+
+    records: CallRecords
+
+    def told_again(self, call_id: str | None, kind: type[Message], path: str) -> bool:
+        """Tell what was told before, if the change of this id was made; whether it was.
+
+        The guest may have ended between the change and the note of it: then the file at its place is the one that was
+        about to be put there.
+        """
+        record = self.records.find(call_id) if call_id is not None else None
+        if record is None:
+            return False
+        told = record.answer
+        if told is None and record.intent is not None and _is_there(path, record.intent):
+            told = record.intent.get("answer")
+        if not isinstance(told, dict):
+            return False
+        self.end(kind.decode(told))
+        return True
+
+    def note_intent(self, call_id: str | None, draft: AtomicWrite, answer: Message) -> None:
+        """Before the draft takes its name."""
+        if call_id is not None:
+            found = os.fstat(draft.descriptors[0])
+            intent: dict[str, object] = {"size": found.st_size, "mtime": found.st_mtime_ns, "answer": answer.__dict__}
+            self.records.begin(call_id, intent)
+
+    def note_done(self, call_id: str | None, answer: Message) -> None:
+        if call_id is not None:
+            self.records.answered(call_id, answer)
+
+
+def _is_there(path: str, intent: dict[str, object]) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return found.st_size == intent.get("size") and found.st_mtime_ns == intent.get("mtime")

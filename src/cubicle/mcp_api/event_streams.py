@@ -1,0 +1,307 @@
+"""Events of answers, kept so that a client that lost its connection goes on where it was.
+
+What a call sends is written here, and read by one response at a time: that of its request, or of a later GET. Events
+that were sent are kept, within bounds, as nobody knows whether they arrived. While a client reads slowly, or is away,
+the writer waits, and gathers its output into fewer and larger events meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from cubicle.core.chat import Chat
+
+MAX_STREAMS = 4096
+"""Answers under way that can be resumed; one more cannot."""
+MAX_STREAMS_OF_A_TENANT = 1024
+MAX_STREAMS_OF_A_CHAT = 128
+MAX_UNSENT = 64 * 1024
+"""Bytes of events that wait for the client before the writer waits."""
+MAX_SENT = 64 * 1024
+"""Bytes of events kept after they were sent."""
+MAX_ENDED = 128 * 1024**2
+"""Bytes of finished answers that are kept."""
+MAX_ENDED_OF_A_TENANT = 64 * 1024**2
+MAX_ENDED_OF_A_CHAT = 32 * 1024**2
+MAX_COUNT = 65_536
+"""Finished answers that are kept."""
+MAX_COUNT_OF_A_CHAT = 512
+
+_COMMENT = b": still here\r\n\r\n"
+
+Pieces = Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    number: int
+    pieces: Pieces
+    size: int
+
+
+class EventStream:
+    """The events of the answer to one request."""
+
+    def __init__(
+        self, id: str, chat: Chat, session: str, prefix: str, grace: float, abandon: Callable[[], None]
+    ) -> None:
+        self.id = id
+        self.chat = chat
+        self.session = session
+        self.ended = 0.0
+        """When the answer was complete; before that 0."""
+        self.size = self.kept_size = 0
+        """Bytes of its events, now and when the answer was complete."""
+        self.events: deque[_Event] = deque()
+        self.sent = -1
+        """The number of the last event that the reader was sent."""
+        self.readers = 0
+        """How many there were: a new one takes the place of the one before."""
+        self.beats = 0
+        self.news = asyncio.Event()
+        self.abandon = abandon
+        """Ends the work: nobody will read its answer."""
+        self._grace = grace
+        self._prefix = prefix
+        self._count = 0
+        self._unsent = 0
+        self._hurries = False
+        self._room = asyncio.Event()
+        self._away: asyncio.TimerHandle | None = None
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event."""
+        return self._count - 1
+
+    def go_on_after(self, number: int) -> None:
+        """Number the events from here on: those before were another service's."""
+        self._count = number + 1
+
+    def prime(self, milliseconds: int) -> None:
+        """Add an event without a message: a client that has it can resume, after this time."""
+        self._add((b"retry: %d\r\ndata: " % milliseconds,))
+
+    async def put(self, message: Pieces) -> None:
+        """Add an event, and wait until the client has taken most of what was added."""
+        self._add(message)
+        while self._unsent > MAX_UNSENT and not self._hurries:
+            self._room.clear()
+            await self._room.wait()
+
+    def hurry(self) -> None:
+        """The call is done: what is still to be added waits for nobody."""
+        self._hurries = True
+        self._room.set()
+
+    def beat(self) -> None:
+        """A comment line, for whoever reads just now."""
+        self.beats += 1
+        self.news.set()
+
+    def finish(self, message: Pieces) -> None:
+        """Add the answer, the last event."""
+        self._add(message)
+        self.ended, self.kept_size = time.monotonic(), self.size
+        self.hurry()
+        self._stop_clock()
+
+    def _add(self, message: Pieces) -> None:
+        pieces = (f"id: {self._prefix}{self._count}\r\n".encode(), *message, b"\r\n\r\n")
+        event = _Event(self._count, pieces, sum(map(len, pieces)))
+        self._count += 1
+        self.events.append(event)
+        self.size += event.size
+        self._unsent += event.size
+        self.news.set()
+
+    @contextmanager
+    def reading(self, after: int) -> Iterator[EventReader]:
+        """Read what comes after this event. While nobody reads, the time runs after which the work is ended."""
+        self.readers += 1
+        self._stop_clock()
+        self.note_sent(after)
+        self.news.set()
+        reader = EventReader(self)
+        try:
+            yield reader
+        finally:
+            if reader.is_current and not self.ended:
+                self._wait_for_a_reader()
+
+    def _wait_for_a_reader(self) -> None:
+        if self._grace <= 0:
+            self.abandon()
+        else:
+            self._away = asyncio.get_running_loop().call_later(self._grace, self.abandon)
+
+    def _stop_clock(self) -> None:
+        if self._away is not None:
+            self._away.cancel()
+            self._away = None
+
+    def close(self) -> None:
+        """End the response that reads, if there is one."""
+        self.readers += 1
+        self._stop_clock()
+        self.news.set()
+
+    def note_sent(self, number: int) -> None:
+        """The client was sent this event, and all before it: the oldest need not be kept."""
+        self.sent = number
+        self._unsent = sum(event.size for event in self.events if event.number > number)
+        while self.size - self._unsent > MAX_SENT and self.events[0].number < min(number, self.last):
+            self.size -= self.events.popleft().size
+        if self._unsent <= MAX_UNSENT:
+            self._room.set()
+
+
+class EventReader:
+    """One response that gets the events of a stream, until another one takes its place."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self._number = stream.readers
+        self._beats = stream.beats
+        self._given = stream.sent
+
+    @property
+    def is_current(self) -> bool:
+        return self._stream.readers == self._number
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing comes after what `next` has given."""
+        return bool(self._stream.ended) and self._given >= self._stream.last
+
+    async def next(self) -> list[bytes]:
+        """What is to be sent next, when what it gave before was sent; empty when there is no more."""
+        stream = self._stream
+        if self.is_current and self._given > stream.sent:
+            stream.note_sent(self._given)
+        while self.is_current:
+            stream.news.clear()
+            found = [event for event in stream.events if event.number > self._given]
+            if found:
+                self._given, self._beats = found[-1].number, stream.beats
+                return [piece for event in found for piece in event.pieces]
+            if stream.ended:
+                return []
+            if stream.beats > self._beats:
+                self._beats = stream.beats
+                return [_COMMENT]
+            await stream.news.wait()
+        stream.news.set()  # it may be the next reader's
+        return []
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """Finished answers, the oldest first."""
+
+    max_size: int
+    max_count: int
+    streams: OrderedDict[str, EventStream] = field(default_factory=OrderedDict)
+    size: int = 0
+
+    def add(self, stream: EventStream) -> None:
+        self.streams[stream.id] = stream
+        self.size += stream.kept_size
+
+    def remove(self, stream: EventStream) -> None:
+        del self.streams[stream.id]
+        self.size -= stream.kept_size
+
+    @property
+    def too_much(self) -> EventStream | None:
+        """The one that must go, if there is more than may be."""
+        is_full = self.size > self.max_size or len(self.streams) > self.max_count
+        return next(iter(self.streams.values())) if is_full else None
+
+
+class EventStreams:
+    """All streams of the service: those under way, and finished ones for a while."""
+
+    def __init__(self, keep_seconds: float) -> None:
+        self._keep_seconds = keep_seconds
+        self._live: dict[str, EventStream] = {}
+        self._counts: Counter[str] = Counter()
+        self._all = _Shelf(MAX_ENDED, MAX_COUNT)
+        self._tenants: dict[str, _Shelf] = {}
+        self._chats: dict[str, _Shelf] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def has_room(self, chat: Chat) -> bool:
+        return (
+            len(self._live) < MAX_STREAMS
+            and self._counts[chat.tenant] < MAX_STREAMS_OF_A_TENANT
+            and self._counts[chat.digest] < MAX_STREAMS_OF_A_CHAT
+        )
+
+    def add(self, stream: EventStream) -> None:
+        self._live[stream.id] = stream
+        self._counts.update((stream.chat.tenant, stream.chat.digest))
+
+    def find(self, id: str) -> EventStream | None:
+        return self._live.get(id) or self._all.streams.get(id)
+
+    def of_session(self, tenant: str, session: str) -> list[EventStream]:
+        """Those under way."""
+        return [each for each in self._live.values() if each.chat.tenant == tenant and each.session == session]
+
+    def keep(self, stream: EventStream) -> None:
+        """The answer is complete: keep it for a while."""
+        self._drop_live(stream)
+        shelves = (self._all, *self._shelves_of(stream.chat))
+        for shelf in shelves:
+            shelf.add(stream)
+        for shelf in shelves:
+            while (oldest := shelf.too_much) is not None:
+                self._forget(oldest)
+        self._forget_old()
+
+    def drop(self, stream: EventStream) -> None:
+        """The work ended without an answer."""
+        self._drop_live(stream)
+        stream.close()
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def _shelves_of(self, chat: Chat) -> tuple[_Shelf, _Shelf]:
+        """Those of the tenant and of the chat."""
+        return (
+            self._tenants.setdefault(chat.tenant, _Shelf(MAX_ENDED_OF_A_TENANT, MAX_COUNT)),
+            self._chats.setdefault(chat.digest, _Shelf(MAX_ENDED_OF_A_CHAT, MAX_COUNT_OF_A_CHAT)),
+        )
+
+    def _drop_live(self, stream: EventStream) -> None:
+        del self._live[stream.id]
+        for name in (stream.chat.tenant, stream.chat.digest):
+            self._counts[name] -= 1
+            if not self._counts[name]:
+                del self._counts[name]
+
+    def _forget(self, stream: EventStream) -> None:
+        self._all.remove(stream)
+        for shelves, name in ((self._tenants, stream.chat.tenant), (self._chats, stream.chat.digest)):
+            shelves[name].remove(stream)
+            if not shelves[name].streams:
+                del shelves[name]
+
+    def _forget_old(self) -> None:
+        """Forget what is older than it need be, and look again when the next one is."""
+        self.close()
+        latest = time.monotonic() - self._keep_seconds
+        while self._all.streams and (oldest := next(iter(self._all.streams.values()))).ended <= latest:
+            self._forget(oldest)
+        if self._all.streams:
+            wait = max(1.0, oldest.ended - latest)
+            self._sweep = asyncio.get_running_loop().call_later(wait, self._forget_old)

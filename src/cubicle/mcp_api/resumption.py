@@ -1,0 +1,278 @@
+"""Answers of the handshake era that a client can resume: a tool call whose connection is lost goes on for a while.
+
+A client can resume when it has an MCP session and speaks revision 2025-11-25, in which clients come back by themselves
+with `Last-Event-ID`, or when its session has done so before. The events of other sessions have ids as well, but their
+calls end with the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from typing import Any, Self
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.shared.dispatcher import CallOptions
+from starlette.requests import Request
+
+from cubicle.core import event_ids, problem
+from cubicle.core.call_identity import request_identity
+from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
+from cubicle.fairness.fair_slots import Busy
+from cubicle.mcp_api import jsonrpc
+from cubicle.mcp_api.errors import McpRefused
+from cubicle.mcp_api.event_streams import EventReader, EventStream, EventStreams
+from cubicle.mcp_api.jsonrpc import JsonRpcMessage
+from cubicle.mcp_api.progress import ProgressStream
+from cubicle.mcp_api.request_context import result_of
+from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
+from cubicle.mcp_api.transport import (
+    COMMENT,
+    EVENT_HEADERS,
+    Exchange,
+    Receive,
+    Send,
+    client_watched,
+    encoded,
+    outcome_of,
+    send_body,
+)
+from cubicle.tasks import start_task
+from cubicle.tools.base import Answer
+
+log = logging.getLogger(__name__)
+
+HEADER = "Last-Event-ID"
+CALL_ID, CALL_DONE = "cubicle.call_id", "cubicle.call_done"
+"""Where, in the ASGI scope, a tool's call finds the id that it is to have, and whom to tell that it is done."""
+RETRY_MILLISECONDS = 2000
+"""After which a client comes back. The official ones try twice: a restart of the service must not take longer."""
+_PRIMED_SINCE = "2025-11-25"
+"""Clients of earlier revisions take an event without data for a broken message."""
+_MAX_SESSIONS = 10_000
+_UNKNOWN = problem.bad_request(f"The header {HEADER} holds no id of an event that this chat and session were sent.")
+_GONE = "The answer to this call is not there any more. Look at what the call left behind before you repeat it."
+_ABANDONED = "The connection was lost, and nobody came back for the answer in time: the call was ended."
+
+
+LeftBehind = Callable[[Chat, str, str], Awaitable[RunningCall | Answer | None]]
+"""Finds a call by its chat, its id and the identity of its request."""
+
+
+class StoredExchange(Exchange):
+    """What the SDK's kernel sees of a request whose events are kept."""
+
+    def __init__(self, request_id: int | str, request: Request, stream: EventStream) -> None:
+        super().__init__(request_id, request)
+        self._stream = stream
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        await self._stream.put(encoded({"jsonrpc": "2.0", "method": method, "params": dict(params or {})}))
+
+    async def comment(self) -> None:
+        self._stream.beat()
+
+
+class ResumableAnswers:
+    """Answers tool calls so that they can be resumed. Its block ends those that are under way."""
+
+    def __init__(self, key: bytes, seconds: float, left_behind: LeftBehind | None = None) -> None:
+        self._key = key
+        self._left_behind = left_behind
+        self._seconds = seconds
+        self._streams = EventStreams(seconds)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._came_back: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._streams.close()
+
+    def takes(self, message: JsonRpcMessage, caller: Caller) -> bool:
+        """Whether this answer, in an MCP session, can be resumed."""
+        return (
+            self._seconds > 0
+            and message.method == "tools/call"
+            and message.id is not None
+            and event_ids.is_short(message.id)
+            and self._streams.has_room(caller.chat)
+        )
+
+    async def answer(
+        self,
+        server: Server[Any],
+        message: JsonRpcMessage,
+        version: str | None,
+        caller: Caller,
+        session: str,
+        scope: MutableMapping[str, Any],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Answer one POST that `takes` has let pass."""
+        primed = version is not None and version >= _PRIMED_SINCE
+        can_resume = primed or (caller.chat.tenant, session) in self._came_back
+        id, request = secrets.token_hex(8), message.id or 0
+        prefix = event_ids.prefix(self._key, caller.chat, session, id, request)
+        waited_for = anyio.CancelScope()
+        grace = self._seconds if can_resume else 0.0
+        stream = EventStream(id, caller.chat, session, prefix, grace, waited_for.cancel)
+        exchange = StoredExchange(request, Request(scope), stream)
+        scope.update({COMMENT: exchange.comment, CALL_ID: id, CALL_DONE: stream.hurry})
+        if primed:
+            stream.prime(RETRY_MILLISECONDS)
+        self._streams.add(stream)
+        with stream.reading(-1) as reader:
+            self._start(self._work(server, exchange, message, version, stream, waited_for))
+            await _send_events(reader, receive, send)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = start_task(work, name="resumable call")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(
+        self,
+        server: Server[Any],
+        exchange: StoredExchange,
+        message: JsonRpcMessage,
+        version: str | None,
+        stream: EventStream,
+        waited_for: anyio.CancelScope,
+    ) -> None:
+        outcome: dict[str, Any] = {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": _ABANDONED}}
+        try:
+            with waited_for:
+                outcome = await outcome_of(server, exchange, message, version)
+        except BaseException:
+            self._streams.drop(stream)  # the service ends; a client that comes back asks the next one
+            raise
+        stream.finish(encoded({"jsonrpc": "2.0", "id": exchange.request_id, **outcome}))
+        self._streams.keep(stream)
+
+    async def resume(self, id: str, caller: Caller, session: str, receive: Receive, send: Send) -> None:
+        """Answer one GET: what came after this event. Raises McpRefused."""
+        event = event_ids.parse(self._key, caller.chat, session, id)
+        if event is None:
+            raise McpRefused(_UNKNOWN)
+        self._note_return(caller.chat.tenant, session)
+        stream = self._streams.find(event.call)
+        if stream is None:
+            await self._recover(event, caller, session, receive, send)
+            return
+        if event.number > stream.last:
+            raise McpRefused(_UNKNOWN)
+        if stream.ended and event.number == stream.last:
+            await _send_nothing(send)
+            return
+        with stream.reading(event.number) as reader:
+            await _send_events(reader, receive, send)
+
+    async def _recover(
+        self, event: event_ids.EventId, caller: Caller, session: str, receive: Receive, send: Send
+    ) -> None:
+        """For an answer that this service has forgotten, or that one before it began: ask the journal.
+
+        The output meanwhile is not told again. What is not known either is an error, which its request gets.
+        """
+        identity = request_identity(session, event.request).text
+        found = await self._left_behind(caller.chat, event.call, identity) if self._left_behind is not None else None
+        if isinstance(found, RunningCall):
+            waited_for = anyio.CancelScope()
+            prefix = event_ids.prefix(self._key, caller.chat, session, event.call, event.request)
+            stream = EventStream(event.call, caller.chat, session, prefix, self._seconds, waited_for.cancel)
+            if not self._streams.has_room(caller.chat):
+                raise Busy("Too many answers are resumed already. Try again when some of them are done.")
+            stream.go_on_after(event.number)
+            self._streams.add(stream)
+            with stream.reading(event.number) as reader:
+                self._start(self._follow(found, event.request, stream, waited_for))
+                await _send_events(reader, receive, send)
+            return
+        await _send_last([*encoded({"jsonrpc": "2.0", "id": event.request, **_outcome(found)}), b"\r\n\r\n"], send)
+
+    async def _follow(
+        self, call: RunningCall, request: int | str, stream: EventStream, waited_for: anyio.CancelScope
+    ) -> None:
+        """The answer of a call that goes on, as the event of a stream; a sign of life now and then."""
+
+        async def beat(_text: str, _seconds: float) -> None:
+            stream.beat()
+
+        outcome: dict[str, Any] = {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": _ABANDONED}}
+        try:
+            with waited_for:
+                following = ProgressStream(beat, beat, flush=False)
+                with call.followed(following.report):
+                    async with following.running():
+                        await call.wait()
+                outcome = _outcome_of_call(call)
+        except BaseException:
+            self._streams.drop(stream)
+            raise
+        stream.finish(encoded({"jsonrpc": "2.0", "id": request, **outcome}))
+        self._streams.keep(stream)
+
+    def _note_return(self, tenant: str, session: str) -> None:
+        """This session's client comes back for its answers."""
+        self._came_back[tenant, session] = None
+        self._came_back.move_to_end((tenant, session))
+        while len(self._came_back) > _MAX_SESSIONS:
+            self._came_back.popitem(last=False)
+
+    def end_session(self, tenant: str, session: str) -> None:
+        """The session was ended: nobody comes back for what runs in it."""
+        for stream in self._streams.of_session(tenant, session):
+            stream.abandon()
+
+
+def _outcome(answer: Answer | None) -> dict[str, Any]:
+    if answer is None:
+        return {"error": {"code": jsonrpc.ANSWER_GONE, "message": _GONE}}
+    return {"result": result_of(answer)}
+
+
+def _outcome_of_call(call: RunningCall) -> dict[str, Any]:
+    try:
+        return _outcome(call.answer())
+    except CallCancelled:
+        return {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": "Request cancelled"}}
+    except Exception:
+        log.exception("a call that was taken up failed", extra={"tool": call.tool})
+        return {"error": {"code": jsonrpc.INTERNAL_ERROR, "message": "The service failed; its log has the reason."}}
+
+
+async def _send_events(reader: EventReader, receive: Receive, send: Send) -> None:
+    """The events of a stream as one response, until it is complete, the client leaves or another one reads."""
+    async with client_watched(receive):
+        pieces = await reader.next()
+        size = [(b"content-length", b"%d" % sum(map(len, pieces)))] if reader.is_complete else []
+        await send({"type": "http.response.start", "status": 200, "headers": [*EVENT_HEADERS, *size]})
+        while pieces and not reader.is_complete:
+            await send_body(send, pieces, more=True)
+            pieces = await reader.next()
+        await send_body(send, pieces, more=False)
+        await reader.next()
+
+
+async def _send_last(pieces: list[bytes], send: Send) -> None:
+    size = (b"content-length", b"%d" % sum(map(len, pieces)))
+    await send({"type": "http.response.start", "status": 200, "headers": [*EVENT_HEADERS, size]})
+    await send_body(send, pieces, more=False)
+
+
+async def _send_nothing(send: Send) -> None:
+    """The client has had the answer. 204 says that there is no use in coming again."""
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})

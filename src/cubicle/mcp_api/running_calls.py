@@ -1,0 +1,245 @@
+"""Tool calls that run: each in a task of its own, owned by the endpoint and not by the request that began it.
+
+Several requests may follow one call: its live output, then its answer. A call ends by itself, when it is cancelled, or
+when nobody follows it any more: at once, or after its grace time if whoever left can come back to it.
+
+CallCancelled    the call was ended before it had an answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import anyio
+
+from cubicle.core.chat import Chat
+from cubicle.fairness.fair_queue import FairQueue, LoopShare, current, metered
+from cubicle.fairness.fair_slots import Busy
+from cubicle.log import chat_fields
+from cubicle.tasks import start_task
+from cubicle.tools.base import Answer
+from cubicle.tools.output import Cap
+
+log = logging.getLogger(__name__)
+
+MAX_CALLS = 16_384
+MAX_CALLS_OF_A_TENANT = 4096
+MAX_CALLS_OF_A_CHAT = 1024
+MAX_LEFT_OF_A_TENANT = 512
+"""Calls in their grace time, with nobody who follows them. One more ends at once."""
+MAX_LEFT_OF_A_CHAT = 64
+MAX_KEPT_OUTPUT = 16_000
+"""Characters of a call's live output that are kept for those who come later: its two ends."""
+
+Report = Callable[[str], None]
+
+
+class CallCancelled(Exception):
+    """The call was ended before it had an answer."""
+
+
+class RunningCall:
+    """One call, from its start to its answer."""
+
+    def __init__(self, calls: RunningCalls, id: str, chat: Chat, tool: str, *, outlives: bool, grace: float) -> None:
+        self.id = id
+        self.chat = chat
+        self.tool = tool
+        self.outlives = outlives
+        """It goes on when nobody follows it."""
+        self.grace = grace
+        """Seconds that it goes on when nobody follows it, otherwise."""
+        self.cancelled = False
+        """Whether it was cancelled, by the client or by a person: not because nobody followed it."""
+        self.begun = asyncio.Event()
+        """Set when the journal has been given the call, or when it has ended."""
+        self._calls = calls
+        self._scope = anyio.CancelScope()
+        self._kept = Cap(MAX_KEPT_OUTPUT)
+        self._followers: list[Report] = []
+        self._ends: list[Callable[[], None]] = []
+        self._left: asyncio.TimerHandle | None = None
+        self._done = asyncio.Event()
+        self._answer: Answer | None = None
+        self._failure: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    @property
+    def is_followed(self) -> bool:
+        return bool(self._followers)
+
+    def report(self, text: str) -> None:
+        """Live output, to all who follow. Never waits."""
+        self._kept.feed(text)
+        for follower in self._followers:
+            follower(text)
+
+    def cancel(self) -> None:
+        """End the call: somebody does not want it any more."""
+        if not self.is_done:
+            self.cancelled = True
+            self._scope.cancel()
+
+    def on_end(self, tell: Callable[[], None]) -> None:
+        """Call this when the call has ended; at once, if it has."""
+        if self.is_done:
+            tell()
+        else:
+            self._ends.append(tell)
+
+    @contextmanager
+    def followed(self, report: Report) -> Iterator[None]:
+        """Follow the call for the block: what is kept of its output comes first. Leaving may end the call."""
+        if self._kept.characters:
+            report(self._kept.text())
+        self._followers.append(report)
+        self._stop_waiting()
+        try:
+            yield
+        finally:
+            self._followers.remove(report)
+            if not self._followers and not self.is_done:
+                self._wait_for_followers()
+
+    def expect_followers(self) -> None:
+        """Nobody follows a call that goes on after a restart; its grace time begins now."""
+        if not self._followers and not self.is_done:
+            self._wait_for_followers()
+
+    async def wait(self) -> None:
+        """Until the call has ended, however it did."""
+        await self._done.wait()
+
+    def answer(self) -> Answer:
+        """What the tool answered, once the call has ended. Raises what it raised, and CallCancelled."""
+        if self._failure is not None:
+            raise self._failure
+        if self._answer is None:
+            raise CallCancelled
+        return self._answer
+
+    def _wait_for_followers(self) -> None:
+        """Nobody follows: go on, end now, or end when the grace time is over."""
+        if self.outlives or self._calls.stopping:
+            return
+        if self.grace <= 0 or not self._calls.may_be_left(self.chat):
+            self._scope.cancel()
+            return
+        self._calls.count_left(self.chat, 1)
+        self._left = asyncio.get_running_loop().call_later(self.grace, self._scope.cancel)
+
+    def _stop_waiting(self) -> None:
+        if self._left is not None:
+            self._left.cancel()
+            self._left = None
+            self._calls.count_left(self.chat, -1)
+
+    async def run(self, work: Callable[[RunningCall], Awaitable[Answer]]) -> None:
+        """The whole life of the call, in its task."""
+        try:
+            with self._scope:
+                self._answer = await work(self)
+        except Exception as error:
+            if not self._followers:
+                log.exception("a tool failed, and nobody waits for it", extra={"tool": self.tool})
+            self._failure = error
+        finally:
+            self._stop_waiting()
+            self._done.set()
+            self.begun.set()
+            for tell in self._ends:
+                tell()
+            self._ends.clear()
+            self._kept = Cap(0)
+
+
+class RunningCalls:
+    """All calls that run, bounded. Its block ends those that are left."""
+
+    def __init__(self, queue: FairQueue) -> None:
+        self._queue = queue
+        self._calls: dict[str, RunningCall] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._of_tenants: Counter[str] = Counter()
+        self._of_chats: Counter[str] = Counter()
+        self._left: Counter[str] = Counter()
+        self.stopping = False
+        """The service stops: a call whose client may come back to the next one leaves what it started running."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.stopping = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def start(
+        self,
+        chat: Chat,
+        tool: str,
+        work: Callable[[RunningCall], Awaitable[Answer]],
+        *,
+        id: str = "",
+        outlives: bool = False,
+        grace: float = 0.0,
+    ) -> RunningCall:
+        """Begin a call. Whoever starts it follows it before he awaits anything else. Raises Busy."""
+        if (
+            len(self._calls) >= MAX_CALLS
+            or self._of_tenants[chat.tenant] >= MAX_CALLS_OF_A_TENANT
+            or self._of_chats[chat.digest] >= MAX_CALLS_OF_A_CHAT
+        ):
+            raise Busy("Too many calls run already. Try again when some of them are done.")
+        call = RunningCall(self, id or secrets.token_hex(8), chat, tool, outlives=outlives, grace=grace)
+        self._calls[call.id] = call
+        self._count(self._of_tenants, chat.tenant, 1)
+        self._count(self._of_chats, chat.digest, 1)
+        task = start_task(self._run(call, work), name=f"call of {tool}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return call
+
+    def find(self, chat: Chat, id: str) -> RunningCall | None:
+        """A call of this chat that runs."""
+        call = self._calls.get(id)
+        return call if call is not None and call.chat == chat else None
+
+    def may_be_left(self, chat: Chat) -> bool:
+        """Whether one more call of the chat may go on without anybody who follows it."""
+        return self._left[chat.tenant] < MAX_LEFT_OF_A_TENANT and self._left[chat.digest] < MAX_LEFT_OF_A_CHAT
+
+    def count_left(self, chat: Chat, by: int) -> None:
+        self._count(self._left, chat.tenant, by)
+        self._count(self._left, chat.digest, by)
+
+    async def _run(self, call: RunningCall, work: Callable[[RunningCall], Awaitable[Answer]]) -> None:
+        try:
+            if current.get() is None:  # the newer era: its requests come from a task of the SDK
+                chat = call.chat
+                await metered(call.run(work), self._queue, LoopShare(chat.tenant, chat.id), begun=True)
+            else:
+                await call.run(work)
+        finally:
+            del self._calls[call.id]
+            self._count(self._of_tenants, call.chat.tenant, -1)
+            self._count(self._of_chats, call.chat.digest, -1)
+            if not call.is_followed and not call.cancelled:
+                log.info("a call ended that nobody followed", extra=chat_fields(call.chat) | {"tool": call.tool})
+
+    @staticmethod
+    def _count(counter: Counter[str], name: str, by: int) -> None:
+        counter[name] += by
+        if not counter[name]:
+            del counter[name]

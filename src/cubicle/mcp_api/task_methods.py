@@ -1,0 +1,235 @@
+"""MCP Tasks on the wire: the form of revision 2025-11-25, and the extension of 2026-07-28.
+
+In the first, a client asks for a task with `params.task`, lists its tasks, and fetches a result with `tasks/result`. In
+the second, a client declares the extension, the service decides which call becomes a task, and `tasks/get` has the
+result. The extension's `tasks/update` answers questions of a tool; no tool here asks any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.jsonrpc import HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
+
+from cubicle.core.call_identity import CallIdentity
+from cubicle.core.caller import Caller, Headers
+from cubicle.mcp_api import jsonrpc
+from cubicle.mcp_api.mcp_tasks import McpTasks, NoSuchTask, TaskState
+from cubicle.mcp_api.request_context import Context, caller_of, is_modern, progress_stream, result_of, scope_of
+from cubicle.tools.base import Answer, Tool, task_support
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+_RELATED = "io.modelcontextprotocol/related-task"
+_SINCE = "2025-11-25"
+_POLL_MILLISECONDS = 1000
+_AT_ONCE_SECONDS = 0.5
+"""A call of the newer era that ends within this is answered at once, and not by a task."""
+
+Params = TypeVar("Params")
+Method = Callable[[Context, Params], Awaitable[dict[str, Any]]]
+
+
+class UpdateTaskParams(types.RequestParams):
+    task_id: str
+    input_responses: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class TaskMethods:
+    """`tasks/*`, and the calls that become tasks."""
+
+    tasks: McpTasks
+
+    def register(self, server: Server[Any]) -> None:
+        server.add_request_handler("tasks/get", types.GetTaskRequestParams, self._found(self._get))
+        server.add_request_handler("tasks/result", types.GetTaskPayloadRequestParams, self._found(self._result))
+        server.add_request_handler("tasks/cancel", types.CancelTaskRequestParams, self._found(self._cancel))
+        server.add_request_handler("tasks/update", UpdateTaskParams, self._found(self._update))
+        server.add_request_handler("tasks/list", types.PaginatedRequestParams, self._found(self._list))
+
+    def declare(self, capabilities: dict[str, Any], *, modern: bool, version: str) -> None:
+        if not self.tasks.are_offered:
+            return
+        if modern:
+            capabilities.setdefault("extensions", {})[EXTENSION] = {}
+        elif version >= _SINCE:
+            capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+
+    def execution(self, tool: Tool) -> types.ToolExecution | None:
+        support = task_support(tool) if self.tasks.are_offered else "forbidden"
+        return types.ToolExecution(task_support=support) if support != "forbidden" else None
+
+    def asked_for(self, context: Context) -> Mapping[str, Any] | None:
+        """The field `task` of a call of revision 2025-11-25, which the SDK knows nothing of."""
+        if context.method != "tools/call" or is_modern(context) or not self.tasks.are_offered:
+            return None
+        task = (context.params or {}).get("task")
+        return task if isinstance(task, Mapping) and context.protocol_version >= _SINCE else None
+
+    async def create(
+        self, caller: Caller, tool: Tool, arguments: Mapping[str, Any], identity: CallIdentity | None, ttl: Any
+    ) -> dict[str, Any]:
+        """Answer a call that asked for a task."""
+        if task_support(tool) == "forbidden":
+            raise MCPError(METHOD_NOT_FOUND, f"{tool.name} does not run as a task. Call it without `task`.")
+        is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool)
+        seconds = min(max(ttl / 1000, 1.0), 1e9) if is_number else None
+        id, _ = await self.tasks.start(caller, tool, arguments, identity, seconds)
+        return {"task": _handshake_fields(await self.tasks.state(caller.chat, id))}
+
+    def becomes_task(self, context: Context, tool: Tool) -> bool:
+        """Whether a call of the newer era runs as a task. Raises MCPError for one that must and cannot."""
+        if not is_modern(context) or not self.tasks.are_offered:
+            return False
+        support, declared = task_support(tool), _declares(context)
+        if support == "required" and not declared:
+            raise _missing()
+        return declared and support != "forbidden"
+
+    async def run(
+        self, caller: Caller, tool: Tool, arguments: Mapping[str, Any], identity: CallIdentity | None
+    ) -> Answer | dict[str, Any]:
+        """The answer of a short call of the newer era, or the task that a longer one has become."""
+        id, running = await self.tasks.start(caller, tool, arguments, identity, None)
+        try:
+            async with asyncio.timeout(_AT_ONCE_SECONDS):
+                await running.wait()
+        except TimeoutError:
+            pass
+        except BaseException:  # the client has left, and does not know of the task
+            running.cancel()
+            raise
+        state = await self.tasks.state(caller.chat, id)
+        if state.answer is not None and task_support(tool) != "required":
+            return state.answer
+        return {"resultType": "task", **_fields(state)}
+
+    def _found(self, method: Method[Params]) -> Method[Params]:
+        """Refuse what the caller's revision does not have, and ids that are not his."""
+
+        async def answered(context: Context, params: Params) -> dict[str, Any]:
+            removed = ("tasks/result", "tasks/list") if is_modern(context) else ("tasks/update",)
+            is_old = not is_modern(context) and context.protocol_version < _SINCE
+            if context.method in removed or is_old or not self.tasks.are_offered:
+                raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
+            if is_modern(context):
+                _check_modern(context)
+            try:
+                return await method(context, params)
+            except NoSuchTask as error:
+                raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
+
+        return answered
+
+    async def _get(self, context: Context, params: types.GetTaskRequestParams) -> dict[str, Any]:
+        state = await self.tasks.state(caller_of(context).chat, params.task_id)
+        return _detailed(state) if is_modern(context) else _handshake_fields(state)
+
+    async def _result(self, context: Context, params: types.GetTaskPayloadRequestParams) -> dict[str, Any]:
+        """What the call answered, when it has; its output comes as that of a call does."""
+        chat = caller_of(context).chat
+        running = await self.tasks.running(chat, params.task_id)
+        if running is not None:
+            following = progress_stream(context)
+            with running.followed(following.report):
+                async with following.running():
+                    await running.wait()
+        state = await self.tasks.state(chat, params.task_id)
+        if state.answer is None:
+            code = jsonrpc.REQUEST_CANCELLED if state.status == "cancelled" else jsonrpc.TASK_FAILED
+            raise MCPError(code, state.message)
+        return {**result_of(state.answer), "_meta": {_RELATED: {"taskId": state.id}}}
+
+    async def _cancel(self, context: Context, params: types.CancelTaskRequestParams) -> dict[str, Any]:
+        chat = caller_of(context).chat
+        was_running = await self.tasks.cancel(chat, params.task_id)
+        if is_modern(context):
+            return {}
+        state = await self.tasks.state(chat, params.task_id)
+        if not was_running:
+            raise MCPError(jsonrpc.INVALID_PARAMS, f"The task has ended already: it is {state.status}.")
+        return _handshake_fields(state)
+
+    async def _update(self, context: Context, params: UpdateTaskParams) -> dict[str, Any]:
+        await self.tasks.state(caller_of(context).chat, params.task_id)
+        return {}
+
+    async def _list(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        cursor = params.cursor
+        if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 16):
+            raise MCPError(jsonrpc.INVALID_PARAMS, "Unknown cursor: take nextCursor as it came.")
+        states, following = await self.tasks.list(caller_of(context).chat, int(cursor) if cursor else None)
+        more = {} if following is None else {"nextCursor": str(following)}
+        return {"tasks": [_handshake_fields(state) for state in states], **more}
+
+
+def _declares(context: Context) -> bool:
+    """Whether the client of this request has declared the extension."""
+    meta = (context.params or {}).get("_meta")
+    capabilities = meta.get(_CAPABILITIES) if isinstance(meta, Mapping) else None
+    extensions = capabilities.get("extensions") if isinstance(capabilities, Mapping) else None
+    return isinstance(extensions, Mapping) and EXTENSION in extensions
+
+
+def _missing() -> MCPError:
+    needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+    return MCPError(
+        MISSING_REQUIRED_CLIENT_CAPABILITY, f"The client must declare the extension {EXTENSION} for this.", needed
+    )
+
+
+def _check_modern(context: Context) -> None:
+    if not _declares(context):
+        raise _missing()
+    named = Headers(scope_of(context).get("headers", ())).get("Mcp-Name")
+    if named is not None and named != (context.params or {}).get("taskId"):
+        raise MCPError(HEADER_MISMATCH, "The header Mcp-Name does not have the taskId of the body.")
+
+
+def _handshake_fields(state: TaskState) -> dict[str, Any]:
+    """A task of 2025-11-25, where one whose tool reports an error has failed."""
+    has_failed = state.answer is not None and state.answer.error
+    fields = {
+        "taskId": state.id,
+        "status": "failed" if has_failed else state.status,
+        "createdAt": _iso(state.created),
+        "lastUpdatedAt": _iso(state.updated),
+        "ttl": state.ttl * 1000,
+        "pollInterval": _POLL_MILLISECONDS,
+    }
+    return fields | ({"statusMessage": state.message} if state.message else {})
+
+
+def _fields(state: TaskState) -> dict[str, Any]:
+    """A task of the extension."""
+    fields = {
+        "taskId": state.id,
+        "status": state.status,
+        "createdAt": _iso(state.created),
+        "lastUpdatedAt": _iso(state.updated),
+        "ttlMs": state.ttl * 1000,
+        "pollIntervalMs": _POLL_MILLISECONDS,
+    }
+    return fields | ({"statusMessage": state.message} if state.message else {})
+
+
+def _detailed(state: TaskState) -> dict[str, Any]:
+    """The same with how it ended."""
+    fields = _fields(state)
+    if state.answer is not None:
+        fields["result"] = {**result_of(state.answer), "resultType": "complete"}
+    elif state.status == "failed":
+        fields["error"] = {"code": jsonrpc.TASK_FAILED, "message": state.message}
+    return fields
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

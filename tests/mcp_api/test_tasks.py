@@ -1,0 +1,247 @@
+"""MCP Tasks, in the form of 2025-11-25 and in the extension of 2026-07-28."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubicle.journal.journal import Journal
+from cubicle.mcp_api import mcp_tasks
+from tests.clients.fixture_tools import FIXTURES
+from tests.mcp_api.test_streaming import SlowAgent
+from tests.support.service import Options, Service, fleet_of, service_of
+
+OLDER = {"MCP-Protocol-Version": "2025-11-25"}
+EXTENSION = "io.modelcontextprotocol/tasks"
+WAITING = "echo begun; until [ -e go ]; do sleep 0.02; done; echo over"
+KEYS = json.dumps({"key-of-the-first": "first", "key-of-the-second": "second"})
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with (
+        fleet_of(tmp_path / "fleet") as fleet,
+        Journal(tmp_path / "journal") as journal,
+        service_of(fleet, Options(journal=journal, tools=FIXTURES)) as service,
+    ):
+        yield service
+
+
+def bash(command: str) -> dict[str, Any]:
+    return {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
+
+
+async def started(service: Service, command: str, task: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """A task of 2025-11-25."""
+    headers = OLDER | options.pop("headers", {})
+    answer = await service.ask("tools/call", bash(command) | {"task": task or {}}, headers=headers, **options)
+    found: dict[str, Any] = answer["result"]["task"]
+    return found
+
+
+async def asked(service: Service, method: str, id: str, **options: Any) -> dict[str, Any]:
+    headers = OLDER | options.pop("headers", {})
+    return await service.ask(method, {"taskId": id}, headers=headers, **options)
+
+
+async def modern(service: Service, method: str, params: dict[str, Any], **options: Any) -> dict[str, Any]:
+    declared = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}}}
+    headers = {"Mcp-Name": params["taskId"]} if "taskId" in params else {}
+    return await service.ask_modern(method, params | {"_meta": declared}, headers=headers, **options)
+
+
+async def test_a_task_of_2025_11_25_from_start_to_result(service: Service) -> None:
+    task = await started(service, WAITING, {"ttl": 60_000})
+    assert task["status"] == "working"
+    assert (task["ttl"], task["pollInterval"]) == (60_000, 1000)
+    assert (await asked(service, "tasks/get", task["taskId"]))["result"]["status"] == "working"
+    result = asyncio.create_task(asked(service, "tasks/result", task["taskId"]))
+    await service.bash("touch go")
+    found = (await result)["result"]
+    assert found["content"] == [{"type": "text", "text": "begun\nover\n"}]
+    assert found["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": task["taskId"]}
+    assert (await asked(service, "tasks/get", task["taskId"]))["result"]["status"] == "completed"
+    assert (await asked(service, "tasks/result", task["taskId"]))["result"] == found
+
+
+async def test_the_service_declares_tasks_in_each_revision_as_it_has_them(service: Service) -> None:
+    hello = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    for version, has in (("2025-11-25", True), ("2025-06-18", False)):
+        result = (await service.ask("initialize", hello | {"protocolVersion": version}))["result"]
+        assert ("tasks" in result["capabilities"]) is has
+    found = (await service.ask_modern("server/discover"))["result"]["capabilities"]
+    assert EXTENSION in found["extensions"]
+    assert "tasks" not in found
+    tools = (await service.ask("tools/list", headers=OLDER))["result"]["tools"][:5]
+    assert [tool.get("execution", {}).get("taskSupport") for tool in tools] == [
+        "optional",
+        None,
+        None,
+        None,
+        "optional",
+    ]
+
+
+async def test_a_tool_that_makes_no_tasks_refuses_one(service: Service) -> None:
+    params = {"name": "view", "arguments": {"path": "/"}, "task": {}}
+    assert (await service.ask("tools/call", params, headers=OLDER))["error"]["code"] == -32601
+
+
+async def test_a_tool_that_reports_an_error_has_failed_in_the_older_form_only(service: Service) -> None:
+    task = await started(service, "exit 3")
+    assert (await asked(service, "tasks/result", task["taskId"]))["result"]["isError"] is True
+    assert (await asked(service, "tasks/get", task["taskId"]))["result"]["status"] == "failed"
+    state = (await modern(service, "tasks/get", {"taskId": task["taskId"]}))["result"]
+    assert (state["status"], state["result"]["isError"]) == ("completed", True)
+
+
+async def test_a_cancelled_task_ends_its_command(service: Service) -> None:
+    task = await started(service, "exec -a marker-task sleep 60")
+    assert (await asked(service, "tasks/cancel", task["taskId"]))["result"]["status"] == "cancelled"
+    assert "pgrep" not in await service.bash("pgrep -f marker-tas[k] || true")
+    assert (await asked(service, "tasks/cancel", task["taskId"]))["error"]["code"] == -32602
+    assert (await asked(service, "tasks/result", task["taskId"]))["error"]["code"] == -32800
+
+
+async def test_a_task_goes_on_without_a_client(service: Service) -> None:
+    task = await started(service, WAITING)
+    waiting = asyncio.create_task(asked(service, "tasks/result", task["taskId"]))
+    await asyncio.sleep(0.1)
+    waiting.cancel()  # its connection is closed
+    await service.bash("touch go")
+    result = (await asked(service, "tasks/result", task["taskId"]))["result"]
+    assert result["content"][0]["text"] == "begun\nover\n"
+
+
+async def test_tasks_are_listed_in_parts_newest_first(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tasks, "MAX_LISTED", 2)
+    ids = [(await started(service, f"echo {number}"))["taskId"] for number in range(5)]
+    await started(service, "echo other", chat="another")
+    seen: list[str] = []
+    cursor: dict[str, Any] = {}
+    while True:
+        part = (await service.ask("tasks/list", cursor, headers=OLDER))["result"]
+        assert len(part["tasks"]) <= 2
+        seen += [task["taskId"] for task in part["tasks"]]
+        if "nextCursor" not in part:
+            break
+        cursor = {"cursor": part["nextCursor"]}
+    assert seen == ids[::-1]
+    bad = await service.ask("tasks/list", {"cursor": "x"}, headers=OLDER)
+    assert bad["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("id", ["", "x", "0" * 32, f"{'0' * 32}-e10", "../../etc/passwd", "9" * 5000])
+async def test_an_unknown_task_is_an_error(service: Service, id: str) -> None:
+    for method in ("tasks/get", "tasks/result", "tasks/cancel"):
+        assert (await asked(service, method, id))["error"]["code"] == -32602
+
+
+async def test_no_other_chat_or_tenant_has_a_task(service: Service, tmp_path: Path) -> None:
+    async with (
+        Journal(tmp_path / "another") as journal,
+        service_of(service.fleet, Options(keys=KEYS, journal=journal)) as other,
+    ):
+        mine, theirs = ({"Authorization": f"Bearer key-of-the-{name}"} for name in ("first", "second"))
+        task = await started(other, "echo mine", headers=mine)
+        for headers, chat in ((theirs, "test"), (mine, "another")):
+            for method in ("tasks/get", "tasks/result", "tasks/cancel"):
+                answer = await asked(other, method, task["taskId"], headers=headers, chat=chat)
+                assert answer["error"]["code"] == -32602
+            listed = await other.ask("tasks/list", headers=OLDER | headers, chat=chat)
+            assert listed["result"]["tasks"] == []
+        assert "result" in await asked(other, "tasks/result", task["taskId"], headers=mine)
+
+
+async def test_an_expired_task_is_an_error_and_its_command_is_ended(service: Service) -> None:
+    task = await started(service, "exec -a marker-expired sleep 60", {"ttl": 1000})
+    for _ in range(500):
+        answer = await asked(service, "tasks/get", task["taskId"])
+        if "error" in answer:
+            break
+        await asyncio.sleep(0.02)
+    assert answer["error"]["code"] == -32602
+    assert "expired" in answer["error"]["message"]
+    assert await service.bash("pgrep -f marker-expire[d] || echo none") == "none\n"
+    assert (await service.ask("tasks/list", headers=OLDER))["result"]["tasks"] == []
+
+
+async def test_tasks_that_run_are_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_tasks, "MAX_RUNNING_OF_A_CHAT", 1)
+    task = await started(service, WAITING)
+    params = bash("echo more") | {"task": {}}
+    assert (await service.ask("tools/call", params, headers=OLDER))["error"]["code"] == -32051
+    await asked(service, "tasks/cancel", task["taskId"])
+    assert (await started(service, "echo more"))["taskId"]
+
+
+async def test_a_repeated_call_gives_the_same_task(service: Service) -> None:
+    key = {"Idempotency-Key": "one-key-for-a-task"}
+    first, second = [await started(service, "echo run >> runs", headers=key) for _ in range(2)]
+    assert first["taskId"] == second["taskId"]
+    await asked(service, "tasks/result", first["taskId"])
+    assert (await started(service, "echo run >> runs", headers=key))["taskId"] == first["taskId"]
+    assert await service.bash("cat runs") == "run\n"
+
+
+async def test_a_task_survives_a_restart_of_the_service(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as first:
+            done = await started(first, "echo done")
+            await asked(first, "tasks/result", done["taskId"])
+            running = await started(first, f"echo run >> runs; {WAITING}")
+        async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as second:
+            result = (await asked(second, "tasks/result", done["taskId"]))["result"]
+            assert result["content"][0]["text"] == "done\n"
+            assert (await asked(second, "tasks/get", running["taskId"]))["result"]["status"] == "working"
+            await second.bash("touch go")
+            result = (await asked(second, "tasks/result", running["taskId"]))["result"]
+            assert result["content"][0]["text"] == "begun\nover\n"
+            assert await second.bash("cat runs") == "run\n"
+            assert len((await second.ask("tasks/list", headers=OLDER))["result"]["tasks"]) == 2
+
+
+async def test_in_the_extension_a_long_call_becomes_a_task_and_a_short_one_does_not(service: Service) -> None:
+    short = (await modern(service, "tools/call", bash("echo hi")))["result"]
+    assert short["content"][0]["text"] == "hi\n"
+    task = (await modern(service, "tools/call", bash(WAITING)))["result"]
+    assert (task["resultType"], task["status"]) == ("task", "working")
+    state = (await modern(service, "tasks/get", {"taskId": task["taskId"]}))["result"]
+    assert "result" not in state
+    await service.bash("touch go")
+    while state["status"] == "working":
+        state = (await modern(service, "tasks/get", {"taskId": task["taskId"]}))["result"]
+    assert state["result"]["content"][0]["text"] == "begun\nover\n"
+    assert (await modern(service, "tasks/update", {"taskId": task["taskId"]}))["result"]["resultType"] == "complete"
+    for method in ("tasks/list", "tasks/result"):
+        assert (await modern(service, method, {"taskId": task["taskId"]}))["error"]["code"] == -32601
+
+
+async def test_a_sub_agent_runs_as_a_task(tmp_path: Path) -> None:
+    agent = SlowAgent()
+    async with (
+        fleet_of(tmp_path / "fleet") as fleet,
+        Journal(tmp_path / "journal") as journal,
+        service_of(fleet, Options(sub_agent=agent, journal=journal)) as service,
+    ):
+        params = {"name": "sub_agent", "arguments": {"prompt": "a poem"}, "task": {}}
+        task = (await service.ask("tools/call", params, headers=OLDER))["result"]["task"]
+        await agent.started.wait()
+        agent.finish.set()
+        result = (await asked(service, "tasks/result", task["taskId"]))["result"]
+        assert result["content"][0]["text"] == "did: a poem"
+
+
+async def test_without_a_journal_there_are_no_tasks(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path / "fleet") as fleet, service_of(fleet) as service:
+        assert (await asked(service, "tasks/get", "x"))["error"]["code"] == -32601
+        assert EXTENSION not in (await service.ask_modern("server/discover"))["result"]["capabilities"].get(
+            "extensions", {}
+        )
+        answer = await service.ask("tools/call", bash("echo hi") | {"task": {}}, headers=OLDER)
+        assert answer["result"]["content"][0]["text"] == "hi\n"
