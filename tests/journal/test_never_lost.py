@@ -117,7 +117,7 @@ class Run:
 @pytest.fixture
 def options(request: pytest.FixtureRequest) -> dict[str, str]:
     """The settings of the service. Blocks."""
-    usual = {"POOL_SIZE": "0", "SANDBOX_MEMORY_MB": "256", "SANDBOX_DISK_MB": "200", "RESUME_SECONDS": "15"}
+    usual = {"POOL_SIZE": "0", "SANDBOX_MEMORY_MB": "256", "SANDBOX_DISK_MB": "200", "RESUME_SECONDS": "40"}
     if request.param["DRIVER"] != "memory":
         usual["SANDBOX_IMAGE"] = some_base(ImageStore(settings.load().image_dir)).digest
     return usual | request.param

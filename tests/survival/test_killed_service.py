@@ -24,6 +24,12 @@ pytestmark = [pytest.mark.oci, pytest.mark.serial]
 CHATS = [f"chat-{i}" for i in range(20)]
 
 
+@pytest.fixture
+def options() -> dict[str, str]:
+    """Commands whose callers were lost are not ended while the test looks at them."""
+    return {"RESUME_SECONDS": "3600"}
+
+
 @pytest.mark.timeout(600)
 async def test_twenty_sandboxes_outlive_a_killed_service(
     service: ServiceProcess, tmp_path: Path, after: Settings

@@ -86,10 +86,8 @@ class Journal:
         self._keeper: asyncio.Task[None] | None = None
         self._heads: OrderedDict[str, _Head] = OrderedDict()
         self._saved: dict[bytes, int] = {}
-        self._numbers: dict[bytes, int] = {}
-        """The last number of each chat that is not in use."""
-        self._before: dict[bytes, int] = {}
-        """The last number that a service before this one gave, until somebody asks for it."""
+        self._numbers: dict[bytes, int] = {}  # the last one of each chat that is not in use
+        self._before: dict[bytes, int] = {}  # as a service before this one left them, until somebody asks
         self._ready: dict[str, _Head] = {}
         """Chats with something to write, in their order."""
         self._in_flight: list[tuple[_Head, list[asyncio.Future[bool]], bool]] = []
@@ -368,7 +366,7 @@ class Journal:
         return await asyncio.to_thread(reading.read_blob, self._folder / chat.digest, digest)
 
     def take_before(self, chat: Chat) -> int:
-        """The number of the last entry that a service before this one made; 0 when that was asked already."""
+        """The number of the last entry of the service before this one; 0 when that was asked already."""
         return self._before.pop(bytes.fromhex(chat.digest), 0)
 
     async def find_call(self, chat: Chat, identity: str) -> KeptCall | None:
@@ -380,7 +378,7 @@ class Journal:
         if found is None:
             return None
         await self._settle_written(chat.digest)
-        begin, end = await asyncio.to_thread(_read_call, self._folder / chat.digest, *found)
+        begin, end = await asyncio.to_thread(reading.read_call, self._folder / chat.digest, *found)
         if begin is None or begin.fields.get("identity") != identity:
             return None
         return KeptCall(begin, end if end is not None and end.fields.get("call") == begin.fields.get("call") else None)
@@ -423,22 +421,8 @@ def _answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
             waiter.set_result(kept)
 
 
-def _read_call(folder: Path, begun: int, ended: int) -> tuple[Entry | None, Entry | None]:
-    return _read_one(folder, begun, "call"), _read_one(folder, ended, "end") if ended else None
-
-
-def _read_one(folder: Path, number: int, kind: str) -> Entry | None:
-    for entry in reading.read_entries(folder, number - 1, 2):
-        if entry.number == number and entry.kind == kind:
-            return entry
-    return None
-
-
 def _read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """The last number of each chat, and those that are known to have been higher. Blocks.
-
-    Where the last number cannot be told, the journal is repaired.
-    """
+    """The last number of each chat (where it cannot be told, the journal is repaired), and those that were higher."""
     numbers = {}
     record.make_folder(folder)
     for path in folder.iterdir():

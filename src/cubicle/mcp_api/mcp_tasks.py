@@ -102,11 +102,11 @@ class McpTasks:
         await self._journal.settle(chat)
         return id, running
 
-    def _count(self, chat: Chat, running: RunningCall, ttl: int) -> None:
-        """Count it while it runs, and end it when it expires."""
+    def _count(self, chat: Chat, running: RunningCall, seconds: float) -> None:
+        """Count it while it runs, and end it when it expires, in so many seconds."""
         names = (chat.tenant, chat.digest)
         self._running.update(names)
-        expiry = asyncio.get_running_loop().call_later(ttl, running.cancel)
+        expiry = asyncio.get_running_loop().call_later(seconds, running.cancel)
 
         def ended() -> None:
             expiry.cancel()
@@ -129,7 +129,11 @@ class McpTasks:
         if kept.end is not None or kept.begin.fields.get("tool") not in CAN_GO_ON:
             return None
         found = self._calls.running(chat, task_identity(id).text)  # while the journal was read
-        return found.call if found is not None else self._calls.take_up(chat, kept.begin)
+        if found is not None:
+            return found.call
+        call = self._calls.take_up(chat, kept.begin)
+        self._count(chat, call, max(0.0, kept.begin.at + ttl - time.time()))
+        return call
 
     async def state(self, chat: Chat, id: str) -> TaskState:
         """Raises NoSuchTask."""

@@ -13,8 +13,9 @@ from cubicle.machine.machine import Machine
 from cubicle.machine.process import Process
 from cubicle.tools.base import Call
 
-_SLACK = 30.0
-"""The service ends what nobody follows. The sandbox does so by itself when no service knows of it."""
+_SLACK = 600.0
+"""The service ends what nobody follows. The sandbox does so by itself, later, when no service knows of it: one that
+starts under load may be connected for minutes before it serves."""
 INTERRUPTED = (
     "The sandbox or the service stopped while this ran, so it may have been done in part. It was not done again. Look "
     "at what it left behind before you call again."
