@@ -25,6 +25,7 @@ from cubicle.agents.upstreams import apis
 from cubicle.browser.live_views import LiveViews
 from cubicle.chat.activity import Activity
 from cubicle.chat.authentication import Authentication
+from cubicle.chat.journal_notes import JournalNotes
 from cubicle.chat.key_attempts import KeyAttempts
 from cubicle.chat.links import Links, kept_secret
 from cubicle.core.caller import Caller
@@ -73,9 +74,11 @@ from cubicle.images.store import ImageStore
 from cubicle.isolation import runner
 from cubicle.isolation.runner import Report
 from cubicle.isolation.startup_check import StartupCheck
+from cubicle.journal.journal import Journal
 from cubicle.log import forget_user
 from cubicle.machine.errors import Unusable
 from cubicle.mcp_api.endpoint import McpEndpoint
+from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.ports.links import PortLinks
 from cubicle.ports.notes import PortNotes
 from cubicle.ports.services import StartCommands
@@ -110,6 +113,11 @@ def make_startup_check(settings: Settings, driver: Driver, *, exhaust: bool = Fa
         return await runner.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
 
     return StartupCheck(settings, prove, isolates=driver.capabilities.isolates)
+
+
+def make_journal(settings: Settings) -> Journal:
+    folder = removal.journal_folder(settings.data_dir)
+    return Journal(folder, limit=int(settings.journal_mb * 2**20), max_age=settings.journal_days * 86400)
 
 
 def make_budgets(settings: Settings) -> BudgetStore:
@@ -157,10 +165,10 @@ def make_agent_tokens(settings: Settings, secret: bytes) -> LiveTokens:
 
 
 def make_sub_agents(
-    settings: Settings, workplace: Workspace, servers: McpServers, tokens: LiveTokens
+    settings: Settings, workplace: Workspace, servers: McpServers, tokens: LiveTokens, journal: Journal | None = None
 ) -> SubAgents | None:
     """The coding agents, if the service has a key for the API that they call."""
-    return SubAgents(workplace, settings, servers, tokens) if has_sub_agent(settings) else None
+    return SubAgents(workplace, settings, servers, tokens, journal) if has_sub_agent(settings) else None
 
 
 def has_sub_agent(settings: Settings) -> bool:
@@ -190,8 +198,12 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
     ring = await asyncio.to_thread(key_ring, settings)
     keys = KeyAttempts(ring, settings.wrong_keys_per_minute)
-    secret = await asyncio.to_thread(kept_secret, settings.data_dir)
-    links = Links(secret, base_url(settings), ring, days=settings.data_max_age_days)
+    links = Links(
+        secret := await asyncio.to_thread(kept_secret, settings.data_dir),
+        base_url(settings),
+        ring,
+        days=settings.data_max_age_days,
+    )
     port_links = make_port_links(settings, secret, links)
     port_shares = PortShares(removal.port_shares_folder(settings.data_dir), settings.preview_public)
     await asyncio.to_thread(port_shares.open)
@@ -207,9 +219,10 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
-    fleet = make_fleet(
-        settings, driver, space, provisioner, [agent_tokens.attached, network.attached, StartCommands().attached]
-    )
+    notes = JournalNotes(journal := make_journal(settings))
+    calls = UnfinishedCalls(journal)
+    beside = [agent_tokens.attached, network.attached, StartCommands().attached, notes.attached, calls.attached]
+    fleet = make_fleet(settings, driver, space, provisioner, beside, journal)
 
     async def instructions(caller: Caller) -> str:
         return await prompt.rendered(caller.chat, caller.email, caller.name)
@@ -218,26 +231,24 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     if driver.capabilities.image_store:
         await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
     startup_check = make_startup_check(settings, driver)
-    async with web, agent_tokens, network, fleet, screens:
+    async with web, journal, agent_tokens, network, fleet, screens:
         await startup_check.check()
         await collect_images(settings, driver)
-        activity = Activity()
+        activity = Activity(journal)
         workplace = Workspace(fleet, provisioner, tokens)
-        agents = make_sub_agents(settings, workplace, servers, agent_tokens)
-        registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links))
-        uploads = Uploads(fleet)
-        for keeper in (activity, prompt, agent_tokens, network, uploads, port_shares, port_links):
-            fleet.on_removed(keeper.forget)
-        if tokens is not None:
-            fleet.on_removed(tokens.forget)
-        fleet.on_removed(forget_user)
+        agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
+        registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
+        uploads = Uploads(fleet, journal)
+        keepers = (activity, prompt, agent_tokens, network, uploads, port_shares, port_links, notes, tokens)
+        for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
+            fleet.on_removed(forget)
         authentication = Authentication(keys, links, settings.known_hosts)
         queue = FairQueue()
-        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue)
+        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue, calls)
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,
-            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares,
+            fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
         )  # fmt: skip
         async with endpoint.running(), agents or nullcontext(), checking_isolation(startup_check, fleet):
             yield make_app(parts)
@@ -268,6 +279,7 @@ class Parts:
     pages: Pages
     port_links: PortLinks
     port_shares: PortShares
+    notes: JournalNotes
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -330,11 +342,11 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "files": FileRoutes(fleet, links, pages.asleep_page),
         "raw": RawRoutes(fleet, links),
         "browser": BrowserRoutes(fleet, settings.public_base_url, visits=visits),
-        "live_view": LiveRoutes(fleet, parts.screens),
-        "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits),
+        "live_view": LiveRoutes(fleet, parts.screens, parts.notes),
+        "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
         "activity": ActivityRoutes(parts.activity),
         "start": StartRoutes(fleet, visits),
-        "undo": UndoRoutes(fleet, parts.activity),
+        "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "admin": AdminRoutes(fleet, parts.activity),
         "login": Login(parts.keys, links, pages.login_page),
         "pages": pages,
@@ -361,6 +373,7 @@ def make_fleet(
     space: FreeSpace,
     provisioner: Provisioner,
     sandbox_services: Sequence[SandboxService],
+    journal: Journal,
 ) -> Fleet:
     return Fleet(
         driver,
@@ -373,6 +386,7 @@ def make_fleet(
         furnish=provisioner.dress,
         sandbox_services=sandbox_services,
         space=space,
+        journal=journal,
     )
 
 

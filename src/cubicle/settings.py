@@ -200,6 +200,9 @@ class Settings(BaseSettings):
     command_timeout: float = Field(
         120, ge=1, le=86400, description="Seconds a command may run when the call does not say."
     )
+    resume_seconds: float = Field(
+        60, ge=0, le=3600, description="Seconds that a call goes on after its client, which can resume, was cut off."
+    )
     container_max_age_hours: float = Field(
         24, gt=0, description="Hours of idleness after which a sandbox is stopped; fractions are allowed."
     )
@@ -211,6 +214,10 @@ class Settings(BaseSettings):
         ge=0,
         description="Days in which `cubicle undelete` can restore a removed chat; 0: it is deleted at once.",
     )
+    journal_mb: float = Field(
+        2, ge=0, le=1024, description="MiB that the journal of one chat may take (docs/journal.md); 0: none is kept."
+    )
+    journal_days: float = Field(30, gt=0, description="Days after which entries of a journal are dropped.")
     max_upload_mb: int = Field(512, ge=1, description="Largest upload, MiB.")
     skills_dir: Path | None = Field(None, description="Folder of more skills, offered to every user.")
     user_skills_dir: Path | None = Field(

@@ -120,6 +120,16 @@ async def test_the_two_ends_of_a_long_output_are_kept(sandbox: Sandbox) -> None:
     assert len(kept) - process.head >= 60_000
 
 
+async def test_one_that_is_only_to_be_followed_is_not_started(sandbox: Sandbox) -> None:
+    with pytest.raises(MachineError) as no:
+        async with sandbox.machine.run("echo no", id="c1", known=True):
+            pass
+    assert (no.value.code, no.value.details.forgotten) == (ErrorCode.NOT_FOUND, 0.0)
+    await sandbox.machine.output("echo yes", id="c2")
+    async with sandbox.machine.run("", id="c2", known=True) as process:
+        assert [chunk async for _, chunk in process.output] == [b"yes\n"]
+
+
 async def test_a_command_that_was_refused_never_began(sandbox: Sandbox) -> None:
     with pytest.raises(MachineError) as no:
         async with sandbox.machine.run("true", cwd="/nowhere", id="c1", keep=True):
@@ -156,11 +166,11 @@ async def test_a_file_is_written_once(sandbox: Sandbox) -> None:
 async def test_a_file_is_edited_once(sandbox: Sandbox) -> None:
     path = f"{HOME}/file"
     await sandbox.machine.write(path, "a b c")
-    first = bare(await sandbox.machine.edit(path, "b", "b b", id="e1"))
+    first = bare(await sandbox.machine.edit(path, "b", "b b", id="e1", keep="e1"))
     for restart in (None, sandbox.reconnect, sandbox.restart):
         if restart is not None:
             await restart()
-        again = await sandbox.machine.edit(path, "b", "b b", id="e1")
+        again = await sandbox.machine.edit(path, "b", "b b", id="e1", keep="e1")
         assert bare(again) == first
         assert again.change is not None
         assert (again.change.kept, again.change.text_before) == (True, None)

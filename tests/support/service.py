@@ -35,8 +35,10 @@ from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.server import OPTIONS
 from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.uvicorn_http import Server
+from cubicle.journal.journal import Journal
 from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
+from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.prompt.workspace import Workspace
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
@@ -200,6 +202,8 @@ class Options:
     sub_agent: SubAgent | None = None
     fleet: Fleet | None = None
     instructions: Instructions | None = None
+    journal: Journal | None = None
+    unfinished: UnfinishedCalls | None = None
 
 
 @asynccontextmanager
@@ -220,12 +224,14 @@ async def service_of(fleet: Fleet, options: Options | None = None) -> AsyncItera
     options = options or Options()
     settings = Settings(_env_file=None, **options.settings)  # type: ignore[call-arg]
     ring = KeyRing.parse(settings.mcp_api_key, options.keys)
-    registry = Registry.build(Workspace(fleet), settings, options.sub_agent)
+    registry = Registry.build(Workspace(fleet), settings, options.sub_agent, journal=options.journal)
     uploads = Uploads(fleet)
     queue = FairQueue()
     authentication = Authentication(KeyAttempts(ring, settings.wrong_keys_per_minute), None, settings.known_hosts)
     table = RouteTable(settings.mcp_paths)
-    door = McpEndpoint(registry, uploads, options.instructions or instructions, settings, authentication, queue)
+    door = McpEndpoint(
+        registry, uploads, options.instructions or instructions, settings, authentication, queue, options.unfinished
+    )
     app = Starlette(
         routes=table.bind(mcp=door, service=ServiceRoutes(registry, settings, locked=bool(ring))),
         middleware=[Middleware(AccessCheck, authentication, table, refusing)],

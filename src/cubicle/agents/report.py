@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cubicle.agents.adapters.base import AgentOutcome
 from cubicle.guest.operations import Exit
-from cubicle.tools.base import Answer, TextContent
+from cubicle.tools.base import Answer, TextContent, fail
 from cubicle.tools.output import Cap
 
 _NOT_FOUND = 127
@@ -43,6 +43,14 @@ def earlier(outcome: AgentOutcome) -> str:
     words = Cap()
     words.feed(outcome.text)
     return f"The run before this one ended while nobody listened. It said:\n{words.text()}\n---"
+
+
+def interrupted(outcome: AgentOutcome) -> Answer:
+    """The sandbox stopped while the agent worked."""
+    again = f" Its work so far is kept: go on with `resume_session_id` {outcome.session}." if outcome.session else ""
+    return fail(
+        f"The sandbox stopped while the agent worked, so the task is done in part. It was not begun again.{again}"
+    )
 
 
 def _problem(ending: RunReport) -> str:

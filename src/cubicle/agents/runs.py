@@ -15,17 +15,21 @@ from cubicle.agents.adapters.registry import chosen
 from cubicle.agents.agent_token import AgentToken
 from cubicle.agents.live_tokens import LiveTokens
 from cubicle.agents.mcp_servers import McpServer, McpServers
-from cubicle.agents.report import RunReport, compose, earlier
+from cubicle.agents.report import RunReport, compose, earlier, interrupted
 from cubicle.agents.run_dir import RunDir, find
 from cubicle.agents.run_follower import Job, RunFollower
+from cubicle.agents.run_record import RunRecord
 from cubicle.core.chat import Chat
+from cubicle.guest.operations import Exit
 from cubicle.guest.wire import ErrorCode
+from cubicle.journal.journal import Journal, no_journal
 from cubicle.log import chat_fields
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import HOME, Machine
 from cubicle.prompt.workspace import Workspace
 from cubicle.settings import Settings
 from cubicle.tools.base import Answer, Call, fail
+from cubicle.tools.command_once import require_unbegun
 from cubicle.tools.sub_agent import MODELS, Task
 
 log = logging.getLogger(__name__)
@@ -44,8 +48,16 @@ class NotOurs(SandboxError):
 class SubAgents:
     """The agent behind the tool (see `SubAgent`). Once its block is left, runs are let go, not ended."""
 
-    def __init__(self, workplace: Workspace, settings: Settings, servers: McpServers, tokens: LiveTokens) -> None:
+    def __init__(
+        self,
+        workplace: Workspace,
+        settings: Settings,
+        servers: McpServers,
+        tokens: LiveTokens,
+        journal: Journal | None = None,
+    ) -> None:
         self._workplace = workplace
+        self._journal = journal or no_journal()
         self._servers = servers
         self.tokens = tokens
         self._adapter: Adapter = chosen(settings.sub_agent_cli)
@@ -71,8 +83,10 @@ class SubAgents:
             return fail("`resume_session_id` is not a session id. Take it from the end of an earlier answer.")
         if sum(1 for owner, _ in self._hearings if owner == chat) >= _AT_ONCE:
             return fail(f"{_AT_ONCE} agents work in this sandbox already. Wait for one of them to finish.")
-        folder, order = self._order(chat, task, servers)
+        folder, order = self._order(chat, task, servers, f"agent-{call.command_id[:12]}" if call.identity else "")
         async with self._workplace.lease(call.caller) as machine:
+            if call.begun is not None and (taken := await self._take_up(machine, call, folder, order)) is not None:
+                return taken
             missed = await self._settle(machine, call, task.resume_session_id) if task.resume_session_id else ""
             if left_out:
                 call.report(f"{left_out}\n")
@@ -90,8 +104,10 @@ class SubAgents:
         self.tokens.expect_terminal(chat)
         await folder.open_for_a_person(machine)
 
-    def _order(self, chat: Chat, task: Task, servers: tuple[McpServer, ...]) -> tuple[RunDir, AgentCommand]:
-        folder = RunDir(f"agent-{secrets.token_hex(6)}")
+    def _order(
+        self, chat: Chat, task: Task, servers: tuple[McpServer, ...], run: str = ""
+    ) -> tuple[RunDir, AgentCommand]:
+        folder = RunDir(run or f"agent-{secrets.token_hex(6)}")
         return folder, AgentCommand(
             folder=folder.path,
             model=self._model(task.model),
@@ -126,7 +142,9 @@ class SubAgents:
         theirs = self._take_over_environment(chat, folder, order)
         async with (
             self.tokens.running(chat, folder.run),
-            machine.run(command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run) as process,
+            machine.run(
+                command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run, keep=bool(call.identity)
+            ) as process,
         ):
             process.detach()
             log.info("agent started", extra=chat_fields(chat) | {"run": folder.run})
@@ -135,6 +153,34 @@ class SubAgents:
         if call.heard():
             await folder.note_delivered(machine)
         return ending
+
+    async def _take_up(self, machine: Machine, call: Call, folder: RunDir, order: AgentCommand) -> Answer | None:
+        """The answer of a run that a service before this one started, when it has ended; None if it never began."""
+        job = Job(machine, folder, self._adapter, self._program, self._timeout)
+        exit: Exit | None = None
+        try:
+            async with machine.attach(folder.run) as process, self.tokens.running(call.caller.chat, folder.run):
+                exit = (await self._hear(call, RunFollower(job, process))).exit
+        except MachineError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                code = await folder.exit_code(machine)
+                exit = None if code is None else Exit(code=code & 255)
+                if exit is None:
+                    require_unbegun(machine, call, error)
+                    return None
+            elif error.code is not ErrorCode.INTERRUPTED:
+                raise
+        reader = self._adapter.reader()
+        for event in await folder.events(machine):
+            for _ in reader.read(event):
+                pass
+        if exit is None:
+            return interrupted(reader.outcome)
+        complaint = await folder.last_words(machine) if reader.outcome.error is not False else ""
+        report = RunReport(self._program, reader.outcome, exit, self._timeout, order.max_turns, complaint)
+        if call.heard():
+            await folder.note_delivered(machine)
+        return compose(report)
 
     async def _settle(self, machine: Machine, call: Call, session: str) -> str:
         """Let an earlier run of the session come to its end; what it said, if nobody has heard it yet."""
@@ -171,6 +217,8 @@ class SubAgents:
         key = (call.caller.chat, hearing.job.folder.run)
         self._hearings[key] = hearing
         hearing.reports.append(call.report)
+        record = RunRecord(self._journal, *key)
+        hearing.reports.append(record.report)
         try:
             return await hearing.to_the_end()
         except asyncio.CancelledError:
@@ -179,5 +227,6 @@ class SubAgents:
                 log.info("agent cancelled", extra=chat_fields(key[0]) | {"run": key[1]})
             raise
         finally:
+            record.end()
             del self._hearings[key]
             hearing.done.set()

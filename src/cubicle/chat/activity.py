@@ -1,9 +1,11 @@
-"""What happens in a chat, as it happens: every tool call, for the people who watch. Kept in memory, and bounded."""
+"""What happens in a chat, as it happens: every tool call, for the people who watch. Bounded in memory; what a service
+before this one saw, and what was forgotten here, comes from the journal."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -11,8 +13,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cubicle.chat.activity_events import CallEvent, CallFields, ChangedFile, EndEvent, Ending, UndoEvent
+from cubicle.chat.activity_events import CallEvent, CallFields, ChangedFile, EndEvent, Ending, NoteEvent, UndoEvent
+from cubicle.chat.activity_history import PastCall, interrupted, note_of, read_history
 from cubicle.core.chat import Chat
+from cubicle.journal.format import Entry
+from cubicle.journal.journal import Journal, no_journal
+from cubicle.tasks import start_task
 
 MAX_CALLS = 300
 """Calls kept of one chat; of more, those that ended first are forgotten."""
@@ -30,6 +36,11 @@ _MAX_ARGUMENTS = 100
 _MAX_NOTES = 20
 _MAX_OUTPUT_EVENTS = 8
 _WINDOW = 0.1
+_MAX_NOTES_KEPT = 100
+"""Notes kept of one chat; of more, the oldest are forgotten."""
+_MAX_ENTRIES = 100_000
+_BEFORE_ALL = -(2**62)
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ class CallEnd:
 class _Record:
     """What is kept of one call: its start, the end of its output, its end. Each with the count it was told at."""
 
-    begun: tuple[int, CallEvent]
+    begun: tuple[int, CallEvent | NoteEvent]
     outputs: list[tuple[int, int, str]] = field(default_factory=list)
     """Count, place of its first character in the whole output, text."""
     written: int = 0
@@ -87,6 +98,10 @@ class _Record:
     undone: tuple[int, UndoEvent] | None = None
     """The last time that it was undone or made again."""
     size: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.ended is not None or self.begun[1]["type"] == "note"
 
     def events(self) -> Iterator[tuple[int, CallFields]]:
         yield self.begun
@@ -116,14 +131,20 @@ class _Story:
     tool: str = ""
     user: str = ""
     size: int = 0
+    past: asyncio.Task[None] | None = None
+    """Reads what the journal has."""
 
 
 class Activity:
     """The stories of all chats of this service."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal | None = None) -> None:
         self.boot = secrets.token_hex(4)
-        """The start of every id: what has another one was told by an earlier run of the service."""
+        """The start of the id of every event: what has another one was told by an earlier run of the service."""
+        self._journal = journal or no_journal()
+        self._journal.watch(self._on_entry)
+        self._running: set[str] = set()
+        """The ids of calls that have not ended."""
         self._count = 0
         self._size = 0
         self._stories: OrderedDict[str, _Story] = OrderedDict()
@@ -148,11 +169,12 @@ class Activity:
             self._size -= oldest.size
         return story
 
-    def begin(self, chat: Chat, tool: str, arguments: Mapping[str, Any], user: str = "") -> Happening:
-        """A call has started."""
+    def begin(self, chat: Chat, tool: str, arguments: Mapping[str, Any], user: str = "", *, id: str = "") -> Happening:
+        """A call has started, or one that was interrupted goes on under the same id."""
         story = self._story(chat)
         self._count += 1
-        id = f"{self.boot}-{self._count}"
+        id = id or secrets.token_hex(8)
+        self._running.add(id)
         described = arguments.get("description")
         shown = {
             _short(name, 100): _short(value)
@@ -167,7 +189,11 @@ class Activity:
             "arguments": shown,
             "at": time.time(),
         }
-        story.calls[id] = _Record((self._count, event))
+        known = story.calls.get(id)
+        if known is None:
+            story.calls[id] = _Record((self._count, event))
+        else:
+            known.begun, known.ended = (self._count, event), None
         story.tool, story.user = tool, user
         self._settle(story, story.calls[id])
         return Happening(self, chat, id)
@@ -181,13 +207,14 @@ class Activity:
             record.add_output(self._count, text, skipped)
             self._settle(story, record)
 
-    def tell_end(self, chat: Chat, id: str, seconds: float, end: CallEnd) -> None:
+    def tell_end(self, chat: Chat, id: str, event: EndEvent) -> None:
         """A call is over."""
+        self._running.discard(id)
         story = self._story(chat)
         record = story.calls.get(id)
         if record is not None:
             self._count += 1
-            record.ended = (self._count, end.event(id, seconds))
+            record.ended = (self._count, event)
             self._settle(story, record)
 
     def tell_undo(self, chat: Chat, id: str, path: str, *, undone: bool) -> None:
@@ -206,7 +233,7 @@ class Activity:
         self._grow(story, size - record.size)
         record.size, record.latest = size, self._count
         while len(story.calls) > MAX_CALLS or (story.size > MAX_TEXT and len(story.calls) > 1):
-            ended = (id for id, kept in story.calls.items() if kept.ended is not None and kept is not record)
+            ended = (id for id, kept in story.calls.items() if kept.over and kept is not record)
             self._forget(story, next(ended, next(iter(story.calls))))
         while len(self._stories) > MAX_CHATS or (self._size > MAX_TEXT_OF_ALL and len(self._stories) > 1):
             _, oldest = self._stories.popitem(last=False)
@@ -221,12 +248,73 @@ class Activity:
         story.size += by
         self._size += by
 
+    # ---- the journal
+
+    def _on_entry(self, chat: Chat, entry: Entry) -> None:
+        """Something was recorded: what is no call's own is told here, where somebody may watch."""
+        story = self._stories.get(chat.digest)
+        if story is None or entry.kind in ("call", "output", "end"):
+            return
+        note = note_of(entry)
+        if note is not None:
+            self._count += 1
+            self._settle(story, self._add_note(story, self._count, note))
+
+    def _add_note(self, story: _Story, count: int, note: NoteEvent) -> _Record:
+        record = story.calls[note["id"]] = _Record((count, note))
+        for id in [id for id in story.calls if id.startswith("note-")][:-_MAX_NOTES_KEPT]:
+            self._forget(story, id)
+        return record
+
+    async def _load(self, chat: Chat, story: _Story) -> None:
+        """Put what the journal has before what is known here."""
+        history = read_history(await self._journal.entries(chat, limit=_MAX_ENTRIES))
+        newest = [past for past in history.order if _id(past) not in story.calls][-MAX_CALLS:]
+        known, story.calls = story.calls, OrderedDict()
+        count = -4 * MAX_CALLS - _MAX_OUTPUT_EVENTS * MAX_CALLS
+        for past in newest:
+            count += 1
+            if isinstance(past, PastCall):
+                count = self._add_past(story, count, past)
+            else:
+                self._settle(story, self._add_note(story, count, past))
+        if not story.tool and history.calls:
+            last = next(reversed(history.calls.values()))
+            story.tool, story.user = last.begun["tool"], last.user
+        story.calls.update(known)
+
+    def _add_past(self, story: _Story, count: int, past: PastCall) -> int:
+        record = story.calls[past.begun["id"]] = _Record((count, past.begun))
+        for place, text in past.output[-_MAX_OUTPUT_EVENTS:]:
+            count += 1
+            record.outputs.append((count, place, text))
+            record.written = place + len(text)
+        ended = past.ended
+        if ended is None and past.begun["id"] not in self._running:
+            ended = interrupted(past)
+        if ended is not None:
+            count += 1
+            record.ended = (count, ended)
+        if past.undone is not None:
+            count += 1
+            record.undone = (count, past.undone)
+        self._settle(story, record)
+        return count
+
+    async def _loaded(self, chat: Chat) -> _Story:
+        story = self._story(chat)
+        if self._journal.keeps:
+            if story.past is None:
+                story.past = start_task(self._load(chat, story), name="activity of a chat")
+            await asyncio.wait([story.past])
+        return story
+
     async def follow(self, chat: Chat, after: str = "", patience: float = 15.0) -> AsyncIterator[ActivityEvent | None]:
         """What is kept after an event, then what comes; None whenever nothing has come for a while."""
         boot, _, number = after.partition("-")
-        seen = int(number) if boot == self.boot and number.isdecimal() and number.isascii() else 0
+        seen = int(number) if boot == self.boot and _NUMBER.fullmatch(number) else _BEFORE_ALL
         while True:
-            story = self._story(chat)
+            story = await self._loaded(chat)
             news = story.news
             for count, fields in self._since(story, seen):
                 seen = count
@@ -275,9 +363,15 @@ class Happening:
             self._activity.tell_output(self._chat, self.id, self._output, self._skipped)
             self._output, self._skipped = "", 0
 
-    def end(self, end: CallEnd) -> None:
+    def end(self, end: CallEnd) -> EndEvent:
         self._flush()
-        self._activity.tell_end(self._chat, self.id, round(time.monotonic() - self._began, 3), end)
+        event = end.event(self.id, round(time.monotonic() - self._began, 3))
+        self._activity.tell_end(self._chat, self.id, event)
+        return event
+
+
+def _id(past: PastCall | NoteEvent) -> str:
+    return past.begun["id"] if isinstance(past, PastCall) else past["id"]
 
 
 def _size(fields: Mapping[str, Any]) -> int:

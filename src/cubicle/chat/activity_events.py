@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-Ending = Literal["done", "failed", "timed_out", "out_of_memory", "killed", "cancelled", "disconnected", "sandbox_gone"]
+Ending = Literal[
+    "done", "failed", "timed_out", "out_of_memory", "killed", "cancelled", "disconnected", "sandbox_gone", "interrupted"
+]
 
 
 class CallEvent(TypedDict):
@@ -66,12 +68,22 @@ class UndoEvent(TypedDict):
     at: float
 
 
+class NoteEvent(TypedDict):
+    """Something else that happened in the chat: an upload, a take-over, an egress denial, a start or stop."""
+
+    type: Literal["note"]
+    id: str
+    kind: str
+    text: str
+    at: float
+
+
 class ServiceEvent(TypedDict):
-    """The service that sends the stream: what another one began, it cannot tell the end of."""
+    """The service that sends the stream. Calls that ran under another one and go on here are told again."""
 
     type: Literal["service"]
     id: str
 
 
-CallFields = CallEvent | OutputEvent | EndEvent | UndoEvent
+CallFields = CallEvent | OutputEvent | EndEvent | UndoEvent | NoteEvent
 ActivityEvent = CallFields | ServiceEvent

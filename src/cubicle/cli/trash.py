@@ -17,7 +17,7 @@ from cubicle.core.chat import Chat
 from cubicle.core.text import one_line
 from cubicle.drivers.factory import make_chat_index
 from cubicle.machine.errors import NotRunning, OwnerHasSandbox, SandboxError
-from cubicle.removal import remove_records
+from cubicle.removal import remove_journal, remove_records
 from cubicle.sandbox.driver import SandboxSeen
 from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.settings import Settings, load
@@ -52,6 +52,9 @@ def rm(chat: str | None, everything: bool, now: bool, tenant: str) -> None:
                 await _remove(settings, host, seen, now)
             for each in purged:
                 await host.driver.delete(each.name)
+            gone = {seen.owner for seen in meant} | {each.owner for each in purged} if now else set()
+            for owner in gone - {None}:
+                await asyncio.to_thread(remove_journal, settings.data_dir, str(owner))
             return len(meant), len(purged)
 
     removed, purged = asyncio.run(act())

@@ -19,6 +19,7 @@ from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge
 from cubicle.files.changes import Changes
 from cubicle.files.checksum import Checksum
 from cubicle.guest.wire import ErrorCode
+from cubicle.journal.journal import Journal, no_journal
 from cubicle.machine.errors import Gone, MachineError, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.machine.upload_folder import UploadFolder
@@ -77,8 +78,9 @@ class Uploads:
     To read is not to use the sandbox: one that sleeps is woken only where `wake` says so, else it is `Asleep`.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, journal: Journal | None = None) -> None:
         self._fleet = fleet
+        self._journal = journal or no_journal()
         self.changes = Changes()
         self._sums: OrderedDict[tuple[Chat, str, int, float], str] = OrderedDict()
 
@@ -131,6 +133,8 @@ class Uploads:
             else:
                 upload, digest = await _saved_there(machine, path, _bounded(content, limit))
         self._remember(chat, upload, digest)
+        self._journal.record(chat, "upload", {"path": path, "size": upload.size, "hash": digest})
+        await self._journal.settle(chat)
         self.changes.tell(chat, path)
         return upload, digest
 

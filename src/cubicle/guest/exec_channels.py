@@ -125,8 +125,11 @@ class RunChannel(OutputChannel):
     REQUEST = operations.Run
 
     def begin(self, request: operations.Run) -> None:
-        if request.keep and request.id is not None and self.begin_again(request.id, operations.Started):
-            return
+        if request.id is not None and (request.keep or request.known):
+            if self.begin_again(request.id, operations.Started):
+                return
+            if request.known:
+                raise self.command_table.unknown()
         command = self.command = self.command_table.start(request)
         self.event(operations.Started(started=command.id, pid=command.pid, kept=command.keep))
         command.attach(self)

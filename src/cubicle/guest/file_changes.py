@@ -63,9 +63,9 @@ class Undo(Request[Nothing, Undone]):
     roots: list[str] | None = field(optional(many(text)), default=None)
 
 
-def without_texts(told: bytes) -> FileChange:
-    """A change as it is told once more, without what takes room."""
-    return FileChange.decode_line(told).replace(text_before=None, text_after=None)
+def without_texts(change: FileChange) -> FileChange:
+    """The change as it is told once more, without what takes room."""
+    return change.replace(text_before=None, text_after=None)
 
 
 def sha256(fd: int) -> str:

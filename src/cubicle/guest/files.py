@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from . import operations, wire
 from .atomic_write import TEMPORARY, AtomicWrite
 from .connection import GuestConnection, OperationRefused
-from .file_changes import FileChange, Undo, Undone, without_texts
+from .file_changes import Undo, Undone
 from .file_once import OnceChannel
 from .kept_files import FOLDER
 from .path_policy import FileChannel, open_regular
@@ -145,18 +145,14 @@ class Write(OnceChannel):
             return
         answer = self._answer(draft.settle(mode)[0])
         self.note_intent(request.id, draft, answer)
-        who, keeping = self.policy.who(request), self.keeping(request.id, self._path)
+        who, keeping = self.policy.who(request), self.keeping(request.keep, self._path)
         self.publisher.publish(self, self._path, draft, mode, who, self._written, keeping)
 
     def _answer(self, created: bool) -> operations.Written:
         return operations.Written(created=created, size=self._size, path=os.path.realpath(self._request.path))
 
     def _written(self, created: bool, told: bytes = b"") -> None:
-        answer = self._answer(created)
-        if told:
-            answer = answer.replace(change=FileChange.decode_line(told))
-            self.note_done(self._request.id, answer.replace(change=without_texts(told)))
-        self.end(answer)
+        self.tell_done(self._request.id, self._answer(created), told)
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
@@ -207,14 +203,10 @@ class Edit(OnceChannel):
                 self.end(edited)
                 return
         self.note_intent(call_id, draft, edited)
-        who, keeping = self.policy.who(self._request), self.keeping(call_id, path)
+        who, keeping = self.policy.who(self._request), self.keeping(self._request.keep, path)
 
         def done(created: bool, told: bytes) -> None:
-            answer = edited
-            if told:
-                answer = edited.replace(change=FileChange.decode_line(told))
-                self.note_done(call_id, edited.replace(change=without_texts(told)))
-            self.end(answer)
+            self.tell_done(call_id, edited, told)
 
         self.publisher.publish(self, path, draft, 0o644, who, done, keeping)
 

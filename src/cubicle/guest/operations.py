@@ -13,9 +13,10 @@ from . import wire
 from .file_changes import FileChange
 from .messages import (
     Message,
-    Nothing as Nothing,
+    Nothing,
     Request,
     between,
+    call_id,
     clamped,
     count,
     field,
@@ -28,8 +29,10 @@ from .messages import (
     seconds,
     text,
     texts_by_name,
+    words,
 )
 
+__all__ = ("Nothing",)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -104,10 +107,8 @@ class FailureDetails(Message):
 
     resolved: str | None = field(text, default=None)
     """OUTSIDE: where the path leads to."""
-    carriage_returns: bool = field(flag, default=False)
-    """NO_MATCH: whether the file has lines that end with them."""
-    lines: list[int] = field(many(count, 1000), default=())
-    """MANY_MATCHES: where the first ones are."""
+    carriage_returns: bool = field(flag, default=False)  # NO_MATCH: whether lines of the file end with them
+    lines: list[int] = field(many(count, 1000), default=())  # MANY_MATCHES: where the first ones are
     forgotten: float = field(seconds, default=0.0)
     """NOT_FOUND of an id: the time until which ids may have been forgotten."""
 
@@ -121,24 +122,6 @@ class Failure(Message):
 
 
 # ---- commands
-
-
-def _word(value: object) -> str:
-    if isinstance(value, str) and "\0" not in value:
-        return value
-    raise ValueError("a list of words without NUL")
-
-
-def _words(value: object) -> list[str]:
-    if isinstance(value, list) and value:
-        return [_word(one) for one in value]
-    raise ValueError("a list of words without NUL")
-
-
-def _id(value: object) -> str:
-    if isinstance(value, str) and 0 < len(value) <= 100:
-        return value
-    raise ValueError("a text of 1 to 100 characters")
 
 
 class Started(Message):
@@ -184,7 +167,7 @@ class Run(Request[Started, Exit]):
     """Start a command and stay with it. Stream 0 is its input, 1 its output, 2 its error output."""
 
     OP = "run"
-    argv: list[str] = field(_words)
+    argv: list[str] = field(words)
     cwd: str | None = field(optional(text), default=None)
     env: dict[str, str] | None = field(optional(texts_by_name), default=None)
     timeout: float | None = field(optional(seconds), default=None)
@@ -193,9 +176,11 @@ class Run(Request[Started, Exit]):
     merge: bool = field(flag, default=True)
     """Whether the error output comes as output."""
     stdin: bool = field(flag, default=False)
-    id: str | None = field(optional(_id), default=None)
+    id: str | None = field(optional(call_id), default=None)
     keep: bool = field(flag, default=False)
     """Never run this id twice: one that is known is followed, or told how it ended. INTERRUPTED if nobody can tell."""
+    known: bool = field(flag, default=False)
+    """Only follow it: NOT_FOUND instead of a start."""
     unattended: float | None = field(optional(seconds), default=None)
     """Kill it when nobody has followed it for so long, as far as a host was connected."""
 
@@ -322,8 +307,10 @@ class Write(FileRequest, Request[Nothing, Written]):
     mode: int = field(number(0, 0o7777), default=0o644)
     sync: bool = field(flag, default=False)
     """Whether it has to be on disk before the answer."""
-    id: str | None = field(optional(_id), default=None)
-    """Never write this id twice: of one that is done the answer is told again. By it the change can be undone."""
+    id: str | None = field(optional(call_id), default=None)
+    """Never write this id twice: of one that is done the answer is told again."""
+    keep: str = field(text, default="")
+    """With `sync`: the id by which the change can be undone."""
 
 
 class Edited(Message):
@@ -338,7 +325,8 @@ class Edit(FileRequest, Request[Nothing, Edited]):
 
     OP = "edit"
     sync: bool = field(flag, default=False)
-    id: str | None = field(optional(_id), default=None)
+    id: str | None = field(optional(call_id), default=None)
+    keep: str = field(text, default="")
 
 
 class Stat(FileRequest, Request[Nothing, FileStat]):

@@ -80,6 +80,6 @@ class FileChannel(GuestChannel):
     policy: PathPolicy
     publisher: Publisher
 
-    def keeping(self, id: str | None, path: str) -> Keeping | None:
+    def keeping(self, id: str, path: str) -> Keeping | None:
         """How to keep what a change replaces, if the host wants that."""
         return Keeping(self.publisher.kept, id, path) if id else None

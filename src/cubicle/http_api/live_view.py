@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -10,10 +11,12 @@ from cubicle.browser import messages
 from cubicle.browser.live_view import LiveView
 from cubicle.browser.live_views import LiveViews
 from cubicle.browser.viewer import Viewer
+from cubicle.chat.journal_notes import JournalNotes
 from cubicle.core import close_codes
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.websocket_proxy import ProxyEnding, hang_up, refusing
+from cubicle.journal.journal import no_journal
 from cubicle.sandbox.fleet import Fleet
 
 _MAX_FAULTS = 10
@@ -22,8 +25,9 @@ _MAX_FAULTS = 10
 class LiveRoutes:
     """One WebSocket a viewer; the open connection is a lease on the sandbox."""
 
-    def __init__(self, fleet: Fleet, screens: LiveViews) -> None:
+    def __init__(self, fleet: Fleet, screens: LiveViews, notes: JournalNotes | None = None) -> None:
         self._fleet = fleet
+        self._notes = notes or JournalNotes(no_journal())
         self._screens = screens
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
 
@@ -36,14 +40,17 @@ class LiveRoutes:
             self._screens.join(chat, machine) as (screen, viewer),
         ):
             await client.accept()
-            ending = await _serve(client, screen, viewer)
+            ending = await _serve(client, screen, viewer, lambda: self._notes.take_over(chat, "browser", viewer.name))
             await hang_up(client, ending.code, ending.reason)
 
 
-async def _serve(client: WebSocket, screen: LiveView, viewer: Viewer) -> ProxyEnding:
+async def _serve(client: WebSocket, screen: LiveView, viewer: Viewer, take_over: Callable[[], None]) -> ProxyEnding:
     """Until one side ends it."""
     async with asyncio.TaskGroup() as group:
-        ends = [group.create_task(_send(client, viewer)), group.create_task(_receive(client, screen, viewer))]
+        ends = [
+            group.create_task(_send(client, viewer)),
+            group.create_task(_receive(client, screen, viewer, take_over)),
+        ]
         done, rest = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
             task.cancel()
@@ -62,7 +69,7 @@ async def _send(client: WebSocket, viewer: Viewer) -> ProxyEnding:
     return ProxyEnding(*(viewer.over or (close_codes.BROKEN, "")))
 
 
-async def _receive(client: WebSocket, screen: LiveView, viewer: Viewer) -> ProxyEnding:
+async def _receive(client: WebSocket, screen: LiveView, viewer: Viewer, take_over: Callable[[], None]) -> ProxyEnding:
     while True:
         event = await client.receive()
         if event["type"] == "websocket.disconnect":
@@ -78,4 +85,7 @@ async def _receive(client: WebSocket, screen: LiveView, viewer: Viewer) -> Proxy
             if viewer.faults >= _MAX_FAULTS:
                 return ProxyEnding(1008, "Too many messages that are none of the list.")
         else:
+            drove = screen.driving.holder is viewer
             await screen.driving.obey(viewer, said)
+            if not drove and screen.driving.holder is viewer:
+                take_over()

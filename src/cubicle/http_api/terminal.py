@@ -11,12 +11,14 @@ from starlette.websockets import WebSocket
 from cubicle.agents import sessions as agents
 from cubicle.agents.runs import NotOurs, SubAgents
 from cubicle.chat import terminal
+from cubicle.chat.journal_notes import JournalNotes
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.models import ProcessKilled, ProgramStarted, SessionResumed, TerminalStatus
 from cubicle.http_api.visits import Visits
 from cubicle.http_api.websocket_proxy import ProxyLimits, WebSocketProxy, refusing
+from cubicle.journal.journal import no_journal
 from cubicle.machine.errors import Gone, SandboxError
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.sandbox.fleet import Asleep, Fleet, NoSandbox
@@ -34,7 +36,9 @@ class TerminalRoutes:
         limits: ProxyLimits | None = None,
         sub_agents: SubAgents | None = None,
         visits: Visits | None = None,
+        notes: JournalNotes | None = None,
     ) -> None:
+        self._notes = notes or JournalNotes(no_journal())
         self._fleet = fleet
         self._visits = visits or Visits(fleet)
         self._sub_agents = sub_agents
@@ -68,6 +72,7 @@ class TerminalRoutes:
             try:
                 offered = terminal.SUBPROTOCOL in client.scope.get("subprotocols", ())
                 await client.accept(terminal.SUBPROTOCOL if offered else None)
+                self._notes.take_over(chat_of(client), "terminal")
                 async with self._take_over(chat_of(client)):
                     await WebSocketProxy(client, backend, machine, self._limits, terminal.is_output).run()
             finally:
@@ -105,6 +110,7 @@ class TerminalRoutes:
             found = await agents.saved(machine, request.path_params["session"])
             await self._sub_agents.open(chat, machine, found.session_id, found.agent)
             await self._terminals.start(machine)
+        self._notes.take_over(chat, "agent")
         return JSONResponse(SessionResumed(resumed=True, session_id=found.session_id))
 
     async def processes(self, request: Request) -> Response:

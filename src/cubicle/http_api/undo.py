@@ -13,6 +13,7 @@ from cubicle.guest.wire import ErrorCode
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import HttpRefusal, refuse
 from cubicle.http_api.models import FileUndone
+from cubicle.journal.journal import Journal
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import WRITABLE_ROOTS
 from cubicle.sandbox.fleet import Fleet
@@ -32,9 +33,10 @@ _REFUSALS = {
 class UndoRoutes:
     """The button of Activity that puts a file back."""
 
-    def __init__(self, fleet: Fleet, activity: Activity) -> None:
+    def __init__(self, fleet: Fleet, activity: Activity, journal: Journal) -> None:
         self._fleet = fleet
         self._activity = activity
+        self._journal = journal
         self._slots = FairSlots(total=256, of_tenant=64, of_chat=4)
 
     async def undo(self, request: Request) -> Response:
@@ -49,6 +51,8 @@ class UndoRoutes:
                 raise _refused(error) from None
         path = done.path[:4096]
         self._activity.tell_undo(chat, call, path, undone=not redo)
+        self._journal.record(chat, "undo", {"call": call, "path": path, "undone": not redo})
+        await self._journal.settle(chat)
         return JSONResponse(FileUndone(path=path, undone=not redo, size=done.size))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 _SEGMENTS = 8
 """Of a chat's bound, each segment may take this part."""
 MIN_SEGMENT = 16 * 1024
+_GAP_BODY = re.compile(rb'"at":-?[0-9.]+,"kind":"gap"')
 _FULL = "The oldest entries were dropped: the journal had reached its size (JOURNAL_MB)."
 _OLD = "The oldest entries were dropped: they had reached their age (JOURNAL_DAYS)."
 
@@ -112,8 +114,11 @@ class ChatFiles:
 
     def append(self, bodies: Sequence[tuple[int | None, bytes]], *, sync: bool) -> None:
         """Write entries (their numbers; None for a gap, which takes that of the entry before it). Raises OSError."""
+        if self._fd >= 0 and not os.fstat(self._fd).st_nlink:
+            log.warning("the files of a journal are gone: another one begins", extra={"folder": self.folder.name})
+            self.open()
         buffer = bytearray()
-        for number, body in bodies:
+        for number, body in _with_gaps(self.number, bodies):
             at = self.number if number is None else number
             line, hash = format.line(at, body, self.hash)
             if self._fd < 0 or self._segments[-1].size + len(buffer) + len(line) > self._most:
@@ -239,6 +244,17 @@ class ChatFiles:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
+
+
+def _with_gaps(last: int, bodies: Sequence[tuple[int | None, bytes]]) -> Iterator[tuple[int | None, bytes]]:
+    """The same, and a gap before an entry whose number does not follow: the files before it are gone."""
+    for number, body in bodies:
+        if number is not None:
+            if number > last + 1 and not _GAP_BODY.match(body):
+                note = format.gap("These entries are gone: their files were removed.", last + 1, number - 1)
+                yield number - 1, format.body(time.time(), GAP, note)
+            last = number
+        yield number, body
 
 
 def _segment(number: int, lines: Sequence[tuple[Line, bytes]]) -> _Segment:

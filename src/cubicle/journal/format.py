@@ -18,7 +18,7 @@ from dataclasses import dataclass
 GAP = "gap"
 NO_HASH = "0" * 64
 """What the first line of a journal has as the hash before it."""
-MAX_LINE = 192 * 1024
+MAX_LINE = 256 * 1024
 """Bytes of a line; what would be longer is shortened."""
 
 _MAX_TEXT = 2_000

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -16,11 +18,13 @@ from weakref import WeakValueDictionary
 from cubicle import record
 from cubicle.core.chat import Chat
 from cubicle.journal import format, reading
+from cubicle.journal.aging import CalmClock, with_old_segments
 from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.format import Entry
 from cubicle.journal.identities import CallIndex, Identities
-from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Work, Writer
+from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
 from cubicle.record import BadRecord
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +34,11 @@ _GATHER_SECONDS = 0.05
 """What nobody waits for is written within this."""
 _TIMEOUT = 10.0
 """Seconds that a caller waits for the disk."""
+_DIGEST = re.compile("[0-9a-f]{32}")
+_MAX_HEADS = 5_000
+"""Chats in use; of the others only the last number is known."""
+_PRUNE_EVERY = 3600.0
+_CALM_SECONDS = 3000.0
 _SMALLEST_CALL = 300
 """Bytes that the two lines of a call take at least."""
 
@@ -51,27 +60,42 @@ class _Head:
     number: int = 0
     operations: list[Operation] = field(default_factory=list)
     waiters: list[asyncio.Future[bool]] = field(default_factory=list)
+    size: int = 0
+    """Bytes that wait."""
     sync: bool = False
     dirty: bool = False
     """Something was recorded that is not known to be on disk."""
     writing: bool = False
+    released: bool = False
+
+    @property
+    def idle(self) -> bool:
+        return not (self.operations or self.waiters or self.writing or self.dirty)
 
 
 class Journal:
     """One append-only journal a chat. `limit` is the bytes that each may take; 0: nothing is kept."""
 
-    def __init__(self, folder: Path, *, limit: int = 2 << 20) -> None:
+    def __init__(self, folder: Path, *, limit: int = 2 << 20, max_age: float = 30 * 86400) -> None:
         self._folder = folder
         self._limit = limit
-        self._heads: dict[str, _Head] = {}
+        self._max_age = max_age
+        self._clock = CalmClock(_CALM_SECONDS)
+        self._keeper: asyncio.Task[None] | None = None
+        self._heads: OrderedDict[str, _Head] = OrderedDict()
+        self._numbers: dict[bytes, int] = {}
+        self._before: dict[bytes, int] = {}
+        """The last number of each chat that is not in use."""
         self._ready: dict[str, _Head] = {}
         """Chats with something to write, in their order."""
         self._in_flight: list[tuple[_Head, list[asyncio.Future[bool]], bool]] = []
         self._waiting = 0
-        self._timer: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._stuck = False
         self._closed = True
+        self._told: Callable[[Chat, Entry], None] | None = None
         self._identities = Identities(max(1_000, limit // _SMALLEST_CALL))
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._loading: dict[str, asyncio.Event] = {}
@@ -80,22 +104,40 @@ class Journal:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         if self._limit:
-            heads = await asyncio.to_thread(_read_heads, self._folder, self._limit)
-            self._heads = {chat: _Head(chat, number) for chat, number in heads.items()}
+            self._numbers = await asyncio.to_thread(_read_numbers, self._folder, self._limit)
+            self._before = dict(self._numbers)
             self._writer.start()
             self._closed = False
+            self._keeper = start_task(self._keep_pruned(), name="journal ages")
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Write what waits; a disk that does not answer is not waited for."""
         if self._closed:
             return
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
         flushed = [self._flush(head, sync=True) for head in self._heads.values() if head.dirty]
         self._closed = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TIMEOUT):
                 await asyncio.gather(*flushed)
         await asyncio.to_thread(self._writer.stop, _TIMEOUT)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept."""
+        return not self._closed
+
+    @property
+    def max_blob(self) -> int:
+        """Bytes of the largest blob that is kept."""
+        return self._limit // 4
+
+    def watch(self, told: Callable[[Chat, Entry], None]) -> None:
+        """Call this with each entry as it is recorded; the last one who asks is told."""
+        self._told = told
 
     # ---- writing
 
@@ -104,11 +146,10 @@ class Journal:
         if self._closed:
             return 0
         digest = chat.digest
-        head = self._heads.get(digest)
-        if head is None:
-            head = self._heads[digest] = _Head(digest)
+        head = self._heads.get(digest) or self._use(digest)
         head.number += 1
-        body = format.body(time.time(), kind, fields)
+        at = time.time()
+        body = format.body(at, kind, fields)
         if self._waiting + len(body) <= MAX_WAITING:
             self._queue(head, Add(head.number, body), len(body))
         elif head.operations and isinstance(head.operations[-1], Lost):
@@ -118,23 +159,37 @@ class Journal:
         index = self._identities.of(digest)
         if index is not None:
             index.add(head.number, kind, fields)
+        if self._told is not None:
+            self._told(chat, Entry(head.number, at, kind, fields))
         return head.number
 
     def keep_blob(self, chat: Chat, data: bytes) -> str:
         """Keep bytes that the next entry names by this SHA-256. What is too large for the journal is not kept."""
         digest = hashlib.sha256(data).hexdigest()
-        if not self._closed and len(data) <= self._limit // 4 and self._waiting + len(data) <= MAX_WAITING:
-            head = self._heads.setdefault(chat.digest, _Head(chat.digest))
-            self._queue(head, AddBlob(digest, data), len(data))
+        if not self._closed and len(data) <= self.max_blob and self._waiting + len(data) <= MAX_WAITING:
+            self._queue(self._heads.get(chat.digest) or self._use(chat.digest), AddBlob(digest, data), len(data))
         return digest
 
     def forget(self, chat: Chat) -> None:
         """The chat is gone for good: so is its journal."""
+        self.forget_digest(chat.digest)
+
+    def forget_digest(self, digest: str) -> None:
+        """The same for a chat of which only the name of its folder is known."""
+        self._identities.forget(digest)
+        self._before.pop(bytes.fromhex(digest), None)
+        if not self._closed and (digest in self._heads or bytes.fromhex(digest) in self._numbers):
+            head = self._heads.get(digest) or self._use(digest)
+            head.number = 0
+            self._queue(head, Forget(), 0)
+
+    def release(self, chat: Chat) -> None:
+        """The chat is in the trash: nothing of its journal is held open or in memory."""
         self._identities.forget(chat.digest)
         head = self._heads.get(chat.digest)
         if head is not None and not self._closed:
-            head.number = 0
-            self._queue(head, Forget(), 0)
+            self._queue(head, Release(), 0)
+            head.released = True
 
     async def settle(self, chat: Chat) -> bool:
         """Wait until everything recorded before is on disk; False if it could not be kept there."""
@@ -143,13 +198,32 @@ class Journal:
             return True
         return await self._flush(head, sync=True)
 
+    def _use(self, digest: str) -> _Head:
+        head = self._heads[digest] = _Head(digest, self._numbers.pop(bytes.fromhex(digest), 0))
+        return head
+
+    def _let_go(self, head: _Head) -> None:
+        """Keep no more of a chat than its last number."""
+        del self._heads[head.digest]
+        if head.number:
+            self._numbers[bytes.fromhex(head.digest)] = head.number
+
     def _queue(self, head: _Head, operation: Operation, size: int) -> None:
+        head.released = False
         head.operations.append(operation)
         head.dirty = True
         self._waiting += size
+        head.size += size
         self._ready[head.digest] = head
-        if self._timer is None and not self._in_flight:
-            self._timer = self._loop.call_later(_GATHER_SECONDS, self._hand_over)
+        if self._timer is None:
+            self._timer = self._loop.call_later(_GATHER_SECONDS, self._gathered)
+
+    def _gathered(self) -> None:
+        """What nobody waits for has waited for long enough."""
+        self._timer = None
+        for head in self._ready.values():
+            head.sync = True
+        self._hurry()
 
     def _flush(self, head: _Head, *, sync: bool) -> asyncio.Future[bool]:
         """Done when what waits is written, and on disk if `sync`."""
@@ -165,26 +239,22 @@ class Journal:
 
     def _hurry(self) -> None:
         """Hand over at the end of this turn of the loop: calls that end together make one batch."""
-        if self._in_flight:
-            return
-        if isinstance(self._timer, asyncio.TimerHandle):
-            self._timer.cancel()
-            self._timer = None
-        if self._timer is None:
-            self._timer = self._loop.call_soon(self._hand_over)
+        if self._soon is None and not self._in_flight:
+            self._soon = self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        """Give the thread what has gathered, one batch at a time."""
-        self._timer = None
-        if self._in_flight or not self._ready:
+        """Give the thread what is wanted now, one batch at a time; the rest may become a part of the next."""
+        self._soon = None
+        wanted = [head for head in self._ready.values() if head.sync or head.waiters]
+        if self._in_flight or not wanted:
             return
         batch = []
-        for digest, head in self._ready.items():
-            batch.append(Work(digest, head.operations, head.sync))
+        for head in wanted:
+            del self._ready[head.digest]
+            self._waiting -= head.size
+            batch.append(Work(head.digest, head.operations, head.sync))
             self._in_flight.append((head, head.waiters, head.sync))
-            head.operations, head.waiters, head.sync, head.writing = [], [], False, True
-        self._ready = {}
-        self._waiting = 0
+            head.operations, head.waiters, head.sync, head.size, head.writing = [], [], False, 0, True
         self._watchdog = self._loop.call_later(_TIMEOUT, self._give_up)
         self._writer.put(batch)
 
@@ -215,12 +285,28 @@ class Journal:
             news = self._news.pop(head.digest, None)
             if news is not None:
                 news.set()
-            if not head.number and not head.operations and not head.waiters:
-                self._heads.pop(head.digest, None)  # it was forgotten
-        if any(head.waiters for head in self._ready.values()):
-            self._hand_over()
-        elif self._ready and self._timer is None:
-            self._timer = self._loop.call_later(_GATHER_SECONDS, self._hand_over)
+            if head.idle and (head.released or not head.number):
+                self._let_go(head)
+        while len(self._heads) > _MAX_HEADS and (oldest := next(iter(self._heads.values()))).idle:
+            self._let_go(oldest)
+        self._hand_over()
+
+    async def _keep_pruned(self) -> None:
+        while True:
+            await asyncio.sleep(_PRUNE_EVERY)
+            try:
+                await self.prune(self._clock.now())
+            except OSError as error:
+                log.warning("old entries of journals could not be dropped: %s", error.strerror)
+
+    async def prune(self, now: float | None) -> None:
+        """Drop what is too old at this date; None: the date is not to be trusted."""
+        if now is None:
+            return
+        before = now - self._max_age
+        for digest in await asyncio.to_thread(with_old_segments, self._folder, before):
+            if digest in self._heads or bytes.fromhex(digest) in self._numbers:
+                self._queue(self._heads.get(digest) or self._use(digest), Prune(before), 0)
 
     # ---- reading
 
@@ -248,6 +334,10 @@ class Journal:
         await self._settle_written(chat.digest)
         return await asyncio.to_thread(reading.read_blob, self._folder / chat.digest, digest)
 
+    def take_before(self, chat: Chat) -> int:
+        """The number of the last entry that a service before this one made; 0 when that was asked already."""
+        return self._before.pop(bytes.fromhex(chat.digest), 0)
+
     async def find_call(self, chat: Chat, identity: str) -> KeptCall | None:
         """The newest call with this identity, if the journal still has it."""
         if self._closed or not identity:
@@ -267,8 +357,7 @@ class Journal:
         index = self._identities.of(digest)
         if index is None:
             index = self._identities.make(digest)
-            head = self._heads.get(digest)
-            if head is None or not head.number:
+            if digest not in self._heads and bytes.fromhex(digest) not in self._numbers:
                 index.load(())
             else:
                 await self._load(chat, index)
@@ -290,6 +379,11 @@ class Journal:
             done.set()
 
 
+def no_journal() -> Journal:
+    """One that keeps nothing."""
+    return Journal(Path(), limit=0)
+
+
 def _answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
     for waiter in waiters:
         if not waiter.done():
@@ -307,18 +401,18 @@ def _read_one(folder: Path, number: int, kind: str) -> Entry | None:
     return None
 
 
-def _read_heads(folder: Path, limit: int) -> dict[str, int]:
+def _read_numbers(folder: Path, limit: int) -> dict[bytes, int]:
     """The last number of each chat. Where it cannot be told, the journal is repaired. Blocks."""
-    heads = {}
+    numbers = {}
     record.make_folder(folder)
     for path in folder.iterdir():
-        if len(path.name) != 32:
+        if not _DIGEST.fullmatch(path.name):
             continue
         try:
-            heads[path.name] = _read_head(path, limit)
+            numbers[bytes.fromhex(path.name)] = _read_head(path, limit)
         except (OSError, BadRecord) as error:
             log.error("a journal cannot be used: %s", error, extra={"folder": path.name})
-    return heads
+    return numbers
 
 
 def _read_head(folder: Path, limit: int) -> int:

@@ -54,7 +54,12 @@ class Forget:
     pass
 
 
-Operation = Add | Lost | AddBlob | Prune | Forget
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Nothing more is expected for this chat."""
+
+
+Operation = Add | Lost | AddBlob | Prune | Forget | Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ class Writer:
         kept = self._kept(work.chat)
         try:
             if kept.usable or self._open(kept):
-                self._apply(kept, work.operations)
+                self._apply(work.chat, work.operations)
                 return True
         except OSError as error:
             self._failed(kept, error)
@@ -175,29 +180,42 @@ class Writer:
         kept.usable, kept.why, kept.retry = False, why, time.monotonic() + _RETRY_SECONDS
         kept.files.close()
 
-    def _apply(self, kept: _Kept, operations: Sequence[Operation]) -> None:
+    def _apply(self, chat: str, operations: Sequence[Operation]) -> None:
         bodies: list[tuple[int | None, bytes]] = []
         for operation in operations:
             if isinstance(operation, Add):
                 bodies.append((operation.number, operation.body))
                 continue
-            kept.files.append(bodies, sync=False)
-            bodies = []
+            if bodies:
+                self._usable(chat).files.append(bodies, sync=False)
+                bodies = []
             match operation:
                 case AddBlob(digest, data):
-                    kept.files.keep_blob(digest, data)
+                    self._usable(chat).files.keep_blob(digest, data)
                 case Lost(last):
+                    kept = self._usable(chat)
                     kept.lost = last
                     self._note_lost(kept, "The disk was too slow")
                 case Prune(before):
-                    kept.files.prune(before)
+                    self._usable(chat).files.prune(before)
+                case Release():
+                    self._release(chat)
                 case Forget():
-                    self._forget(kept.files.folder.name)
-                    kept = self._kept(kept.files.folder.name)
+                    self._forget(chat)
         if bodies:
-            if not kept.usable:
-                self._open(kept)
-            kept.files.append(bodies, sync=False)
+            self._usable(chat).files.append(bodies, sync=False)
+
+    def _usable(self, chat: str) -> _Kept:
+        kept = self._kept(chat)
+        if not kept.usable:
+            self._open(kept)
+        return kept
+
+    def _release(self, chat: str) -> None:
+        kept = self._chats.pop(chat, None)
+        if kept is not None:
+            kept.files.sync()
+            kept.files.close()
 
     def _forget(self, chat: str) -> None:
         """Remove everything of a chat: it is gone for good."""

@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 _HELLO_SECONDS = 20.0
 _DIAL_SECONDS = 20.0
-_UNDO_SECONDS = 60.0
 _ENTRIES_AT_A_TIME = 40
 _PIECE = 64 * 1024
 _T = TypeVar("_T")
@@ -142,13 +141,14 @@ class Machine:
         stdin: bool = False,
         id: str | None = None,
         keep: bool = False,
+        known: bool = False,
         unattended: float | None = None,
     ) -> AsyncIterator[Process]:
         """Start a command; leaving the block before its end kills everything it started, unless it is detached.
 
         With `keep`, a command of this id never runs twice: one that was started before is followed, or told how it
-        ended; MachineError `interrupted` if the sandbox stopped meanwhile. `unattended`: it is killed when nobody has
-        followed it for so many seconds.
+        ended; MachineError `interrupted` if the sandbox stopped meanwhile. With `known`, it is only followed
+        (`not-found`). `unattended`: it is killed when nobody has followed it for so many seconds.
         """
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
@@ -157,8 +157,8 @@ class Machine:
         request = operations.Run(
             argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
         )
-        if keep or unattended is not None:
-            request = request.replace(keep=keep, unattended=unattended)
+        if keep or known or unattended is not None:
+            request = request.replace(keep=keep, known=known, unattended=unattended)
         try:
             channel = self._line.open(request)
         except wire.WireError:
@@ -250,14 +250,15 @@ class Machine:
         roots: Sequence[str] | None = None,
         sync: bool = False,
         id: str | None = None,
+        keep: str = "",
     ) -> Written:
         """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
 
         With `sync`, it is on disk when this returns. Of a text, what is no character becomes `?`. Under one `id` it is
-        written once, the answer is the same again, and `undo` takes it back.
+        written once, with the same answer again. `undo` takes it back by the id `keep`.
         """
         channel = self._line.open(
-            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id)
+            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id, keep=keep)
         )
         try:
             if isinstance(content, bytes):
@@ -275,13 +276,17 @@ class Machine:
         return written if written.path else written.replace(path=path)
 
     async def edit(
-        self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None, id: str | None = None
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        roots: Sequence[str] | None = None,
+        id: str | None = None,
+        keep: str = "",
     ) -> Edited:
-        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise.
-
-        Under one `id` once, as in `write`.
-        """
-        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, id=id))
+        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
+        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, id=id, keep=keep))
         try:
             for stream, text in enumerate((old, new)):
                 for piece in _encoded(text, "surrogateescape"):
@@ -294,7 +299,7 @@ class Machine:
 
     async def undo(self, id: str, *, redo: bool = False, roots: Sequence[str] | None = None) -> Undone:
         """Put back what a write or an edit replaced; MachineError `changed`, `not-kept` or `exists` otherwise."""
-        return await self._line.ask(Undo(id=id, redo=redo, roots=_list(roots)), limit=_UNDO_SECONDS)
+        return await self._line.ask(Undo(id=id, redo=redo, roots=_list(roots)))
 
     async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> FileStat:
         return await self._line.ask(operations.Stat(path=path, follow=follow, roots=_list(roots)))

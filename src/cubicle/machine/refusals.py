@@ -5,7 +5,7 @@ Most programs do not show it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -30,12 +30,16 @@ class Refusals:
     def __init__(self) -> None:
         self._listeners: list[list[str]] = []
         self._kept: dict[str, Refusal] = {}
+        self.on_add: Callable[[Refusal], None] | None = None
+        """Told of each."""
 
     def add(self, refusal: Refusal) -> None:
         self._kept.pop(refusal.target, None)
         self._kept[refusal.target] = refusal
         if len(self._kept) > _MAX_KEPT:
             del self._kept[next(iter(self._kept))]
+        if self.on_add is not None:
+            self.on_add(refusal)
         for heard in self._listeners:
             if len(heard) < _MAX_COUNT and refusal.note not in heard:
                 heard.append(refusal.note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,10 +15,12 @@ from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.mcp_api.cancellation import InFlight
 from cubicle.mcp_api.handlers import Instructions, McpHandlers
+from cubicle.mcp_api.repeated_calls import RepeatedCalls, read_boot
 from cubicle.mcp_api.request_check import MAX_BODY, Receive, RequestCheck, Scope, Send
 from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.mcp_api.subscriptions import Subscriptions
+from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
 
@@ -33,6 +36,7 @@ class McpEndpoint:
         settings: Settings,
         authentication: Authentication,
         queue: FairQueue | None = None,
+        unfinished: UnfinishedCalls | None = None,
     ) -> None:
         self._registry = registry
         self._uploads = uploads
@@ -42,17 +46,21 @@ class McpEndpoint:
         self._queue = queue or FairQueue()
         self._listening = Subscriptions(uploads.changes)
         self._gate: RequestCheck | None = None
+        self._unfinished = unfinished or UnfinishedCalls(registry.journal)
+        self._calls: RunningCalls | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         in_flight = InFlight()
-        async with RunningCalls(self._queue) as calls:
+        async with RunningCalls(self._queue) as self._calls:
+            boot = await asyncio.to_thread(read_boot)
+            repeated = RepeatedCalls(self._registry, self._calls, self._settings.resume_seconds, boot)
             protocol = McpHandlers(
-                self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, calls
+                self._registry, self._uploads, self._instructions, in_flight, self._listening, self._queue, repeated
             )
             server = protocol.server(__version__)
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY)
-            async with manager.run():
+            async with manager.run(), self._unfinished.looked_after(repeated):
                 self._gate = RequestCheck(
                     server,
                     manager.handle_request,
@@ -73,6 +81,8 @@ class McpEndpoint:
     def end_streams(self) -> None:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         self._listening.close()
+        if self._calls is not None:
+            self._calls.stopping = True
 
     @property
     def endpoint(self) -> _Endpoint:

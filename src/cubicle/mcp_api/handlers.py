@@ -19,7 +19,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from cubicle.core import problem
-from cubicle.core.caller import Caller
+from cubicle.core.call_identity import BadIdentity, CallIdentity, find_identity
+from cubicle.core.caller import Caller, Headers
 from cubicle.core.chat import Chat
 from cubicle.core.paths import readable
 from cubicle.core.resource_uris import NoSuchResource, ResourceTooLarge, UploadUri
@@ -32,12 +33,13 @@ from cubicle.mcp_api.cancellation import InFlight, RequestKey
 from cubicle.mcp_api.pagination import page
 from cubicle.mcp_api.progress import ProgressStream
 from cubicle.mcp_api.raw_json import RawJson
-from cubicle.mcp_api.running_calls import CallCancelled, RunningCall, RunningCalls
+from cubicle.mcp_api.repeated_calls import OtherArguments, RepeatedCalls
+from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.transport import COMMENT
 from cubicle.sandbox.fleet import Asleep
-from cubicle.tools.base import Answer, Block, Call, ImageContent, Tool
+from cubicle.tools.base import Answer, Block, ImageContent, Tool
 from cubicle.tools.registry import Registry, UnknownTool
 
 log = logging.getLogger(__name__)
@@ -65,7 +67,7 @@ class McpHandlers:
     in_flight: InFlight
     listening: Subscriptions
     queue: FairQueue
-    calls: RunningCalls
+    calls: RepeatedCalls
     lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
 
     def server(self, version: str) -> Server[Any]:
@@ -111,6 +113,8 @@ class McpHandlers:
             return result
         except (MCPError, ValidationError):
             raise
+        except (BadIdentity, OtherArguments) as error:
+            raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
         except Asleep as error:
             raise MCPError(jsonrpc.ASLEEP, f"{error} Any tool call wakes it.", {"type": problem.ASLEEP}) from None
         except Busy as error:
@@ -162,13 +166,8 @@ class McpHandlers:
         return types.CallToolResult(content=[_block(block) for block in answer.blocks], is_error=answer.error)
 
     async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
-        """Run the call in a task of its own, and follow it."""
-
-        async def work(running: RunningCall) -> Answer:
-            call = Call(caller, running.report, lambda: running.is_followed, lambda: running.cancelled)
-            return await self.registry.run(tool, call, arguments)
-
-        running = self.calls.start(caller.chat, tool.name, work, outlives=tool.outlives_caller)
+        """Run the call in a task of its own, or join the one that it repeats, and follow it."""
+        running = await self.calls.start(caller, tool, arguments, _identity(context))
         return await self._follow(context, running)
 
     async def _follow(self, context: Context, running: RunningCall) -> Answer:
@@ -276,6 +275,11 @@ def _key(context: Context, caller: Caller) -> RequestKey:
     # A client of the newer era cancels by hanging up: no notification can mean its request.
     session = "" if _is_modern(context) else _scope(context).get(SESSION)
     return RequestKey(session, caller.chat, str(context.request_id))
+
+
+def _identity(context: Context) -> CallIdentity | None:
+    scope = _scope(context)
+    return find_identity(Headers(scope.get("headers", ())), context.meta or {}, scope.get(SESSION), context.request_id)
 
 
 def _set_aside(context: Context) -> SetAside | None:

@@ -108,6 +108,11 @@ class RunningCall:
             if not self._followers and not self.is_done:
                 self._wait_for_followers()
 
+    def expect_followers(self) -> None:
+        """Nobody follows a call that goes on after a restart; its grace time begins now."""
+        if not self._followers and not self.is_done:
+            self._wait_for_followers()
+
     async def wait(self) -> None:
         """Until the call has ended, however it did."""
         await self._done.wait()
@@ -122,7 +127,7 @@ class RunningCall:
 
     def _wait_for_followers(self) -> None:
         """Nobody follows: go on, end now, or end when the grace time is over."""
-        if self.outlives:
+        if self.outlives or self._calls.stopping:
             return
         if self.grace <= 0 or not self._calls.may_be_left(self.chat):
             self._scope.cancel()
@@ -164,11 +169,14 @@ class RunningCalls:
         self._of_tenants: Counter[str] = Counter()
         self._of_chats: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
+        self.stopping = False
+        """The service stops: a call whose client may come back to the next one leaves what it started running."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
+        self.stopping = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:

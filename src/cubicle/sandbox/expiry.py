@@ -80,6 +80,7 @@ class Expiry:
         stop: Callable[[Slot], Awaitable[None]],
         remove: Callable[[Slot], Awaitable[None]],
         trash_changed: Callable[[Collection[str]], Awaitable[None]],
+        deleted: Callable[[str], None],
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -89,6 +90,7 @@ class Expiry:
         self._stop = stop
         self._remove = remove
         self._trash_changed = trash_changed
+        self._deleted = deleted
         self._in_trash: dict[str, float] | None = None
         """The readings at which what is in the trash was first seen there; None before the first look."""
 
@@ -161,6 +163,9 @@ class Expiry:
                 log.info("deleted from the trash", extra={"chat": chat.id if chat else "?"})
                 await self._driver.delete(each.name)
                 del self._in_trash[each.name]
+                others = (other.name in self._in_trash for other in found if other.owner == each.owner)
+                if each.owner and each.owner not in self._slots and not any(others):
+                    self._deleted(each.owner)
 
 
 def _trash_key(name: str) -> str:

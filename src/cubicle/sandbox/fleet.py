@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
 
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
+from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
 from cubicle.machine.errors import NoSpace, NotRunning, OwnedByAnother, SandboxError, StartFailed
 from cubicle.machine.machine import Machine
@@ -21,6 +22,7 @@ from cubicle.sandbox.clock import DAY, Clock
 from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, SandboxSeen, State
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
+from cubicle.sandbox.lifecycle import Lifecycle
 from cubicle.sandbox.sandbox_services import SandboxService, SandboxServices
 from cubicle.sandbox.slot import Overview, Slot
 from cubicle.sandbox.trash import Discarded, TrashNote
@@ -60,6 +62,7 @@ class Fleet:
         sandbox_services: Sequence[SandboxService] = (),
         furnish: Furnish | None = None,
         space: FreeSpace | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._driver = driver
         self._space = space
@@ -68,6 +71,8 @@ class Fleet:
         self._clock = self._ages.clock(clock_file, clock)
         self._sandbox_services = SandboxServices(sandbox_services)
         self._slots: dict[str, Slot] = {}
+        self._lifecycle = Lifecycle(journal)
+        self.on_removed = self._lifecycle.on_removed
         self._expiry = Expiry(
             driver,
             self._clock,
@@ -77,6 +82,7 @@ class Fleet:
             stop=self._stop,
             remove=self._expire,
             trash_changed=self._follow_trash,
+            deleted=self._lifecycle.tell_deleted,
         )
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
         self.pool = WarmPool(driver, pool_size, furnish)
@@ -86,11 +92,6 @@ class Fleet:
         self._adoption = Adoption(driver, self._slots, self._sandbox_services)
         self.hold = ""
         """Why no sandbox is started for a chat at present; empty if they are."""
-        self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
-
-    def on_removed(self, callback: Callable[[Chat], Awaitable[None] | None]) -> None:
-        """Call back when a chat is removed: whatever is kept for a chat ends there, or is bounded otherwise."""
-        self._on_removed.append(callback)
 
     async def __aenter__(self) -> Self:
         await self._driver.open()
@@ -275,8 +276,11 @@ class Fleet:
                 slot.machine, slot.state = machine, State.RUNNING
                 ms = round((time.perf_counter() - began) * 1000, 1)
                 log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
+                if machine.just_started:
+                    self._lifecycle.record(slot, "created" if slot.made else "started")
                 return machine
             log.error("sandbox failed to start: %s", slot.reason, extra=chat_fields(chat))
+            self._lifecycle.record(slot, "failed", slot.reason)
             return StartFailed(f"The sandbox of this chat could not be started. {slot.reason}")
 
     async def _machine_for(self, slot: Slot, chat: Chat) -> Machine:
@@ -290,6 +294,7 @@ class Fleet:
         if self._space is not None:
             await asyncio.to_thread(self._space.require)
         slot.since, slot.started = await asyncio.to_thread(self._chat_index.enter, chat), True
+        slot.made = not slot.name
         if not slot.name and (blank := await self._blank_for(chat)) is not None:
             slot.name = blank.name
             return blank
@@ -345,32 +350,25 @@ class Fleet:
 
     async def _stop(self, slot: Slot) -> None:
         slot.state = State.STOPPED  # first: who finds the line broken must not take it for a crash
+        reason = slot.machine.stopped if slot.machine is not None else ""
         self._hang_up(slot)
         await self._driver.stop(slot.name)
         slot.state, slot.reason = State.STOPPED, ""
+        self._lifecycle.record(slot, "stopped", reason)
 
     async def _remove(self, slot: Slot, reason: str, *, now: bool = False) -> None:
         slot.state = State.STOPPED
         self._hang_up(slot)
-        if slot.name and (now or not self._ages.trash_after):
+        gone = now or not self._ages.trash_after
+        if slot.name and gone:
             await self._driver.delete(slot.name)
         elif slot.name:
             await self._driver.discard(slot.name, TrashNote(slot.chat, reason, time.time()))
         self._chat_index.remove(slot.digest)
-        slot.name, slot.state, slot.reason = "", State.STOPPED, ""
+        name, slot.name, slot.state, slot.reason = slot.name, "", State.STOPPED, ""
         if not slot.leases:
             self._slots.pop(slot.digest, None)
-        if slot.chat is not None:
-            await self._tell_removed(slot.chat)
-
-    async def _tell_removed(self, chat: Chat) -> None:
-        for callback in self._on_removed:
-            try:
-                done = callback(chat)
-                if done is not None:
-                    await done
-            except Exception:
-                log.exception("something of a removed chat is left", extra=chat_fields(chat))
+        await self._lifecycle.tell_removed(slot.chat, name, reason, gone=gone)
 
     def _forget_empty(self, slot: Slot) -> None:
         """Of a chat without a sandbox only why it has none is kept, and of the last ones only."""

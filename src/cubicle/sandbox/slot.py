@@ -41,6 +41,8 @@ class Slot:
     """It did not answer for so long that it is to be started anew."""
     started: bool = False
     """It was started, and no machine of it was used since: one that loads slowly may be connected to much later."""
+    made: bool = False
+    """It was made by the last start."""
     leases: int = 0
     held: int = 0
     """Reads under way that are no use, and are not to be cut off by the idle limit."""

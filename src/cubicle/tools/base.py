@@ -91,6 +91,30 @@ class Call:
     """Its name in the journal; what it replaces is kept under it."""
     identity: str = ""
     """What a repetition of the call has in common with it; empty if it cannot be repeated."""
+    chosen: bool = False
+    """The client chose the identity: the call is on disk before it begins."""
+    command: str = ""
+    """The id of its command in the guest, and `@` with the host's boot in which the call began."""
+    arguments_hash: str = ""
+    """That of its tool and arguments, where it was made already."""
+    begun: float | None = None
+    """When a service before this one began it, as far as it is known; the sandbox may know more of it."""
+    same_boot: bool = True
+    """The host was not restarted since then."""
+    only_known: bool = False
+    """Its arguments are not all known: what the sandbox does not know of it is not done."""
+    leaving: Callable[[], bool] = _never
+    """Whether the service stops and the caller may come back to the next one: what runs in the sandbox goes on."""
+
+    @property
+    def command_id(self) -> str:
+        """Under which the sandbox does it, once."""
+        return self.command.partition("@")[0] or self.id
+
+    @property
+    def once(self) -> str | None:
+        """The same for what is not to be repeated; None for a call that nobody can repeat."""
+        return self.command_id if self.identity else None
 
 
 class Tool(Protocol):

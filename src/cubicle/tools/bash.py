@@ -16,6 +16,7 @@ from cubicle.prompt.workspace import Workspace
 from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments
 from cubicle.tools.base import Answer, Call, TextContent, fail, schema
+from cubicle.tools.command_once import INTERRUPTED, command_of
 from cubicle.tools.errors import sentence
 from cubicle.tools.exit_codes import ExitVerdict
 from cubicle.tools.output import Cap, Decoder
@@ -60,11 +61,20 @@ class BashTool:
         required=("command", "description"),
     )
 
-    def __init__(self, workplace: Workspace, *, timeout: float, memory_mb: int, ports: PortNotes | None = None) -> None:
+    def __init__(
+        self,
+        workplace: Workspace,
+        *,
+        timeout: float,
+        memory_mb: int,
+        ports: PortNotes | None = None,
+        resume_seconds: float = 60.0,
+    ) -> None:
         self._workplace = workplace
         self._ports = ports
         self._timeout = timeout
         self._memory_mb = memory_mb
+        self._resume_seconds = resume_seconds
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
         command = arguments.text("command")
@@ -77,7 +87,8 @@ class BashTool:
         try:
             async with self._workplace.lease(call.caller) as machine:
                 with machine.refusals.heard() as refused:
-                    async with machine.run(command, cwd=cwd, timeout=timeout) as process:
+                    options = {"cwd": cwd, "timeout": timeout}
+                    async with command_of(machine, call, command, self._resume_seconds, **options) as process:
                         exit = await _follow(process, output, call)
                 opened = await self._opened(machine, call, command)
         except MachineError as error:
@@ -109,7 +120,16 @@ class BashTool:
 async def _follow(process: Process, output: Cap, call: Call) -> Exit:
     """Take the output as it comes: into the capped answer, and to whoever watches."""
     decoder = Decoder()
+    heard = 0
     async for _, chunk in process.output:
+        if process.gap and heard <= process.head < heard + len(chunk):  # of one that is followed late
+            first = process.head - heard
+            start = decoder.feed(chunk[:first])
+            output.feed(start)
+            call.report(start)
+            output.skip(process.gap)
+            heard, chunk = heard + first, chunk[first:]
+        heard += len(chunk)
         text = decoder.feed(chunk)
         output.feed(text)
         call.report(text)
@@ -126,6 +146,8 @@ def _refused(error: MachineError, cwd: str) -> str:
     match error.code:
         case ErrorCode.BAD_CWD:
             return sentence(error, cwd)
+        case ErrorCode.INTERRUPTED:
+            return INTERRUPTED
         case ErrorCode.TOO_BIG:
             return f"The command was not run. {error}"
         case ErrorCode.NO_PROCESSES:

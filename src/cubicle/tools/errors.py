@@ -23,6 +23,8 @@ _SENTENCES = {
     "Choose another name.",
     ErrorCode.EXISTS: "{path} exists already. Choose another name, or remove it first.",
     ErrorCode.NO_SPACE: "The sandbox's disk is full. Remove files that are no longer needed, then try again.",
+    ErrorCode.INTERRUPTED: "The service stopped while {path} was changed, so that may be done. It was not done again. "
+    "Look at the file before you call again.",
     ErrorCode.BAD_CWD: "The working directory {path} cannot be entered. Give an absolute path that exists, "
     "or leave out `cwd`.",
 }

@@ -12,6 +12,7 @@ from cubicle.machine.machine import WRITABLE_ROOTS
 from cubicle.prompt.workspace import Workspace
 from cubicle.tools.arguments import Arguments
 from cubicle.tools.base import Answer, Call, fail, say, schema
+from cubicle.tools.command_once import require_memory
 from cubicle.tools.errors import sentence
 from cubicle.tools.line_numbers import count
 
@@ -45,7 +46,10 @@ class CreateFile:
         content = arguments.text("content", "file_text")
         try:
             async with self._workplace.lease(call.caller) as machine:
-                written = await machine.write(path, content, roots=WRITABLE_ROOTS, sync=True, id=call.id)
+                require_memory(machine, call)
+                written = await machine.write(
+                    path, content, roots=WRITABLE_ROOTS, sync=True, id=call.once, keep=call.id
+                )
         except MachineError as error:
             return fail(sentence(error, path, WRITABLE_ROOTS))
         said = f"{'Created' if written.created else 'Overwrote'} {path} ({count(written.size, 'byte')})."
@@ -86,7 +90,8 @@ class StrReplace:
             return fail("`old_str` and `new_str` are the same, so nothing would change. Give the new text.")
         try:
             async with self._workplace.lease(call.caller) as machine:
-                edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS, id=call.id)
+                require_memory(machine, call)
+                edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS, id=call.once, keep=call.id)
         except MachineError as error:
             return fail(_unmatched(error, path) or sentence(error, path, WRITABLE_ROOTS))
         said = f"Replaced the text at line {edited.line:,} of {path} (now {count(edited.size, 'byte')})."

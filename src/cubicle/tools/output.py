@@ -28,6 +28,10 @@ class Cap:
             if len(self._tail) > 4 * self._half:
                 self._tail = self._tail[-self._half :]
 
+    def skip(self, characters: int) -> None:
+        """So many are missing here, after the first half of what is kept."""
+        self.characters += characters
+
     @property
     def left_out(self) -> int:
         return max(0, self.characters - 2 * self._half)

@@ -10,6 +10,7 @@ from typing import Any
 from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
+from cubicle.journal.journal import Journal, no_journal
 from cubicle.machine.errors import Gone, SandboxError
 from cubicle.ports.notes import PortNotes
 from cubicle.prompt.workspace import Workspace
@@ -18,6 +19,7 @@ from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments, BadArgument
 from cubicle.tools.base import Answer, Call, TextContent, Tool, fail
 from cubicle.tools.bash import BashTool
+from cubicle.tools.call_record import CallRecord
 from cubicle.tools.files import CreateFile, StrReplace
 from cubicle.tools.sub_agent import SubAgent, SubAgentTool
 from cubicle.tools.view import ViewTool
@@ -38,6 +40,7 @@ class Registry:
 
     tools: Sequence[Tool]
     activity: Activity = field(default_factory=Activity)
+    journal: Journal = field(default_factory=no_journal)
 
     @classmethod
     def build(
@@ -47,8 +50,15 @@ class Registry:
         sub_agent: SubAgent | None = None,
         activity: Activity | None = None,
         ports: PortNotes | None = None,
+        journal: Journal | None = None,
     ) -> Registry:
-        bash = BashTool(workplace, timeout=settings.command_timeout, memory_mb=settings.sandbox_memory_mb, ports=ports)
+        bash = BashTool(
+            workplace,
+            timeout=settings.command_timeout,
+            memory_mb=settings.sandbox_memory_mb,
+            ports=ports,
+            resume_seconds=settings.resume_seconds,
+        )
         return cls(
             (
                 bash,
@@ -58,6 +68,7 @@ class Registry:
                 SubAgentTool(sub_agent),
             ),
             activity or Activity(),
+            journal or no_journal(),
         )
 
     def find(self, name: str) -> Tool:
@@ -67,18 +78,27 @@ class Registry:
         raise UnknownTool(name)
 
     async def run(self, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
-        """The tool's answer; failures of the caller and of the sandbox are answers too. People can watch the call."""
-        happening = self.activity.begin(
-            call.caller.chat, tool.name, arguments, call.caller.email or call.caller.name or ""
-        )
+        """The tool's answer; failures of the caller and of the sandbox are answers too. People can watch the call.
+
+        When it returns, the journal has the call and its answer on disk.
+        """
+        user = call.caller.email or call.caller.name or ""
+        happening = self.activity.begin(call.caller.chat, tool.name, arguments, user, id=call.id)
+        record = CallRecord(self.journal, call)
+        record.begin(tool.name, arguments, user)
 
         def report(text: str) -> None:
             happening.output(text)
+            record.output(text)
             call.report(text)
 
+        answer: Answer | None = None
+        left = False
         end = CallEnd("failed", "The service failed here: its log says why.")
         try:
-            answer = await tool(replace(call, report=report, id=happening.id), Arguments(arguments))
+            if call.chosen:
+                await self.journal.settle(call.caller.chat)
+            answer = await tool(replace(call, report=report), Arguments(arguments))
             end = _end(answer)
         except BadArgument as error:
             answer = fail(str(error))
@@ -87,12 +107,15 @@ class Registry:
             answer = fail(f"The sandbox could not do this: {error} Try again; if it goes on, tell the user.")
             end = CallEnd("sandbox_gone" if isinstance(error, Gone) else "failed", answer.text)
         except asyncio.CancelledError:
-            end = _cancelled(call)
+            end, left = _cancelled(call), call.leaving()
             raise
         finally:
-            happening.end(end)
-        if call.caller.shared:
-            answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
+            if answer is not None and call.caller.shared:
+                answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
+            event = happening.end(end)
+            if not left:  # what runs goes on, and the next service tells its end
+                record.end(event, answer)
+        await self.journal.settle(call.caller.chat)
         return answer
 
 

@@ -113,6 +113,7 @@ export function apply(calls: readonly Call[], event: ActivityEvent): readonly Ca
         ? { ...call, state: "failed", ending: "unknown", notes: [LOST] }
         : call,
     );
+  if (event.type === "note") return calls;
   if (event.type === "call")
     return calls.some((c) => c.id === event.id) ? calls : [...calls, begun(event)].slice(-MOST_CALLS);
   return calls.map((call) => {

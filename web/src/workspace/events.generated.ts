@@ -8,7 +8,8 @@ export type Ending =
   | "killed"
   | "cancelled"
   | "disconnected"
-  | "sandbox_gone";
+  | "sandbox_gone"
+  | "interrupted";
 
 /** A tool call began. */
 export interface CallEvent {
@@ -66,10 +67,19 @@ export interface UndoEvent {
   at: number;
 }
 
-/** The service that sends the stream: what another one began, it cannot tell the end of. */
+/** Something else that happened in the chat: an upload, a take-over, an egress denial, a start or stop. */
+export interface NoteEvent {
+  type: "note";
+  id: string;
+  kind: string;
+  text: string;
+  at: number;
+}
+
+/** The service that sends the stream. Calls that ran under another one and go on here are told again. */
 export interface ServiceEvent {
   type: "service";
   id: string;
 }
 
-export type ActivityEvent = CallEvent | OutputEvent | EndEvent | UndoEvent | ServiceEvent;
+export type ActivityEvent = CallEvent | OutputEvent | EndEvent | UndoEvent | NoteEvent | ServiceEvent;

@@ -1,0 +1,57 @@
+"""What becomes of sandboxes, for those who want to know: the journal, and whoever keeps something for a chat."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from cubicle.core.chat import Chat
+from cubicle.journal.journal import Journal, no_journal
+from cubicle.log import chat_fields
+from cubicle.sandbox.slot import Slot
+
+log = logging.getLogger(__name__)
+
+_MAX_REASON = 500
+
+
+class Lifecycle:
+    """Tells of starts, stops and removals."""
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self._journal = journal or no_journal()
+        self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
+
+    def on_removed(self, callback: Callable[[Chat], Awaitable[None] | None]) -> None:
+        """Call back when a chat is removed: whatever is kept for a chat ends there, or is bounded otherwise."""
+        self._on_removed.append(callback)
+
+    def record(self, slot: Slot, what: str, reason: str = "") -> None:
+        """Write down what became of a chat's sandbox."""
+        if slot.chat is not None:
+            self._record(slot.chat, what, reason, slot.name)
+
+    def _record(self, chat: Chat, what: str, reason: str, sandbox: str) -> None:
+        fields = {"what": what, "reason": reason[:_MAX_REASON], "sandbox": sandbox}
+        self._journal.record(chat, "lifecycle", fields)
+
+    async def tell_removed(self, chat: Chat | None, sandbox: str, reason: str, *, gone: bool) -> None:
+        """A chat was removed; `gone`: not to the trash, but for good, and its journal with it."""
+        if chat is None:
+            return
+        if gone:
+            self._journal.forget(chat)
+        else:
+            self._record(chat, "removed", reason, sandbox)
+            self._journal.release(chat)
+        for callback in self._on_removed:
+            try:
+                done = callback(chat)
+                if done is not None:
+                    await done
+            except Exception:
+                log.exception("something of a removed chat is left", extra=chat_fields(chat))
+
+    def tell_deleted(self, digest: str) -> None:
+        """The last that there was of a chat was deleted from the trash."""
+        self._journal.forget_digest(digest)

@@ -1,0 +1,100 @@
+"""What the journal is told of one call: its beginning, some of its output while it runs long, its end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from cubicle.chat.activity_events import EndEvent
+from cubicle.core.arguments_hash import arguments_hash
+from cubicle.journal.journal import Journal
+from cubicle.tools.base import Answer, Call
+from cubicle.tools.kept_answer import keep_blocks
+from cubicle.tools.output import Cap
+
+_MAX_ARGUMENT = 16_000
+_MAX_ARGUMENTS = 64_000
+"""Characters of all arguments together."""
+_MAX_NAMES = 50
+_FIRST_OUTPUT = 1.0
+"""Seconds after which the output of a call that still runs is written down for the first time; then after twice as
+many, and so on up to the longest pause."""
+_LONGEST_PAUSE = 60.0
+_MAX_PIECE = 2_000
+
+
+class CallRecord:
+    """One call under way. The entries of calls that run at the same time are told apart by the call's id."""
+
+    def __init__(self, journal: Journal, call: Call) -> None:
+        self._journal = journal
+        self._call = call
+        self._chat = call.caller.chat
+        self._cap = Cap()
+        self._piece = ""
+        self._place = 0
+        self._pause = _FIRST_OUTPUT
+        self._next = 0.0
+
+    def begin(self, tool: str, arguments: Mapping[str, Any], user: str) -> None:
+        if not self._journal.keeps:
+            return
+        described = arguments.get("description")
+        self._next = time.monotonic() + self._pause
+        self._journal.record(
+            self._chat,
+            "call",
+            {
+                "call": self._call.id,
+                "tool": tool,
+                "identity": self._call.identity[:_MAX_PIECE],
+                "arguments": shown_arguments(arguments),
+                "arguments_hash": self._call.arguments_hash or arguments_hash(tool, arguments),
+                "description": described[:_MAX_PIECE] if isinstance(described, str) else "",
+                "user": user[:200],
+                "command": self._call.command,
+            },
+        )
+
+    def output(self, text: str) -> None:
+        """What the call printed; of a long one, its newest part is written down now and then."""
+        self._cap.feed(text)
+        if not self._journal.keeps:
+            return
+        self._piece = (self._piece + text)[-_MAX_PIECE:]
+        if text and time.monotonic() >= self._next:
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            self._next = time.monotonic() + self._pause
+            place = max(self._place, self._cap.characters - len(self._piece))
+            piece = self._piece[place - self._cap.characters :]
+            self._place = self._cap.characters
+            self._journal.record(self._chat, "output", {"call": self._call.id, "from": place, "text": piece})
+
+    def end(self, event: EndEvent, answer: Answer | None) -> None:
+        if not self._journal.keeps:
+            return
+        head, tail = self._cap.ends()
+        fields: dict[str, Any] = {"call": self._call.id}
+        fields |= {name: value for name, value in event.items() if name not in ("type", "id")}
+        if self._cap.characters:
+            fields |= {"head": head, "tail": tail, "cut": self._cap.left_out}
+        if answer is not None:
+            printed = self._cap.text() if answer.notes is not None else ""
+            fields["answer"] = keep_blocks(self._journal, self._chat, answer, printed)
+        self._journal.record(self._chat, "end", fields)
+
+
+def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Arguments in few enough characters; where one is cut, that is said."""
+    shown, left = {}, _MAX_ARGUMENTS
+    for name in list(arguments)[:_MAX_NAMES]:
+        if name == "description":
+            continue
+        value = arguments[name]
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        most = min(_MAX_ARGUMENT, left)
+        left -= min(len(text), most)
+        shown[name[:100]] = text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
+    return shown

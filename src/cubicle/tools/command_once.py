@@ -1,0 +1,74 @@
+"""A call's command in the sandbox: started once, whichever service is asked for it, and followed after that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from cubicle.guest.wire import ErrorCode
+from cubicle.machine.errors import MachineError
+from cubicle.machine.machine import Machine
+from cubicle.machine.process import Process
+from cubicle.tools.base import Call
+
+_SLACK = 30.0
+"""The service ends what nobody follows. The sandbox does so by itself when no service knows of it."""
+INTERRUPTED = (
+    "The sandbox or the service stopped while this ran, so it may have been done in part. It was not done again. Look "
+    "at what it left behind before you call again."
+)
+
+
+@asynccontextmanager
+async def command_of(
+    machine: Machine, call: Call, command: str, resume_seconds: float, **options: Any
+) -> AsyncIterator[Process]:
+    """Run the call's command, or follow it if it was started before. MachineError `interrupted`: it may have run in
+    part. Leaving the block ends it, unless the service stops and its caller may come back to another one."""
+    options |= {"id": call.command_id, "keep": bool(call.identity), "unattended": resume_seconds + _SLACK}
+    async with AsyncExitStack() as stack:
+        process = None
+        if call.begun is not None:
+            process = await _known(stack, machine, call, command, options)
+        if process is None:
+            process = await stack.enter_async_context(machine.run(command, **options))
+        try:
+            yield process
+        except asyncio.CancelledError:
+            if call.leaving():
+                process.detach()
+            elif process.detached:
+                await process.kill()
+            raise
+
+
+async def _known(
+    stack: AsyncExitStack, machine: Machine, call: Call, command: str, options: dict[str, Any]
+) -> Process | None:
+    """The command that an earlier service began; None if it never began."""
+    try:
+        if machine.keeps:
+            return await stack.enter_async_context(machine.run(command, known=True, **options))
+        return await stack.enter_async_context(machine.attach(call.command_id))
+    except MachineError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        require_unbegun(machine, call, error)
+        return None
+
+
+def require_unbegun(machine: Machine, call: Call, unknown: MachineError) -> None:
+    """The sandbox does not know a call that a service before this one began: raise MachineError `interrupted` unless
+    it is certain that nothing of it was done, and it may be done now."""
+    forgotten = unknown.details.forgotten
+    certain = machine.keeps and call.same_boot and (call.begun or 0.0) > forgotten + 1.0
+    if call.only_known or not call.identity or not certain:
+        raise MachineError(ErrorCode.INTERRUPTED, INTERRUPTED)
+
+
+def require_memory(machine: Machine, call: Call) -> None:
+    """For what the sandbox does once by itself, if it can remember: MachineError `interrupted` otherwise."""
+    if call.begun is not None and not (machine.keeps and call.same_boot):
+        raise MachineError(ErrorCode.INTERRUPTED, INTERRUPTED)

@@ -1,0 +1,80 @@
+"""Answers of tools in the journal: what was given to the client, so that it can be given again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cubicle.core.chat import Chat
+from cubicle.journal.journal import Journal
+from cubicle.tools.base import Answer, Block, ImageContent, TextContent
+from cubicle.tools.output import joined
+
+TEXT = "text/plain; charset=utf-8"
+_MAX_INLINE = 32_000
+"""Characters of a text that stands in the line itself; longer ones are blobs."""
+
+
+def keep_blocks(journal: Journal, chat: Chat, answer: Answer, printed: str) -> list[dict[str, Any]]:
+    """The blocks of an answer as the `end` entry has them, which comes next.
+
+    `{"text": …}`; `{"after_output": true, "text": …}`: the text follows the output (head, cut and tail of the entry);
+    `{"blob": SHA-256, "media_type": …}`; `{"left_out": bytes, "media_type": …}`: it was too large to be kept.
+    """
+    kept: list[dict[str, Any]] = []
+    for place, block in enumerate(answer.blocks):
+        if isinstance(block, TextContent):
+            kept.append(_text(journal, chat, block.text, printed if place == 0 else ""))
+        else:
+            kept.append(_blob(journal, chat, block.data, block.media_type))
+    return kept
+
+
+def _text(journal: Journal, chat: Chat, text: str, printed: str) -> dict[str, Any]:
+    if printed and text.startswith(printed):
+        text = text[len(printed) :]
+        if len(text) <= _MAX_INLINE:
+            return {"after_output": True, "text": text}
+        text = printed + text
+    if len(text) <= _MAX_INLINE:
+        return {"text": text}
+    return _blob(journal, chat, text.encode("utf-8", "surrogatepass"), TEXT)
+
+
+def _blob(journal: Journal, chat: Chat, data: bytes, media_type: str) -> dict[str, Any]:
+    if len(data) > journal.max_blob:
+        return {"left_out": len(data), "media_type": media_type}
+    return {"blob": journal.keep_blob(chat, data), "media_type": media_type}
+
+
+async def read_answer(journal: Journal, chat: Chat, end: Mapping[str, Any]) -> Answer | None:
+    """The answer that an `end` entry has; None if it is not kept whole."""
+    kept = end.get("answer")
+    if not isinstance(kept, list):
+        return None
+    blocks = [await _read_block(journal, chat, one, end) for one in kept]
+    whole = tuple(block for block in blocks if block is not None)
+    return Answer(whole, error=end.get("error") is True) if len(whole) == len(blocks) else None
+
+
+async def _read_block(journal: Journal, chat: Chat, kept: Any, end: Mapping[str, Any]) -> Block | None:
+    if not isinstance(kept, dict):
+        return None
+    if isinstance(text := kept.get("text"), str):
+        before = printed_text(end) if kept.get("after_output") else ""
+        return TextContent(before + text)
+    digest, media_type = kept.get("blob"), kept.get("media_type")
+    if not isinstance(digest, str) or not isinstance(media_type, str):
+        return None
+    data = await journal.blob(chat, digest)
+    if data is None:
+        return None
+    if media_type == TEXT:
+        return TextContent(data.decode("utf-8", "surrogatepass"))
+    return ImageContent(data, media_type)
+
+
+def printed_text(end: Mapping[str, Any]) -> str:
+    """The output of a call, from the two ends that are kept of it."""
+    head, tail, cut = end.get("head", ""), end.get("tail", ""), end.get("cut", 0)
+    return joined(str(head), cut if isinstance(cut, int) else 0, str(tail))
