@@ -6,10 +6,12 @@ import { ago, seconds, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { chatPath } from "../common/sandbox";
 import { Glances, stir } from "../common/stirring";
+import { Icon } from "../ui/icon";
 import { Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { apply, asMarkdown, type Call, codeOf, gist, options, parseEvent, stateOf, task } from "./calls";
-import { Diff, PutBack } from "./change";
+import { PutBack } from "./change";
+import { Diff } from "./diff";
 import { useFollow } from "./scrolling";
 
 /** The tools that can start or end something that goes on when they are done. */
@@ -191,6 +193,15 @@ export function ActivityPanel(props: {
         >
           Expand all
         </button>
+        <a
+          class="button plain"
+          href={props.addresses.replay()}
+          download
+          aria-label="Download replay"
+          title="Download replay"
+        >
+          <Icon name="download" />
+        </a>
         <IconButton
           icon="copy"
           label="Copy as Markdown"

@@ -55,7 +55,7 @@ export function codeOf(call: Call): string {
   return call.exitCode !== null && call.exitCode !== 0 ? `exit code ${call.exitCode}` : "";
 }
 
-function begun(event: CallEvent): Call {
+export function callOf(event: CallEvent): Call {
   return {
     id: event.id,
     tool: event.tool,
@@ -115,7 +115,7 @@ export function apply(calls: readonly Call[], event: ActivityEvent): readonly Ca
     );
   if (event.type === "note") return calls;
   if (event.type === "call")
-    return calls.some((c) => c.id === event.id) ? calls : [...calls, begun(event)].slice(-MOST_CALLS);
+    return calls.some((c) => c.id === event.id) ? calls : [...calls, callOf(event)].slice(-MOST_CALLS);
   return calls.map((call) => {
     if (call.id !== event.id) return call;
     if (event.type === "output") return withOutput(call, event.text, event.from);

@@ -1,1 +1,0 @@
-import{F as e,j as t,p as n,t as r}from"./start-CWlk1qUL.js";import{t as i}from"./panel-26AFuC2X.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));
