@@ -42,6 +42,8 @@ export interface Replay {
 
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
+const DATA_URI = /data:(image\/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})/;
+
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const number = (value: unknown): number => (typeof value === "number" && Number.isFinite(value) ? value : 0);
 const record = (value: unknown): Record<string, unknown> =>
@@ -171,10 +173,13 @@ class Builder {
       notes: list(fields.notes).map(text),
       files: list(fields.files).map(record) as unknown as ChangedFile[],
     };
-    for (const block of list(fields.answer)) {
-      const picture = this.#pictures.get(text(record(block).blob));
+    for (const block of list(fields.answer).map(record)) {
+      const [, type = "", data = ""] = DATA_URI.exec(text(block.text)) ?? [];
+      const picture = data ? { type, data } : this.#pictures.get(text(block.blob));
       if (picture) item.pictures.push(picture);
     }
+    if (item.pictures.length)
+      item.call.result = item.call.result.replace(/(?:data:image\/|^)[\w+/;,:=-]{64,}/g, "[picture]");
   }
 }
 
