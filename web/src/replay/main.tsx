@@ -113,6 +113,7 @@ function Controls({ player }: { player: Player }) {
 
 function Chip({ item, place }: { item: Item; place: number }) {
   if (!item.call) return <span class="chip">{item.kind}</span>;
+  if (place < item.begin) return <span class="chip">later</span>;
   if (place < item.end) return <span class="chip accent">running</span>;
   return <span class={`chip ${TONES[item.call.state]}`}>{stateOf(item.call)}</span>;
 }
@@ -128,7 +129,7 @@ function Row(props: { item: Item; place: number; current: boolean; onChoose: () 
     <li ref={row}>
       <button
         type="button"
-        class="plain row"
+        class={`plain row ${item.begin > place ? "future" : ""}`}
         aria-current={current ? "step" : undefined}
         onClick={props.onChoose}
       >
@@ -245,7 +246,7 @@ function Page({ player }: { player: Player }) {
           <main>
             <ol class="rows" aria-label="What happened">
               {replay.items.map((item, i) =>
-                item.begin <= place && (wanted === "" || seen(item)) ? (
+                wanted === "" || seen(item) ? (
                   <Row
                     key={i}
                     item={item}
