@@ -1,6 +1,7 @@
-import { copyFileSync, mkdirSync, readdirSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import type { Plugin } from "vite";
+import { build, type Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
 const here = import.meta.dirname;
@@ -57,11 +58,69 @@ function withoutElk(): Plugin {
   };
 }
 
+const sha256 = (text: string) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+
+/** replay.html: one file with its script, its style and a place for the lines of a journal, which runs from a disk. */
+function replayFile(): Plugin {
+  return {
+    name: "replay-file",
+    apply: "build",
+    async closeBundle() {
+      const made = await build({
+        configFile: false,
+        root: here,
+        logLevel: "warn",
+        build: {
+          write: false,
+          target: "es2023",
+          cssCodeSplit: false,
+          modulePreload: false,
+          rolldownOptions: {
+            input: join(here, "src/replay/main.tsx"),
+            output: { format: "iife", codeSplitting: false },
+          },
+        },
+      });
+      const files = [made].flat().flatMap((one) => ("output" in one ? one.output : []));
+      const script = files.flatMap((one) => (one.type === "chunk" ? one.code : [])).join("\n");
+      const style = files
+        .flatMap((one) =>
+          one.type === "asset" && one.fileName.endsWith(".css") ? one.source.toString() : [],
+        )
+        .join("\n");
+      if (/<\/script|<!--/i.test(script) || /<\/style/i.test(style))
+        throw new Error("it would end its element");
+      const policy = `default-src 'none'; script-src ${sha256(script)}; style-src ${sha256(style)}; img-src data:; base-uri 'none'; form-action 'none'`;
+      const page = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${policy}">
+<meta name="referrer" content="no-referrer">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Replay of a chat</title>
+<style>${style}</style>
+</head>
+<body>
+<div id="app"><main class="empty"><p>This page needs JavaScript, and runs without a network.</p></main></div>
+<script type="application/json" id="journal">
+<!--journal-->
+</script>
+<script>${script}</script>
+</body>
+</html>
+`;
+      writeFileSync(join(out, "replay.html"), page);
+    },
+  };
+}
+
 export default defineConfig({
   root: here,
   // Relative addresses: the pages work under any path prefix.
   base: "./",
-  plugins: [pdfData(), onlyWoff2(), withoutElk()],
+  plugins: [pdfData(), onlyWoff2(), withoutElk(), replayFile()],
   resolve: { dedupe: ["katex"] },
   build: {
     outDir: out,

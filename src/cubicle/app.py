@@ -60,12 +60,14 @@ from cubicle.http_api.port_hosts import PortHosts
 from cubicle.http_api.ports import PortRoutes
 from cubicle.http_api.prompt import PromptRoutes
 from cubicle.http_api.raw import RawRoutes
+from cubicle.http_api.replay import ReplayRoutes
 from cubicle.http_api.request_log import RequestLog
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
+from cubicle.http_api.undo import UndoRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.visits import Visits
 from cubicle.http_api.waking import StartRoutes
@@ -345,6 +347,8 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
         "activity": ActivityRoutes(parts.activity),
         "start": StartRoutes(fleet, visits),
+        "replay": ReplayRoutes(parts.registry.journal),
+        "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "admin": AdminRoutes(fleet, parts.activity),
         "login": Login(parts.keys, links, pages.login_page),
         "pages": pages,

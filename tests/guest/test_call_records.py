@@ -13,7 +13,7 @@ import pytest
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.guest import call_records
 from cubicle.guest.call_records import CallRecords
-from cubicle.guest.operations import Exit, Written
+from cubicle.guest.operations import Edited, Exit, Written
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import Machine
@@ -145,15 +145,20 @@ async def test_commands_that_do_not_ask_for_it_leave_no_record(sandbox: Sandbox)
     assert not sandbox.records.exists()
 
 
+def bare(answer: Written | Edited) -> Written | Edited:
+    """The answer without what is told of the change."""
+    return answer.replace(change=None)
+
+
 async def test_a_file_is_written_once(sandbox: Sandbox) -> None:
     path = f"{HOME}/file"
-    first = await sandbox.machine.write(path, "one", sync=True, id="w1")
+    first = bare(await sandbox.machine.write(path, "one", sync=True, id="w1"))
     assert first == Written(created=True, size=3, path=path)
     for restart in (None, sandbox.reconnect, sandbox.restart):
         if restart is not None:
             await restart()
         await sandbox.machine.write(path, "changed since")
-        assert await sandbox.machine.write(path, "one", sync=True, id="w1") == first
+        assert bare(await sandbox.machine.write(path, "one", sync=True, id="w1")) == first
         assert await sandbox.machine.read_bytes(path, limit=100) == b"changed since"
     assert [name async for name in sandbox.machine.list(HOME, hidden=True) if "tmp" in name.path] == []
 
@@ -161,18 +166,21 @@ async def test_a_file_is_written_once(sandbox: Sandbox) -> None:
 async def test_a_file_is_edited_once(sandbox: Sandbox) -> None:
     path = f"{HOME}/file"
     await sandbox.machine.write(path, "a b c")
-    first = await sandbox.machine.edit(path, "b", "b b", id="e1")
+    first = bare(await sandbox.machine.edit(path, "b", "b b", id="e1", keep="e1"))
     for restart in (None, sandbox.reconnect, sandbox.restart):
         if restart is not None:
             await restart()
-        assert await sandbox.machine.edit(path, "b", "b b", id="e1") == first
+        again = await sandbox.machine.edit(path, "b", "b b", id="e1", keep="e1")
+        assert bare(again) == first
+        assert again.change is not None
+        assert (again.change.kept, again.change.text_before) == (True, None)
     assert await sandbox.machine.read_bytes(path, limit=100) == b"a b b c"
 
 
 async def test_an_edit_that_was_made_and_not_noted_is_not_made_again(sandbox: Sandbox) -> None:
     path = f"{HOME}/file"
     await sandbox.machine.write(path, "a b c")
-    first = await sandbox.machine.edit(path, "b", "d", id="e1")
+    first = bare(await sandbox.machine.edit(path, "b", "d", id="e1"))
     sandbox.machine.close()
     await sandbox.driver.stop("one")
     newer = sandbox.records / "newer"
@@ -184,7 +192,7 @@ async def test_an_edit_that_was_made_and_not_noted_is_not_made_again(sandbox: Sa
     assert len(lines) == 1
     newer.write_bytes(lines[0])
     await sandbox.start()
-    assert await sandbox.machine.edit(path, "b", "d", id="e1") == first
+    assert bare(await sandbox.machine.edit(path, "b", "d", id="e1")) == first
     await sandbox.machine.write(path, "a b c")  # another file is there: it is one that the edit fits again
     await sandbox.restart()
     assert (await sandbox.machine.edit(path, "b", "d", id="e2")).line == 1

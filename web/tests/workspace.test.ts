@@ -1,5 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
 import type { FolderEntry } from "../src/common/api.generated";
+import { diffOf } from "../src/common/diff";
 import { ago, bytes, seconds, shownName } from "../src/common/format";
 import { hasSource, kindOfBytes, kindOfName, looksLikeText } from "../src/common/kinds";
 import { Addresses, decodePath, encodePath, isPlain, type PageData, seen } from "../src/common/page";
@@ -13,7 +14,7 @@ import {
   asMarkdown,
   type Call,
   codeOf,
-  diffOf,
+  editOf,
   gist,
   parseEvent,
   stateOf,
@@ -284,6 +285,55 @@ describe("activity", () => {
       " c",
     ]);
     expect(diffOf("", "a").map((l) => l.sign + l.text)).toEqual(["+a"]);
+  });
+  test("changes in two places leave what is between them as it is", () => {
+    expect(diffOf("a\nb\nc\nd\ne", "a\nB\nc\nD\ne").map((l) => l.sign + l.text)).toEqual([
+      " a",
+      "-b",
+      "+B",
+      " c",
+      "-d",
+      "+D",
+      " e",
+    ]);
+  });
+  test("texts that are slow to compare are shown whole, in time", () => {
+    const [a, b] = ["x", "y"].map((c) => Array.from({ length: 4_000 }, (_, i) => c + i).join("\n"));
+    const began = performance.now();
+    expect(diffOf(a as string, b as string)).toHaveLength(8_000);
+    expect(performance.now() - began).toBeLessThan(5_000);
+  });
+  const file = {
+    path: "/tmp/x",
+    before: "0".repeat(64),
+    after: "1".repeat(64),
+    size_before: 9,
+    size_after: 9,
+    kept: true,
+    reason: "",
+    line: 40,
+    text_before: "a\nold",
+    text_after: "a\nnew",
+    cut_before: 0,
+    cut_after: 0,
+  };
+  test("a change is shown with the lines around it, a large file by its size only", () => {
+    const wrote: ActivityEvent = {
+      ...began,
+      tool: "create_file",
+      arguments: { path: "/tmp/x", content: "…" },
+    };
+    const [shown] = all(wrote, { ...finished, files: [file] });
+    expect(editOf(shown as Call)).toEqual({ before: "a\nold", after: "a\nnew", line: 40 });
+    const [large] = all(wrote, { ...finished, files: [{ ...file, text_before: null, text_after: null }] });
+    expect(editOf(large as Call)).toBeNull();
+    const [made] = all(wrote, {
+      ...finished,
+      files: [{ ...file, before: null, text_before: null, text_after: null }],
+    });
+    expect(editOf(made as Call)).toEqual({ before: "", after: "…", line: 1 });
+    const undo = { type: "undo", id: "b1-1", path: "/tmp/x", undone: true, at: 0 } as const;
+    expect(all(wrote, { ...finished, files: [file] }, undo)[0]?.undone).toBe(true);
   });
 });
 

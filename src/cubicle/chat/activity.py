@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cubicle.chat.activity_events import CallEvent, CallFields, EndEvent, Ending, NoteEvent
+from cubicle.chat.activity_events import CallEvent, CallFields, ChangedFile, EndEvent, Ending, NoteEvent, UndoEvent
 from cubicle.chat.activity_history import PastCall, interrupted, note_of, read_history
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
@@ -62,6 +62,7 @@ class CallEnd:
     """What the answer says beside the output: why the command ended, what the egress proxy refused."""
     exit_code: int | None = None
     signal: str = ""
+    files: Sequence[ChangedFile] = ()
 
     def event(self, id: str, seconds: float) -> EndEvent:
         event: EndEvent = {
@@ -77,6 +78,8 @@ class CallEnd:
             event["exit_code"] = self.exit_code
         if self.signal:
             event["signal"] = self.signal
+        if self.files:
+            event["files"] = list(self.files)
         return event
 
 
@@ -92,6 +95,8 @@ class _Record:
     latest: int = 0
     """The count of the last of it."""
     ended: tuple[int, EndEvent] | None = None
+    undone: tuple[int, UndoEvent] | None = None
+    """The last time that it was undone or made again."""
     size: int = 0
 
     @property
@@ -104,6 +109,8 @@ class _Record:
             yield count, {"type": "output", "id": self.begun[1]["id"], "from": place, "text": text}
         if self.ended is not None:
             yield self.ended
+        if self.undone is not None:
+            yield self.undone
 
     def add_output(self, count: int, text: str, skipped: int) -> None:
         """Few and larger pieces: a reader that has a part of one already knows by its place where to go on."""
@@ -210,6 +217,16 @@ class Activity:
             record.ended = (self._count, event)
             self._settle(story, record)
 
+    def tell_undo(self, chat: Chat, id: str, path: str, *, undone: bool) -> None:
+        """What a call wrote was taken back, or made again."""
+        story = self._story(chat)
+        record = story.calls.get(id)
+        if record is not None:
+            self._count += 1
+            told: UndoEvent = {"type": "undo", "id": id, "path": path, "undone": undone, "at": time.time()}
+            record.undone = (self._count, told)
+            self._settle(story, record)
+
     def _settle(self, story: _Story, record: _Record) -> None:
         """Count what was added, forget what is too much, and wake those who follow."""
         size = sum(_size(fields) for _, fields in record.events())
@@ -278,6 +295,9 @@ class Activity:
         if ended is not None:
             count += 1
             record.ended = (count, ended)
+        if past.undone is not None:
+            count += 1
+            record.undone = (count, past.undone)
         self._settle(story, record)
         return count
 
@@ -357,7 +377,8 @@ def _id(past: PastCall | NoteEvent) -> str:
 def _size(fields: Mapping[str, Any]) -> int:
     """About as many characters as the event holds."""
     arguments = fields.get("arguments", {})
-    texts = (*fields.values(), *fields.get("notes", ()), *arguments, *arguments.values())
+    files = (text for file in fields.get("files", ()) for text in file.values())
+    texts = (*fields.values(), *fields.get("notes", ()), *arguments, *arguments.values(), *files)
     return 200 + sum(len(text) for text in texts if isinstance(text, str))
 
 

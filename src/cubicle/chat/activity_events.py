@@ -25,6 +25,24 @@ OutputEvent = TypedDict("OutputEvent", {"type": Literal["output"], "id": str, "f
 """A call printed this; `from` is the place of its first character in the whole output, in characters."""
 
 
+class ChangedFile(TypedDict):
+    """A file that a tool wrote: hash and size before and after. Where both are short texts, the lines that differ, with
+    some around them; `line` is the number of the first. `kept`: the change can be undone; if not, `reason` says why."""
+
+    path: str
+    before: str | None
+    after: str | None
+    size_before: int
+    size_after: int
+    kept: bool
+    reason: str
+    line: int
+    text_before: str | None
+    text_after: str | None
+    cut_before: int
+    cut_after: int
+
+
 class EndEvent(TypedDict):
     """A call is over. `exit_code` and `signal` come where the command had one."""
 
@@ -37,6 +55,17 @@ class EndEvent(TypedDict):
     signal: NotRequired[str]
     result: str
     notes: list[str]
+    files: NotRequired[list[ChangedFile]]
+
+
+class UndoEvent(TypedDict):
+    """What a call wrote was taken back, or, with `undone` false, made again."""
+
+    type: Literal["undo"]
+    id: str
+    path: str
+    undone: bool
+    at: float
 
 
 class NoteEvent(TypedDict):
@@ -56,5 +85,5 @@ class ServiceEvent(TypedDict):
     id: str
 
 
-CallFields = CallEvent | OutputEvent | EndEvent | NoteEvent
+CallFields = CallEvent | OutputEvent | EndEvent | UndoEvent | NoteEvent
 ActivityEvent = CallFields | ServiceEvent

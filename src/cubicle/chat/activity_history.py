@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from cubicle.chat.activity_events import CallEvent, EndEvent, Ending, NoteEvent
+from cubicle.chat.activity_events import CallEvent, ChangedFile, EndEvent, Ending, NoteEvent, UndoEvent
 from cubicle.journal.format import Entry
 
 _ENDINGS = frozenset(get_args(Ending))
@@ -23,6 +23,7 @@ class PastCall:
     output: list[tuple[int, str]] = field(default_factory=list)
     """Place of its first character in the whole output, text."""
     ended: EndEvent | None = None
+    undone: UndoEvent | None = None
     seen: float = 0.0
     """When something was last heard of it."""
 
@@ -53,6 +54,10 @@ def read_history(entries: Iterable[Entry]) -> History:
                 call = history.calls.get(_text(fields, "call"))
                 if call is not None:
                     _end(call, fields)
+            case "undo":
+                call = history.calls.get(_text(fields, "call"))
+                if call is not None:
+                    call.undone = _undo(entry)
             case "lifecycle" if fields.get("what") == "removed":
                 removed = {_text(fields, "sandbox"): history}
                 history = History()
@@ -98,11 +103,24 @@ def _end(call: PastCall, fields: Mapping[str, Any]) -> None:
         event["exit_code"] = code
     if signal := _text(fields, "signal"):
         event["signal"] = signal
+    if isinstance(files := fields.get("files"), list):
+        event["files"] = [cast(ChangedFile, one) for one in files if isinstance(one, dict) and _is_changed_file(one)]
     call.ended = event
     head, tail, cut = _text(fields, "head"), _text(fields, "tail"), fields.get("cut")
     left_out = cut if isinstance(cut, int) else 0
     call.output = [(0, head + tail)] if not left_out else [(0, head), (len(head) + left_out, tail)]
     call.output = [(place, text) for place, text in call.output if text]
+
+
+def _is_changed_file(fields: Mapping[str, Any]) -> bool:
+    return fields.keys() >= ChangedFile.__required_keys__ and isinstance(fields["path"], str)
+
+
+def _undo(entry: Entry) -> UndoEvent:
+    fields = entry.fields
+    undone = fields.get("undone") is not False
+    path, id = _text(fields, "path"), _text(fields, "call")
+    return {"type": "undo", "id": id, "path": path, "undone": undone, "at": entry.at}
 
 
 def interrupted(call: PastCall) -> EndEvent:

@@ -13,6 +13,7 @@ from .call_records import CallRecords
 from .commands import CommandTable
 from .connection import GuestChannel, GuestConnection
 from .identity import Identity
+from .kept_files import KeptFiles
 from .loop import READ, Loop
 from .path_policy import PathPolicy
 from .synced_files import Publisher
@@ -44,7 +45,7 @@ class Guest:
 
     def _operations(self, policy: PathPolicy) -> dict[str, type[GuestChannel]]:
         guest = self
-        publisher = Publisher(self.loop)
+        publisher = Publisher(self.loop, KeptFiles(self.home))
 
         class Hello(GuestChannel):
             REQUEST = operations.Hello

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -16,13 +17,16 @@ class AtomicWrite:
     a part of its path for a link meanwhile changes nothing.
     """
 
-    def __init__(self, folder: str, name: str, check: Callable[[int], None]) -> None:
-        self._name = name
+    def __init__(
+        self, folder: str, name: str, check: Callable[[int], None], make_room: Callable[[], bool] | None = None
+    ) -> None:
+        self.name = name
+        self._make_room = make_room
         self._own = TEMPORARY + os.urandom(8).hex()
         self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             check(self._folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self._fd = os.open(self._own, flags, 0o600, dir_fd=self._folder)
         except BaseException:
             os.close(self._folder)
@@ -31,7 +35,12 @@ class AtomicWrite:
     def write(self, content: bytes | memoryview) -> None:
         view = memoryview(content)
         while view:
-            view = view[os.write(self._fd, view) :]
+            try:
+                view = view[os.write(self._fd, view) :]
+            except OSError as error:
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                if not full or self._make_room is None or not self._make_room():
+                    raise
 
     @property
     def descriptors(self) -> tuple[int, int]:
@@ -40,7 +49,7 @@ class AtomicWrite:
     def settle(self, mode: int) -> tuple[bool, int]:
         """Whether it is new there, and its mode: a file that was there keeps its own."""
         try:
-            return False, stat.S_IMODE(os.stat(self._name, dir_fd=self._folder, follow_symlinks=False).st_mode)
+            return False, stat.S_IMODE(os.stat(self.name, dir_fd=self._folder, follow_symlinks=False).st_mode)
         except FileNotFoundError:
             return True, mode
 
@@ -67,7 +76,7 @@ class AtomicWrite:
 
     def _rename(self, mode: int) -> None:
         os.fchmod(self._fd, mode & 0o777)
-        os.rename(self._own, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        os.rename(self._own, self.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
     def discard(self) -> None:
         """Leave nothing of it."""

@@ -37,7 +37,7 @@ _MAX_LINE = 64 * 1024
 _MAX_PARTS = 64
 _NAMES = ("older", "newer")
 _ARMED, _TRIPPED = "armed", "tripped"
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_encode = json.JSONEncoder(separators=(",", ":"), default=vars).encode
 
 Parts = Sequence[tuple[int, bytes]]
 

@@ -6,6 +6,7 @@ import os
 
 from .atomic_write import AtomicWrite
 from .call_records import CallRecords
+from .file_changes import FileChange, without_texts
 from .messages import Message
 from .path_policy import FileChannel
 
@@ -39,9 +40,13 @@ class OnceChannel(FileChannel):
             intent: dict[str, object] = {"size": found.st_size, "mtime": found.st_mtime_ns, "answer": answer.__dict__}
             self.records.begin(call_id, intent)
 
-    def note_done(self, call_id: str | None, answer: Message) -> None:
+    def tell_done(self, call_id: str | None, answer: Message, told: bytes) -> None:
+        """It is made; `told` is what is known of the change. The texts of it are not told a second time."""
+        change = FileChange.decode_line(told) if told else None
         if call_id is not None:
-            self.records.answered(call_id, answer)
+            short = answer if change is None else answer.replace(change=without_texts(change))
+            self.records.answered(call_id, short)
+        self.end(answer if change is None else answer.replace(change=change))
 
 
 def _is_there(path: str, intent: dict[str, object]) -> bool:

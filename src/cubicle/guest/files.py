@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from . import operations, wire
 from .atomic_write import TEMPORARY, AtomicWrite
 from .connection import GuestConnection, OperationRefused
+from .file_changes import Undo, Undone
 from .file_once import OnceChannel
+from .kept_files import FOLDER
 from .path_policy import FileChannel, open_regular
 from .wire import ErrorCode
 
@@ -102,7 +104,9 @@ class Write(OnceChannel):
                 os.makedirs(folder, exist_ok=True)
             except FileExistsError:
                 raise OperationRefused(ErrorCode.NOT_DIRECTORY, "a part of the path is a file") from None
-            self._draft = AtomicWrite(folder, name, lambda fd: self.policy.confirm(request, fd))
+            self._draft = AtomicWrite(
+                folder, name, lambda fd: self.policy.confirm(request, fd), self.publisher.kept.make_room
+            )
 
     def on_data(self, stream: int, payload: memoryview) -> None:
         if self._draft is None:
@@ -141,16 +145,14 @@ class Write(OnceChannel):
             return
         answer = self._answer(draft.settle(mode)[0])
         self.note_intent(request.id, draft, answer)
-        who = self.policy.who(request)
-        self.publisher.publish(
-            self, self._path, draft, mode, who, self._written, lambda: self.note_done(request.id, answer)
-        )
+        who, keeping = self.policy.who(request), self.keeping(request.keep, self._path)
+        self.publisher.publish(self, self._path, draft, mode, who, self._written, keeping)
 
     def _answer(self, created: bool) -> operations.Written:
         return operations.Written(created=created, size=self._size, path=os.path.realpath(self._request.path))
 
-    def _written(self, created: bool) -> None:
-        self.end(self._answer(created))
+    def _written(self, created: bool, told: bytes = b"") -> None:
+        self.tell_done(self._request.id, self._answer(created), told)
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
@@ -201,10 +203,12 @@ class Edit(OnceChannel):
                 self.end(edited)
                 return
         self.note_intent(call_id, draft, edited)
-        who = self.policy.who(self._request)
-        self.publisher.publish(
-            self, path, draft, 0o644, who, lambda _: self.end(edited), lambda: self.note_done(call_id, edited)
-        )
+        who, keeping = self.policy.who(self._request), self.keeping(self._request.keep, path)
+
+        def done(created: bool, told: bytes) -> None:
+            self.tell_done(call_id, edited, told)
+
+        self.publisher.publish(self, path, draft, 0o644, who, done, keeping)
 
     def _changed(self, path: str) -> tuple[AtomicWrite, operations.Edited]:
         """The file as it is to be, and what the host is told about it."""
@@ -324,7 +328,7 @@ def walk(base: str, prefix: str, depth: int, hidden: bool) -> Iterator[operation
     except OSError:
         return
     for name in names:
-        if name.startswith(TEMPORARY) or (name.startswith(".") and not hidden):
+        if name.startswith((TEMPORARY, FOLDER)) or (name.startswith(".") and not hidden):
             continue
         path = os.path.join(prefix, name)
         full = os.path.join(base, path)
@@ -365,4 +369,27 @@ class Remove(FileChannel):
         self.end()
 
 
-CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, StatChannel, List, Remove]
+class UndoChannel(FileChannel):
+    """Take back a change of a file, or make it again."""
+
+    REQUEST = Undo
+
+    def begin(self, request: Undo) -> None:
+        kept = self.publisher.kept.find(request.id)
+        named = operations.FileRequest(path=kept.path, roots=request.roots)
+        if self.policy.resolve(named) != kept.path:
+            raise OperationRefused(ErrorCode.CHANGED, "a part of its path is a link now")
+        who = self.policy.who(named)
+
+        def work() -> bytes:
+            swapped = self.publisher.kept.swap(kept, request.redo, who, lambda fd: self.policy.confirm(named, fd))
+            return swapped.encode()
+
+        def finish(told: bytes | None) -> None:
+            if told is not None:
+                self.end(Undone.decode_line(told))
+
+        self.publisher.take_turn(self, kept.path, lambda: self.publisher.run(self, kept.path, work, finish))
+
+
+CHANNELS: list[type[FileChannel]] = [Read, Write, Edit, StatChannel, List, Remove, UndoChannel]

@@ -171,6 +171,10 @@ class Request(Message, _Exchange[_E_co, _A_co]):
         return _encode({"op": self.OP, **self.__dict__}).encode()
 
 
+class Nothing(Message):
+    """It is done, and there is nothing to say."""
+
+
 # ---- checks
 
 
@@ -263,3 +267,21 @@ def nested(kind: type[Message]) -> Check:
         raise ValueError("an object")
 
     return check
+
+
+def _word(value: object) -> str:
+    if isinstance(value, str) and "\0" not in value:
+        return value
+    raise ValueError("a list of words without NUL")
+
+
+def words(value: object) -> list[str]:
+    if isinstance(value, list) and value:
+        return [_word(one) for one in value]
+    raise ValueError("a list of words without NUL")
+
+
+def call_id(value: object) -> str:
+    if isinstance(value, str) and 0 < len(value) <= 100:
+        return value
+    raise ValueError("a text of 1 to 100 characters")

@@ -10,10 +10,13 @@ import os
 import stat
 
 from . import wire
+from .file_changes import FileChange
 from .messages import (
     Message,
+    Nothing,
     Request,
     between,
+    call_id,
     clamped,
     count,
     field,
@@ -26,8 +29,10 @@ from .messages import (
     seconds,
     text,
     texts_by_name,
+    words,
 )
 
+__all__ = ("Nothing",)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -40,10 +45,6 @@ _terminal_size = number(0, 65535)
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
 _LATEST = 1e11
 """Seconds since 1970; the host's own calendar ends long after."""
-
-
-class Nothing(Message):
-    """It is done, and there is nothing to say."""
 
 
 # ---- the connection
@@ -123,24 +124,6 @@ class Failure(Message):
 # ---- commands
 
 
-def _word(value: object) -> str:
-    if isinstance(value, str) and "\0" not in value:
-        return value
-    raise ValueError("a list of words without NUL")
-
-
-def _words(value: object) -> list[str]:
-    if isinstance(value, list) and value:
-        return [_word(one) for one in value]
-    raise ValueError("a list of words without NUL")
-
-
-def _id(value: object) -> str:
-    if isinstance(value, str) and 0 < len(value) <= 100:
-        return value
-    raise ValueError("a text of 1 to 100 characters")
-
-
 class Started(Message):
     started: str = field(text, default="")
     """The command's id."""
@@ -184,7 +167,7 @@ class Run(Request[Started, Exit]):
     """Start a command and stay with it. Stream 0 is its input, 1 its output, 2 its error output."""
 
     OP = "run"
-    argv: list[str] = field(_words)
+    argv: list[str] = field(words)
     cwd: str | None = field(optional(text), default=None)
     env: dict[str, str] | None = field(optional(texts_by_name), default=None)
     timeout: float | None = field(optional(seconds), default=None)
@@ -193,7 +176,7 @@ class Run(Request[Started, Exit]):
     merge: bool = field(flag, default=True)
     """Whether the error output comes as output."""
     stdin: bool = field(flag, default=False)
-    id: str | None = field(optional(_id), default=None)
+    id: str | None = field(optional(call_id), default=None)
     keep: bool = field(flag, default=False)
     """Never run this id twice: one that is known is followed, or told how it ended. INTERRUPTED if nobody can tell."""
     known: bool = field(flag, default=False)
@@ -314,6 +297,7 @@ class Written(Message):
     created: bool = field(flag, default=False)
     size: int = field(count, default=0)
     path: str = field(text, default="")
+    change: FileChange | None = field(nested(FileChange), default=None)
 
 
 class Write(FileRequest, Request[Nothing, Written]):
@@ -323,14 +307,17 @@ class Write(FileRequest, Request[Nothing, Written]):
     mode: int = field(number(0, 0o7777), default=0o644)
     sync: bool = field(flag, default=False)
     """Whether it has to be on disk before the answer."""
-    id: str | None = field(optional(_id), default=None)
+    id: str | None = field(optional(call_id), default=None)
     """Never write this id twice: of one that is done the answer is told again."""
+    keep: str = field(text, default="")
+    """With `sync`: the id by which the change can be undone."""
 
 
 class Edited(Message):
     path: str = field(text, default="")
     line: int = field(count, default=1)
     size: int = field(count, default=0)
+    change: FileChange | None = field(nested(FileChange), default=None)
 
 
 class Edit(FileRequest, Request[Nothing, Edited]):
@@ -338,7 +325,8 @@ class Edit(FileRequest, Request[Nothing, Edited]):
 
     OP = "edit"
     sync: bool = field(flag, default=False)
-    id: str | None = field(optional(_id), default=None)
+    id: str | None = field(optional(call_id), default=None)
+    keep: str = field(text, default="")
 
 
 class Stat(FileRequest, Request[Nothing, FileStat]):

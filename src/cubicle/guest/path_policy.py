@@ -13,7 +13,7 @@ import stat
 from .connection import GuestChannel, OperationRefused
 from .identity import As, Identity
 from .operations import FailureDetails, FileRequest
-from .synced_files import Publisher
+from .synced_files import Keeping, Publisher
 from .wire import ErrorCode
 
 
@@ -79,3 +79,7 @@ class FileChannel(GuestChannel):
 
     policy: PathPolicy
     publisher: Publisher
+
+    def keeping(self, id: str, path: str) -> Keeping | None:
+        """How to keep what a change replaces, if the host wants that."""
+        return Keeping(self.publisher.kept, id, path) if id else None

@@ -194,6 +194,15 @@ class ProcessKilled(TypedDict):
 
 
 @_exact
+class FileUndone(TypedDict):
+    path: str
+    undone: bool
+    """False: the change was made again."""
+    size: int | None
+    """Of the file as it is now; null: there is none any more."""
+
+
+@_exact
 class SandboxState(TypedDict):
     sandbox: Condition
 

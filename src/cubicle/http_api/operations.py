@@ -133,6 +133,8 @@ OPERATIONS: dict[str, Operation] = {
     "terminal.kill": _json(models.ProcessKilled, 404, 409, 503),
     "pages.terminal": _page(),
     "activity.events": Operation((Reply(200, {"text/event-stream": {}}),), headers=("Last-Event-ID",)),
+    "undo.undo": _json(models.FileUndone, 404, 409, 410, 503, 507, query={"redo": _FLAG}),
+    "replay.get": Operation((Reply(200, {HTML: {}}),)),
     "ports.listed": _json(models.PortOverview),
     "ports.events": Operation((Reply(200, {"text/event-stream": {}}),)),
     "ports.share": Operation(

@@ -238,6 +238,12 @@ _OWN = (
              "The chat's tool calls as they happen, server-sent events."),
     _of_chat("POST", "/api/chats/{chat}/start", "start.start", _WAKES,
              'Makes or wakes the sandbox. `{sandbox: "running"}` once it is up.'),
+    _of_chat("POST", "/api/chats/{chat}/calls/{call:token}/undo", "undo.undo", _WAKES,
+             "Takes back what a call of `create_file` or `str_replace` wrote; `redo=1` makes it again. 409 if the file "
+             "has changed since, 410 if what it replaced is no longer kept ([pages.md](pages.md))."),
+    _of_chat("GET", "/api/chats/{chat}/replay", "replay.get", _LOOKS,
+             "The journal of a chat as one HTML file that replays it, to be saved. It needs no service "
+             "([journal.md](journal.md))."),
     _of_chat("GET", "/api/chats/{chat}/ports", "ports.listed", _LOOKS,
              "The ports that programs listen on, with links, and what is shared ([ports.md](ports.md))."),
     _of_chat("GET", "/api/chats/{chat}/ports/events", "ports.events", _LOOKS,

@@ -108,6 +108,14 @@ def read_entries(folder: Path, after: int = 0, limit: int = 1000) -> list[Entry]
     return found
 
 
+def all_entries(folder: Path) -> Iterator[Entry]:
+    """Every entry in its order, a segment in memory at a time; what cannot be read is passed over."""
+    for text in _texts_after(folder, 0):
+        entry = format.entry(text)
+        if entry is not None:
+            yield entry
+
+
 def _texts_after(folder: Path, after: int) -> Iterator[bytes]:
     """The lines of the segments that may have entries with a higher number."""
     known = segments(folder)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cubicle.guest import operations, wire
+from cubicle.guest.file_changes import Undo, Undone
 from cubicle.guest.operations import Edited, Entry, Exit, FileStat, Usage, Written
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import passed_file
@@ -257,14 +258,15 @@ class Machine:
         roots: Sequence[str] | None = None,
         sync: bool = False,
         id: str | None = None,
+        keep: str = "",
     ) -> Written:
         """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
 
         With `sync`, it is on disk when this returns. Of a text, what is no character becomes `?`. Under one `id` it is
-        written once, and the answer is the same again.
+        written once, with the same answer again. `undo` takes it back by the id `keep`.
         """
         channel = self._line.open(
-            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id)
+            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id, keep=keep)
         )
         try:
             if isinstance(content, bytes):
@@ -282,13 +284,17 @@ class Machine:
         return written if written.path else written.replace(path=path)
 
     async def edit(
-        self, path: str, old: str, new: str, *, roots: Sequence[str] | None = None, id: str | None = None
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        roots: Sequence[str] | None = None,
+        id: str | None = None,
+        keep: str = "",
     ) -> Edited:
-        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise.
-
-        Under one `id` once, as in `write`.
-        """
-        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, id=id))
+        """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
+        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, id=id, keep=keep))
         try:
             for stream, text in enumerate((old, new)):
                 for piece in _encoded(text, "surrogateescape"):
@@ -298,6 +304,10 @@ class Machine:
         finally:
             channel.cancel()
         return edited if edited.path else edited.replace(path=path)
+
+    async def undo(self, id: str, *, redo: bool = False, roots: Sequence[str] | None = None) -> Undone:
+        """Put back what a write or an edit replaced; MachineError `changed`, `not-kept` or `exists` otherwise."""
+        return await self._line.ask(Undo(id=id, redo=redo, roots=_list(roots)))
 
     async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> FileStat:
         return await self._line.ask(operations.Stat(path=path, follow=follow, roots=_list(roots)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from cubicle.chat.activity_events import ChangedFile
 from cubicle.core.caller import Caller
 from cubicle.guest.operations import Exit
 from cubicle.tools.arguments import Arguments
@@ -37,6 +38,8 @@ class Answer:
     """How the command ended, if the tool ran one."""
     notes: tuple[str, ...] | None = None
     """What the answer says beside the output that was reported; None when it does not repeat that output."""
+    files: tuple[ChangedFile, ...] = ()
+    """What the tool itself wrote."""
 
     @property
     def text(self) -> str:
@@ -47,8 +50,8 @@ class Answer:
         )
 
 
-def say(text: str) -> Answer:
-    return Answer((TextContent(text),))
+def say(text: str, *files: ChangedFile) -> Answer:
+    return Answer((TextContent(text),), files=files)
 
 
 def fail(sentence: str) -> Answer:
@@ -85,7 +88,7 @@ class Call:
     cancelled: Callable[[], bool] = _never
     """Whether the caller asked for the call to be cancelled."""
     id: str = field(default_factory=_new_id)
-    """Its name in the journal."""
+    """Its name in the journal; what it replaces is kept under it."""
     identity: str = ""
     """What a repetition of the call has in common with it; empty if it cannot be repeated."""
     chosen: bool = False

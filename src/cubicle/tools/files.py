@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from cubicle.chat.activity_events import ChangedFile
+from cubicle.guest.file_changes import MAX_TEXT, FileChange
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import WRITABLE_ROOTS
@@ -11,6 +15,8 @@ from cubicle.tools.base import Answer, Call, fail, say, schema
 from cubicle.tools.command_once import require_memory
 from cubicle.tools.errors import sentence
 from cubicle.tools.line_numbers import count
+
+_MAX_REASON = 300
 
 
 class CreateFile:
@@ -41,10 +47,13 @@ class CreateFile:
         try:
             async with self._workplace.lease(call.caller) as machine:
                 require_memory(machine, call)
-                written = await machine.write(path, content, roots=WRITABLE_ROOTS, sync=True, id=call.once)
+                written = await machine.write(
+                    path, content, roots=WRITABLE_ROOTS, sync=True, id=call.once, keep=call.id
+                )
         except MachineError as error:
             return fail(sentence(error, path, WRITABLE_ROOTS))
-        return say(f"{'Created' if written.created else 'Overwrote'} {path} ({count(written.size, 'byte')}).")
+        said = f"{'Created' if written.created else 'Overwrote'} {path} ({count(written.size, 'byte')})."
+        return say(said, *changed_file(path, written.change))
 
 
 class StrReplace:
@@ -82,10 +91,33 @@ class StrReplace:
         try:
             async with self._workplace.lease(call.caller) as machine:
                 require_memory(machine, call)
-                edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS, id=call.once)
+                edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS, id=call.once, keep=call.id)
         except MachineError as error:
             return fail(_unmatched(error, path) or sentence(error, path, WRITABLE_ROOTS))
-        return say(f"Replaced the text at line {edited.line:,} of {path} (now {count(edited.size, 'byte')}).")
+        said = f"Replaced the text at line {edited.line:,} of {path} (now {count(edited.size, 'byte')})."
+        return say(said, *changed_file(path, edited.change))
+
+
+def changed_file(path: str, change: FileChange | None) -> Sequence[ChangedFile]:
+    """What people are shown of a change. A guest says it: texts are cut to the length that it promised."""
+    if change is None:  # an older guest, of a sandbox that outlived an upgrade
+        return ()
+    return (
+        {
+            "path": path,
+            "before": change.before,
+            "after": change.after,
+            "size_before": change.size_before,
+            "size_after": change.size_after,
+            "kept": change.kept,
+            "reason": change.reason[:_MAX_REASON],
+            "line": change.line,
+            "text_before": None if change.text_before is None else change.text_before[:MAX_TEXT],
+            "text_after": None if change.text_after is None else change.text_after[:MAX_TEXT],
+            "cut_before": change.cut_before,
+            "cut_after": change.cut_after,
+        },
+    )
 
 
 def _unmatched(error: MachineError, path: str) -> str | None:

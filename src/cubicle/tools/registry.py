@@ -138,4 +138,4 @@ def _end(answer: Answer) -> CallEnd:
     code = exit.code if exit is not None and ending in ("done", "failed", "out_of_memory") else None
     if answer.notes is not None:
         return CallEnd(ending, notes=answer.notes, exit_code=code, signal=signal)
-    return CallEnd(ending, answer.text, exit_code=code, signal=signal)
+    return CallEnd(ending, answer.text, exit_code=code, signal=signal, files=answer.files)

@@ -169,6 +169,12 @@ export interface ProcessKilled {
   pid: number;
 }
 
+export interface FileUndone {
+  path: string;
+  undone: boolean;
+  size: number | null;
+}
+
 export interface SandboxState {
   sandbox: Condition;
 }

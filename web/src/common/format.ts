@@ -38,9 +38,26 @@ export function ago(value: number | string | null | undefined, now = Date.now())
 
 /** Names from the sandbox hold any character: control and direction marks are shown, never obeyed. */
 export function shownName(name: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ones to show
-  return name.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) => {
+  return name.replace(HIDDEN, (c) => {
     const code = c.charCodeAt(0);
     return code < 0x20 ? String.fromCharCode(0x2400 + code) : "\ufffd";
   });
+}
+
+const HIDDEN =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ones to show
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+
+const ESCAPES =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the sequences of a terminal begin with one
+  /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[PX^_][^\u001b]*\u001b\\|[ -/]*[0-~])/g;
+
+/** What a program printed, as text: sequences for a terminal are left out, other control characters are shown. */
+export function plainText(text: string): string {
+  return text
+    .replace(ESCAPES, "")
+    .replaceAll("\r\n", "\n")
+    .split(/([\n\t])/)
+    .map((part) => (part === "\n" || part === "\t" ? part : shownName(part)))
+    .join("");
 }

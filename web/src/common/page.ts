@@ -113,6 +113,18 @@ export class Addresses {
   pictures(path: string): string | null {
     return this.#raw ? new URL(this.#raw + encodePath(path), this.root).href : null;
   }
+  /** The journal as a file that replays it. */
+  replay(): string {
+    return this.#at(`api/chats/${this.#chat}/replay`);
+  }
+
+  /** Where what a call wrote is taken back, or made again. */
+  undo(call: string, redo: boolean): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/calls/${encodeURIComponent(call)}/undo`));
+    if (redo) url.searchParams.set("redo", "1");
+    return url.href;
+  }
+
   events(): string {
     return this.#at(`api/chats/${this.#chat}/events`);
   }

@@ -6,21 +6,12 @@ import { ago, seconds, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { chatPath } from "../common/sandbox";
 import { Glances, stir } from "../common/stirring";
+import { Icon } from "../ui/icon";
 import { Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
-import {
-  apply,
-  asMarkdown,
-  type Call,
-  codeOf,
-  diffOf,
-  editOf,
-  gist,
-  options,
-  parseEvent,
-  stateOf,
-  task,
-} from "./calls";
+import { apply, asMarkdown, type Call, codeOf, gist, options, parseEvent, stateOf, task } from "./calls";
+import { PutBack } from "./change";
+import { Diff } from "./diff";
 import { useFollow } from "./scrolling";
 
 /** The tools that can start or end something that goes on when they are done. */
@@ -61,7 +52,7 @@ export class Activity {
         this.#service = event.id;
       }
       this.calls.value = apply(this.calls.value, event);
-      if (event.type === "end") this.onEnd();
+      if (event.type === "end" || event.type === "undo") this.onEnd();
       if (event.type === "call" ? STARTERS.has(event.tool) : event.type === "end") this.#stirs.ask();
     };
     source.onerror = () => {
@@ -82,28 +73,9 @@ export class Activity {
   }
 }
 
-/** Lines of an edit that are shown here; the file has the rest. */
-const MOST_LINES = 400;
 const TONES = { running: "accent", done: "ok", failed: "bad" };
 
 const shown = (text: string) => text.split("\n").map(shownName).join("\n");
-
-function Edit({ call }: { call: Call }) {
-  const edit = editOf(call);
-  if (!edit) return null;
-  const lines = diffOf(edit.before, edit.after);
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
-    <pre class="diff" role="group" tabIndex={0} aria-label="The change">
-      {lines.slice(0, MOST_LINES).map((line, i) => (
-        <span key={i} class={line.sign === "+" ? "added" : line.sign === "-" ? "removed" : ""}>
-          {`${line.sign} ${shownName(line.text)}\n`}
-        </span>
-      ))}
-      {lines.length > MOST_LINES && `… ${(lines.length - MOST_LINES).toLocaleString("en")} more lines`}
-    </pre>
-  );
-}
 
 /** What a call printed so far: the newest in sight, unless the person scrolled away from it. */
 function Output({ text }: { text: string }) {
@@ -116,7 +88,13 @@ function Output({ text }: { text: string }) {
   );
 }
 
-function Body({ call, onOpen }: { call: Call; onOpen: (path: string) => void }) {
+interface Shown {
+  call: Call;
+  addresses: Addresses;
+  onOpen: (path: string) => void;
+}
+
+function Body({ call, addresses, onOpen }: Shown) {
   const path = typeof call.arguments.path === "string" ? chatPath(call.arguments.path) : null;
   const silent = call.state !== "running" && !call.output && !call.result && !call.notes.length;
   return (
@@ -132,7 +110,7 @@ function Body({ call, onOpen }: { call: Call; onOpen: (path: string) => void }) 
           {shownName(option)}
         </code>
       ))}
-      <Edit call={call} />
+      <Diff call={call} />
       {call.output && <Output text={call.output} />}
       {call.result && <Output text={call.result} />}
       {call.notes.map((note, i) => (
@@ -141,6 +119,7 @@ function Body({ call, onOpen }: { call: Call; onOpen: (path: string) => void }) 
         </p>
       ))}
       {silent && <p class="call-note muted">It printed nothing.</p>}
+      <PutBack call={call} addresses={addresses} />
       {path && (
         <button type="button" onClick={() => onOpen(path)}>
           Open the file
@@ -150,7 +129,7 @@ function Body({ call, onOpen }: { call: Call; onOpen: (path: string) => void }) 
   );
 }
 
-function CallCard(props: { call: Call; open: boolean; onOpen: (path: string) => void }) {
+function CallCard(props: Shown & { open: boolean }) {
   const { call } = props;
   const opened = useSignal<boolean | null>(null);
   const expanded = opened.value ?? (props.open || call.state === "running");
@@ -165,6 +144,7 @@ function CallCard(props: { call: Call; open: boolean; onOpen: (path: string) => 
         }}
       >
         <span class={`chip ${TONES[call.state]}`}>{stateOf(call)}</span>
+        {call.undone && <span class="chip warn">undone</span>}
         <strong>{call.tool}</strong>
         <span class="cut grow">{shownName(call.description || gist(call))}</span>
         <span class="muted">
@@ -172,7 +152,7 @@ function CallCard(props: { call: Call; open: boolean; onOpen: (path: string) => 
           {call.seconds !== null ? seconds(call.seconds) : ago(call.at)}
         </span>
       </button>
-      {expanded && <Body call={call} onOpen={props.onOpen} />}
+      {expanded && <Body call={call} addresses={props.addresses} onOpen={props.onOpen} />}
     </li>
   );
 }
@@ -221,6 +201,15 @@ export function ActivityPanel(props: {
         >
           Expand all
         </button>
+        <a
+          class="button plain"
+          href={props.addresses.replay()}
+          download
+          aria-label="Download replay"
+          title="Download replay"
+        >
+          <Icon name="download" />
+        </a>
         <IconButton
           icon="copy"
           label="Copy as Markdown"
@@ -243,7 +232,13 @@ export function ActivityPanel(props: {
           <ul class="calls">
             {listed.map((call) =>
               call.note === undefined ? (
-                <CallCard key={call.id} call={call} open={all.value} onOpen={props.onOpen} />
+                <CallCard
+                  key={call.id}
+                  call={call}
+                  open={all.value}
+                  addresses={props.addresses}
+                  onOpen={props.onOpen}
+                />
               ) : (
                 <li key={call.id} class="event muted">
                   <span class="cut grow">{shownName(call.note)}</span> {ago(call.at)}

@@ -1,6 +1,7 @@
 /** The chat's tool calls, put together from the events of the stream. */
 
-import type { ActivityEvent, CallEvent, EndEvent, Ending, NoteEvent } from "./events.generated";
+import { diffOf } from "../common/diff";
+import type { ActivityEvent, CallEvent, ChangedFile, EndEvent, Ending, NoteEvent } from "./events.generated";
 
 export type { ActivityEvent };
 
@@ -25,6 +26,10 @@ export interface Call {
   exitCode: number | null;
   /** Something else that happened, in words: such a one is no call. */
   note?: string;
+  /** The files that the tool itself wrote. */
+  files: readonly ChangedFile[];
+  /** What it wrote was taken back. */
+  undone: boolean;
 }
 
 const MOST_CALLS = 500;
@@ -53,7 +58,7 @@ export function codeOf(call: Call): string {
   return call.exitCode !== null && call.exitCode !== 0 ? `exit code ${call.exitCode}` : "";
 }
 
-function begun(event: CallEvent): Call {
+export function callOf(event: CallEvent): Call {
   return {
     id: event.id,
     tool: event.tool,
@@ -69,12 +74,14 @@ function begun(event: CallEvent): Call {
     signal: "",
     seconds: null,
     exitCode: null,
+    files: [],
+    undone: false,
   };
 }
 
 function noted(event: NoteEvent): Call {
   const empty = { type: "call" as const, id: event.id, tool: event.kind, description: null, arguments: {} };
-  return { ...begun({ ...empty, at: event.at }), state: "done", note: event.text };
+  return { ...callOf({ ...empty, at: event.at }), state: "done", note: event.text };
 }
 
 /** The service may tell a piece again, in part or in a larger one; and it leaves out what is too much. */
@@ -101,6 +108,7 @@ function ended(call: Call, event: EndEvent): Call {
     exitCode: event.exit_code ?? null,
     result: event.result,
     notes: event.notes,
+    files: event.files ?? [],
   };
 }
 
@@ -108,7 +116,7 @@ const LOST = "The service was started again while this ran: how it ended is not 
 
 /** A call that is told again goes on, unless its end is known. */
 function withCall(calls: readonly Call[], event: CallEvent): readonly Call[] {
-  if (!calls.some((c) => c.id === event.id)) return [...calls, begun(event)].slice(-MOST_CALLS);
+  if (!calls.some((c) => c.id === event.id)) return [...calls, callOf(event)].slice(-MOST_CALLS);
   return calls.map((call) =>
     call.id === event.id && (call.ending === "unknown" || call.ending === "interrupted")
       ? { ...call, state: "running", ending: "", notes: [] }
@@ -128,6 +136,7 @@ export function apply(calls: readonly Call[], event: ActivityEvent): readonly Ca
   return calls.map((call) => {
     if (call.id !== event.id) return call;
     if (event.type === "output") return withOutput(call, event.text, event.from);
+    if (event.type === "undo") return { ...call, undone: event.undone };
     return ended(call, event);
   });
 }
@@ -135,7 +144,7 @@ export function apply(calls: readonly Call[], event: ActivityEvent): readonly Ca
 export function parseEvent(text: string): ActivityEvent | null {
   try {
     const event = JSON.parse(text) as { type?: unknown; id?: unknown };
-    const known = ["call", "output", "end", "note", "service"].includes(String(event.type));
+    const known = ["call", "output", "end", "undo", "note", "service"].includes(String(event.type));
     return known && typeof event.id === "string" ? (event as ActivityEvent) : null;
   } catch {
     return null;
@@ -176,34 +185,21 @@ export function options(call: Call): string[] {
     .map(([name, value]) => `${name}: ${text(value)}`);
 }
 
-/** Before and after of an edit or a new file; null for other calls. */
-export function editOf(call: Call): { before: string; after: string } | null {
+export function fileOf(call: Call): ChangedFile | null {
+  return call.files[0] ?? null;
+}
+
+/** Before and after of an edit or a new file, and the line where both begin; null where that is not known as text. */
+export function editOf(call: Call): { before: string; after: string; line: number } | null {
   const a = call.arguments;
+  const file = fileOf(call);
+  if (file && file.text_before !== null && file.text_after !== null)
+    return { before: file.text_before, after: file.text_after, line: file.line };
   const after = a.new_str ?? a.content ?? a.file_text;
-  return typeof after === "string" ? { before: typeof a.old_str === "string" ? a.old_str : "", after } : null;
-}
-
-export interface DiffLine {
-  sign: "+" | "-" | " ";
-  text: string;
-}
-
-/** An edit as lines: what both ends share is shown once. */
-export function diffOf(before: string, after: string): DiffLine[] {
-  const old = before === "" ? [] : before.split("\n");
-  const now = after.split("\n");
-  let head = 0;
-  while (head < old.length && head < now.length && old[head] === now[head]) head += 1;
-  let tail = 0;
-  while (tail < old.length - head && tail < now.length - head && old.at(-1 - tail) === now.at(-1 - tail))
-    tail += 1;
-  const line = (sign: DiffLine["sign"]) => (value: string) => ({ sign, text: value });
-  return [
-    ...old.slice(0, head).map(line(" ")),
-    ...old.slice(head, old.length - tail).map(line("-")),
-    ...now.slice(head, now.length - tail).map(line("+")),
-    ...old.slice(old.length - tail).map(line(" ")),
-  ];
+  if (typeof after !== "string") return null;
+  // A whole file that replaced one of which the text is not known: only its size can be compared.
+  if (file && file.before !== null && a.new_str === undefined) return null;
+  return { before: typeof a.old_str === "string" ? a.old_str : "", after, line: 1 };
 }
 
 /** A block that nothing in the text can end. */

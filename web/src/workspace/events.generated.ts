@@ -28,6 +28,22 @@ export interface OutputEvent {
   text: string;
 }
 
+/** A file that a tool wrote: hash and size before and after. Where both are short texts, the lines that differ, with some around them; `line` is the number of the first. `kept`: the change can be undone; if not, `reason` says why. */
+export interface ChangedFile {
+  path: string;
+  before: string | null;
+  after: string | null;
+  size_before: number;
+  size_after: number;
+  kept: boolean;
+  reason: string;
+  line: number;
+  text_before: string | null;
+  text_after: string | null;
+  cut_before: number;
+  cut_after: number;
+}
+
 /** A call is over. `exit_code` and `signal` come where the command had one. */
 export interface EndEvent {
   type: "end";
@@ -39,6 +55,16 @@ export interface EndEvent {
   signal?: string;
   result: string;
   notes: string[];
+  files?: ChangedFile[];
+}
+
+/** What a call wrote was taken back, or, with `undone` false, made again. */
+export interface UndoEvent {
+  type: "undo";
+  id: string;
+  path: string;
+  undone: boolean;
+  at: number;
 }
 
 /** Something else that happened in the chat: an upload, a take-over, an egress denial, a start or stop. */
@@ -56,4 +82,4 @@ export interface ServiceEvent {
   id: string;
 }
 
-export type ActivityEvent = CallEvent | OutputEvent | EndEvent | NoteEvent | ServiceEvent;
+export type ActivityEvent = CallEvent | OutputEvent | EndEvent | UndoEvent | NoteEvent | ServiceEvent;

@@ -1,1 +1,0 @@
-import{F as e,j as t,p as n,t as r}from"./start-BpmUdyHs.js";import{t as i}from"./lazy-BnUD7q5V.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));
