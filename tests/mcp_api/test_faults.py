@@ -56,7 +56,7 @@ def _break(target: Any, name: str, how: Callable[..., Any] = broken) -> Callable
     [
         ("tools/list", {}, _break(handlers.types, "ListToolsResult", unfit)),  # type: ignore[attr-defined]
         ("tools/call", TOOL, _break(Registry, "run")),
-        ("tools/call", TOOL, _break(handlers, "_block", unfit)),
+        ("tools/call", TOOL, _break(handlers, "content_of", unfit)),
         ("resources/list", {}, _break(Uploads, "list")),
         ("resources/list", {}, _break(handlers, "_resources", unfit)),
         ("resources/read", READ, _break(Uploads, "read")),

@@ -202,6 +202,20 @@ async def test_a_sub_agent_can_be_resumed_too(service: Service) -> None:
         assert answered(await resume(other, first["id"])) == ["did: a poem"]
 
 
+async def test_a_run_of_an_agent_that_went_on_alone_can_be_followed_again(service: Service) -> None:
+    agent = SlowAgent()
+    async with service_of(service.fleet, Options({"resume_seconds": 0.2}, sub_agent=agent)) as other:
+        async with posted(other, call("a poem", tool="sub_agent")) as events:
+            first = await anext(events)
+            await agent.started.wait()
+        await asyncio.sleep(0.5)  # the time is over, and the run goes on
+        assert not agent.ended.is_set()
+        again = asyncio.create_task(resume(other, first["id"]))
+        await asyncio.sleep(0.1)
+        agent.finish.set()
+        assert answered(await again) == ["did: a poem"]
+
+
 KEYS = json.dumps({"key-of-the-first": "first", "key-of-the-second": "second"})
 
 

@@ -55,6 +55,8 @@ class EventStream:
         self.session = session
         self.ended = 0.0
         """When the answer was complete; before that 0."""
+        self.was_abandoned = False
+        """Whether nobody came back in time, so that it holds no answer of the call."""
         self.size = self.kept_size = 0
         """Bytes of its events, now and when the answer was complete."""
         self.events: deque[_Event] = deque()
@@ -264,6 +266,11 @@ class EventStreams:
             while (oldest := shelf.too_much) is not None:
                 self._forget(oldest)
         self._forget_old()
+
+    def forget(self, id: str) -> None:
+        """A finished one makes place for another of the same id."""
+        if (stream := self._all.streams.get(id)) is not None:
+            self._forget(stream)
 
     def drop(self, stream: EventStream) -> None:
         """The work ended without an answer."""

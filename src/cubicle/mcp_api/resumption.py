@@ -151,13 +151,14 @@ class ResumableAnswers:
         stream: EventStream,
         waited_for: anyio.CancelScope,
     ) -> None:
-        outcome: dict[str, Any] = {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": _ABANDONED}}
+        outcome = _abandoned()
         try:
             with waited_for:
                 outcome = await outcome_of(server, exchange, message, version)
         except BaseException:
             self._streams.drop(stream)  # the service ends; a client that comes back asks the next one
             raise
+        stream.was_abandoned = waited_for.cancelled_caught
         stream.finish(encoded({"jsonrpc": "2.0", "id": exchange.request_id, **outcome}))
         self._streams.keep(stream)
 
@@ -168,7 +169,7 @@ class ResumableAnswers:
             raise McpRefused(_UNKNOWN)
         self._note_return(caller.chat.tenant, session)
         stream = self._streams.find(event.call)
-        if stream is None:
+        if stream is None or stream.was_abandoned:
             await self._recover(event, caller, session, receive, send)
             return
         if event.number > stream.last:
@@ -195,12 +196,16 @@ class ResumableAnswers:
             if not self._streams.has_room(caller.chat):
                 raise Busy("Too many answers are resumed already. Try again when some of them are done.")
             stream.go_on_after(event.number)
+            self._streams.forget(stream.id)
             self._streams.add(stream)
             with stream.reading(event.number) as reader:
                 self._start(self._follow(found, event.request, stream, waited_for))
                 await _send_events(reader, receive, send)
             return
-        await _send_last([*encoded({"jsonrpc": "2.0", "id": event.request, **_outcome(found)}), b"\r\n\r\n"], send)
+        outcome = _outcome(found)
+        if found is None and self._streams.find(event.call) is not None:
+            outcome = _abandoned()
+        await _send_last([*encoded({"jsonrpc": "2.0", "id": event.request, **outcome}), b"\r\n\r\n"], send)
 
     async def _follow(
         self, call: RunningCall, request: int | str, stream: EventStream, waited_for: anyio.CancelScope
@@ -210,7 +215,7 @@ class ResumableAnswers:
         async def beat(_text: str, _seconds: float) -> None:
             stream.beat()
 
-        outcome: dict[str, Any] = {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": _ABANDONED}}
+        outcome = _abandoned()
         try:
             with waited_for:
                 following = ProgressStream(beat, beat, flush=False)
@@ -221,6 +226,7 @@ class ResumableAnswers:
         except BaseException:
             self._streams.drop(stream)
             raise
+        stream.was_abandoned = waited_for.cancelled_caught
         stream.finish(encoded({"jsonrpc": "2.0", "id": request, **outcome}))
         self._streams.keep(stream)
 
@@ -235,6 +241,10 @@ class ResumableAnswers:
         """The session was ended: nobody comes back for what runs in it."""
         for stream in self._streams.of_session(tenant, session):
             stream.abandon()
+
+
+def _abandoned() -> dict[str, Any]:
+    return {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": _ABANDONED}}
 
 
 def _outcome(answer: Answer | None) -> dict[str, Any]:
