@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
 
-from cubicle import record
 from cubicle.core.chat import Chat
 from cubicle.journal import anchor, format, reading
 from cubicle.journal.aging import CalmClock, with_old_segments
-from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.format import Entry
 from cubicle.journal.identities import CallIndex, Identities
+from cubicle.journal.startup import read_numbers
 from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
-from cubicle.record import BadRecord
 from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
@@ -107,7 +105,7 @@ class Journal:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         if self._limit:
-            self._numbers, known = await asyncio.to_thread(_read_numbers, self._folder, self._limit)
+            self._numbers, known = await asyncio.to_thread(read_numbers, self._folder, self._limit)
             self._before = dict(self._numbers)
             self._writer.start()
             self._closed = False
@@ -426,30 +424,3 @@ def _answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(kept)
-
-
-def _read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """The last number of each chat (where it cannot be told, the journal is repaired), and those that were higher."""
-    numbers = {}
-    record.make_folder(folder)
-    for path in folder.iterdir():
-        if not anchor.DIGEST.fullmatch(path.name):
-            continue
-        try:
-            numbers[bytes.fromhex(path.name)] = _read_head(path, limit)
-        except (OSError, BadRecord) as error:
-            log.error("a journal cannot be used: %s", error, extra={"folder": path.name})
-    known = anchor.read(folder)
-    return numbers, {key: number for key, number in known.items() if number > numbers.get(key, 0)}
-
-
-def _read_head(folder: Path, limit: int) -> int:
-    with contextlib.suppress(OSError):
-        known = reading.segments(folder)
-        last = reading.last_line(known[-1][1]) if known else None
-        if last is not None:
-            return last.number
-    files = ChatFiles(folder, limit)
-    files.open()
-    files.close()
-    return files.number

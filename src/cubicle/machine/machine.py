@@ -173,14 +173,6 @@ class Machine:
             process.detach()
             yield process
 
-    async def is_running(self, id: str) -> bool:
-        """Whether the guest has a command of this id."""
-        try:
-            await self._line.ask(operations.Signal(id=id, signal=0))
-        except MachineError:
-            return False
-        return True
-
     @asynccontextmanager
     async def _process(
         self, channel: Channel[operations.Started, Exit] | Channel[operations.Attached, Exit]
