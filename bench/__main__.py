@@ -1,11 +1,11 @@
-"""All benchmarks, one after the other: python -m bench [name …], of core, http, files, egress, live."""
+"""All benchmarks, one after the other: python -m bench [name …], of core, http, files, egress, live, journal."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-ALL = ("core", "http", "files", "egress", "live")
+ALL = ("core", "http", "files", "egress", "live", "journal")
 
 
 def main(names: list[str]) -> int:

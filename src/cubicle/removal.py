@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cubicle.agents import budget, live_tokens
 from cubicle.egress import quota
-from cubicle.journal import writer
+from cubicle.journal import anchor, writer
 from cubicle.ports import shares
 
 
@@ -37,6 +37,7 @@ def journal_folder(data_dir: Path) -> Path:
 def remove_journal(data_dir: Path, digest: str) -> None:
     """Remove the journal of a chat that is gone for good. A service that runs begins another one."""
     writer.remove_record(journal_folder(data_dir), digest)
+    anchor.forget(journal_folder(data_dir), digest)
 
 
 def remove_records(data_dir: Path, digest: str) -> None:

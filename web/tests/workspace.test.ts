@@ -253,7 +253,16 @@ describe("activity", () => {
   test("a call that another run of the service began does not run for ever", () => {
     const [lost] = all(call, { type: "service", id: "b2" });
     expect(stateOf(lost as Call)).toBe("end not known");
-    expect(all(call, { type: "service", id: "b1" })[0]?.state).toBe("running");
+    const [told] = all(call, { type: "service", id: "b2" }, call);
+    expect(stateOf(told as Call)).toBe("running");
+    const [ended] = all(call, { ...finished, ending: "interrupted", error: true }, call);
+    expect(stateOf(ended as Call)).toBe("running");
+  });
+  test("what is no call is shown in words, and is not copied", () => {
+    const note = { type: "note" as const, id: "note-1", kind: "lifecycle", text: "Sandbox created.", at: 1 };
+    const calls = all(note, note);
+    expect(calls.map((one) => one.note)).toEqual(["Sandbox created."]);
+    expect(asMarkdown(calls)).toBe("");
   });
   test("the whole command is copied, in a fence that nothing in it ends", () => {
     const calls = all(call, { ...finished, ending: "done", notes: ["a note"], result: "said" });

@@ -17,6 +17,7 @@ _COMMANDS = {
     "stop": "cubicle.cli.sandboxes",
     "rm": "cubicle.cli.trash",
     "undelete": "cubicle.cli.trash",
+    "journal": "cubicle.cli.journal",
     "port": "cubicle.cli.port",
     "rescue": "cubicle.cli.rescue",
     "settings": "cubicle.cli.settings",

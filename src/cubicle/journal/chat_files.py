@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _SEGMENTS = 8
 """Of a chat's bound, each segment may take this part."""
+_LOOK_SECONDS = 1.0
 MIN_SEGMENT = 16 * 1024
 _GAP_BODY = re.compile(rb'"at":-?[0-9.]+,"kind":"gap"')
 _FULL = "The oldest entries were dropped: the journal had reached its size (JOURNAL_MB)."
@@ -49,6 +51,8 @@ class ChatFiles:
         self._blobs: dict[str, reading.Blob] = {}
         self._fd = -1
         self._unsynced = False
+        self._one_call = True
+        self._looked = 0.0
         self.number = 0
         self.hash = format.NO_HASH
 
@@ -114,7 +118,7 @@ class ChatFiles:
 
     def append(self, bodies: Sequence[tuple[int | None, bytes]], *, sync: bool) -> None:
         """Write entries (their numbers; None for a gap, which takes that of the entry before it). Raises OSError."""
-        if self._fd >= 0 and not os.fstat(self._fd).st_nlink:
+        if self._is_gone():
             log.warning("the files of a journal are gone: another one begins", extra={"folder": self.folder.name})
             self.open()
         buffer = bytearray()
@@ -129,25 +133,38 @@ class ChatFiles:
             buffer += line
             self.number, self.hash = at, hash
             self._segments[-1].newest = time.time()
-        self._write(buffer)
+        self._write(buffer, sync=sync)
         if sync:
             self.sync()
 
-    def _write(self, buffer: bytearray) -> None:
+    def _is_gone(self) -> bool:
+        """Whether somebody removed the open segment; looked at now and then."""
+        now = time.monotonic()
+        if self._fd < 0 or now - self._looked < _LOOK_SECONDS:
+            return False
+        self._looked = now
+        return not os.fstat(self._fd).st_nlink
+
+    def _write(self, buffer: bytearray, *, sync: bool = False) -> None:
+        """Write to the open segment; with `sync` on disk, in one call of the system where that can be."""
         if not buffer:
             return
-        segment, view = self._segments[-1], memoryview(buffer)
+        segment, done = self._segments[-1], 0
+        flags = os.RWF_DSYNC if sync and not self._unsynced and self._one_call else 0
         try:
-            while view:
-                view = view[os.write(self._fd, view) :]
-        except OSError:
+            while done < len(buffer):
+                rest = memoryview(buffer)[done:] if done else buffer
+                done += os.pwritev(self._fd, [rest], segment.size + done, flags)
+        except OSError as error:
+            if flags and error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                self._one_call = False  # another file system
+                self._write(buffer)
+                return
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, segment.size)
             raise
-        finally:
-            view.release()
         segment.size += len(buffer)
-        self._unsynced = True
+        self._unsynced = self._unsynced or not flags
 
     def sync(self) -> None:
         if self._unsynced and self._fd >= 0:

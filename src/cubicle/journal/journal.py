@@ -6,19 +6,17 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
 
 from cubicle import record
 from cubicle.core.chat import Chat
-from cubicle.journal import format, reading
+from cubicle.journal import anchor, format, reading
 from cubicle.journal.aging import CalmClock, with_old_segments
 from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.format import Entry
@@ -35,10 +33,11 @@ _GATHER_SECONDS = 0.05
 """What nobody waits for is written within this."""
 _TIMEOUT = 10.0
 """Seconds that a caller waits for the disk."""
-_DIGEST = re.compile("[0-9a-f]{32}")
 _MAX_HEADS = 5_000
 """Chats in use; of the others only the last number is known."""
-_PRUNE_EVERY = 3600.0
+_SAVE_EVERY = 60.0
+_SAVES_A_PRUNING = 60
+_MISSING = "The end of the journal was missing when the service started"
 _CALM_SECONDS = 3000.0
 _SMALLEST_CALL = 300
 """Bytes that the two lines of a call take at least."""
@@ -66,6 +65,8 @@ class _Head:
     sync: bool = False
     dirty: bool = False
     """Something was recorded that is not known to be on disk."""
+    settled: int = 0
+    """The last number that is on disk."""
     writing: bool = False
     released: bool = False
 
@@ -84,9 +85,9 @@ class Journal:
         self._clock = CalmClock(_CALM_SECONDS)
         self._keeper: asyncio.Task[None] | None = None
         self._heads: OrderedDict[str, _Head] = OrderedDict()
-        self._numbers: dict[bytes, int] = {}
-        self._before: dict[bytes, int] = {}
-        """The last number of each chat that is not in use."""
+        self._saved: dict[bytes, int] = {}
+        self._numbers: dict[bytes, int] = {}  # the last one of each chat that is not in use
+        self._before: dict[bytes, int] = {}  # as a service before this one left them, until somebody asks
         self._ready: dict[str, _Head] = {}
         """Chats with something to write, in their order."""
         self._in_flight: list[tuple[_Head, list[asyncio.Future[bool]], bool]] = []
@@ -105,11 +106,13 @@ class Journal:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         if self._limit:
-            self._numbers = await asyncio.to_thread(_read_numbers, self._folder, self._limit)
+            self._numbers, known = await asyncio.to_thread(_read_numbers, self._folder, self._limit)
             self._before = dict(self._numbers)
             self._writer.start()
             self._closed = False
-            self._keeper = start_task(self._keep_pruned(), name="journal ages")
+            for key, number in known.items():
+                self._note_missing(key.hex(), number)
+            self._keeper = start_task(self._keep(), name="journal")
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -125,6 +128,7 @@ class Journal:
             async with asyncio.timeout(_TIMEOUT):
                 await asyncio.gather(*flushed)
         await asyncio.to_thread(self._writer.stop, _TIMEOUT)
+        await self._save_numbers()
 
     @property
     def keeps(self) -> bool:
@@ -200,7 +204,8 @@ class Journal:
         return await self._flush(head, sync=True)
 
     def _use(self, digest: str) -> _Head:
-        head = self._heads[digest] = _Head(digest, self._numbers.pop(bytes.fromhex(digest), 0))
+        number = self._numbers.pop(bytes.fromhex(digest), 0)
+        head = self._heads[digest] = _Head(digest, number, settled=number)
         return head
 
     def _let_go(self, head: _Head) -> None:
@@ -282,6 +287,7 @@ class Journal:
             head.writing = False
             if not head.operations and (sync or not whole):
                 head.dirty = False
+                head.settled = head.number if whole else head.settled
             _answer(waiters, kept=whole)
             news = self._news.pop(head.digest, None)
             if news is not None:
@@ -292,13 +298,37 @@ class Journal:
             self._let_go(oldest)
         self._hand_over()
 
-    async def _keep_pruned(self) -> None:
+    def _note_missing(self, digest: str, number: int) -> None:
+        """A journal ends before an entry that it is known to have had."""
+        head = self._use(digest)
+        log.error(
+            "the end of a journal is missing: entries %d to %d", head.number + 1, number, extra={"folder": digest}
+        )
+        head.number = number
+        self._queue(head, Lost(number, _MISSING), 0)
+
+    async def _keep(self) -> None:
+        """Saves the numbers, and drops what is too old."""
         while True:
-            await asyncio.sleep(_PRUNE_EVERY)
+            for _ in range(_SAVES_A_PRUNING):
+                await asyncio.sleep(_SAVE_EVERY)
+                await self._save_numbers()
             try:
                 await self.prune(self._clock.now())
             except OSError as error:
                 log.warning("old entries of journals could not be dropped: %s", error.strerror)
+
+    async def _save_numbers(self) -> None:
+        """Only what is on disk counts: an entry that waits may be lost with the service."""
+        numbers = self._numbers | {
+            bytes.fromhex(head.digest): head.settled for head in self._heads.values() if head.settled
+        }
+        if numbers != self._saved:
+            try:
+                await asyncio.to_thread(anchor.save, self._folder, numbers)
+                self._saved = numbers
+            except OSError as error:
+                log.warning("the numbers of the journals could not be saved: %s", error.strerror)
 
     async def prune(self, now: float | None) -> None:
         """Drop what is too old at this date; None: the date is not to be trusted."""
@@ -315,12 +345,6 @@ class Journal:
         """Entries with a higher number, in their order."""
         await self._settle_written(chat.digest)
         return await asyncio.to_thread(reading.read_entries, self._folder / chat.digest, after, limit)
-
-    async def read_all(self, chat: Chat) -> tuple[Iterator[Entry], Callable[[str], bytes | None]]:
-        """Every entry, and what gives a blob by its hash. Both read from the disk when they are used: on a thread."""
-        await self._settle_written(chat.digest)
-        folder = self._folder / chat.digest
-        return reading.all_entries(folder), partial(reading.read_blob, folder)
 
     async def _settle_written(self, digest: str) -> None:
         head = self._heads.get(digest)
@@ -342,7 +366,7 @@ class Journal:
         return await asyncio.to_thread(reading.read_blob, self._folder / chat.digest, digest)
 
     def take_before(self, chat: Chat) -> int:
-        """The number of the last entry that a service before this one made; 0 when that was asked already."""
+        """The number of the last entry of the service before this one; 0 when that was asked already."""
         return self._before.pop(bytes.fromhex(chat.digest), 0)
 
     async def find_call(self, chat: Chat, identity: str) -> KeptCall | None:
@@ -354,7 +378,7 @@ class Journal:
         if found is None:
             return None
         await self._settle_written(chat.digest)
-        begin, end = await asyncio.to_thread(_read_call, self._folder / chat.digest, *found)
+        begin, end = await asyncio.to_thread(reading.read_call, self._folder / chat.digest, *found)
         if begin is None or begin.fields.get("identity") != identity:
             return None
         return KeptCall(begin, end if end is not None and end.fields.get("call") == begin.fields.get("call") else None)
@@ -397,29 +421,19 @@ def _answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
             waiter.set_result(kept)
 
 
-def _read_call(folder: Path, begun: int, ended: int) -> tuple[Entry | None, Entry | None]:
-    return _read_one(folder, begun, "call"), _read_one(folder, ended, "end") if ended else None
-
-
-def _read_one(folder: Path, number: int, kind: str) -> Entry | None:
-    for entry in reading.read_entries(folder, number - 1, 2):
-        if entry.number == number and entry.kind == kind:
-            return entry
-    return None
-
-
-def _read_numbers(folder: Path, limit: int) -> dict[bytes, int]:
-    """The last number of each chat. Where it cannot be told, the journal is repaired. Blocks."""
+def _read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes, int]]:
+    """The last number of each chat (where it cannot be told, the journal is repaired), and those that were higher."""
     numbers = {}
     record.make_folder(folder)
     for path in folder.iterdir():
-        if not _DIGEST.fullmatch(path.name):
+        if not anchor.DIGEST.fullmatch(path.name):
             continue
         try:
             numbers[bytes.fromhex(path.name)] = _read_head(path, limit)
         except (OSError, BadRecord) as error:
             log.error("a journal cannot be used: %s", error, extra={"folder": path.name})
-    return numbers
+    known = anchor.read(folder)
+    return numbers, {key: number for key, number in known.items() if number > numbers.get(key, 0)}
 
 
 def _read_head(folder: Path, limit: int) -> int:

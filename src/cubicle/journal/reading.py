@@ -155,3 +155,15 @@ def read_blob(folder: Path, digest: str) -> bytes | None:
                 return None
             return data if hashlib.sha256(data).hexdigest() == digest else None
     return None
+
+
+def read_call(folder: Path, begun: int, ended: int) -> tuple[Entry | None, Entry | None]:
+    """The beginning and the end of a call, by their numbers (0: there is none). Blocks."""
+    return _read_one(folder, begun, "call"), _read_one(folder, ended, "end") if ended else None
+
+
+def _read_one(folder: Path, number: int, kind: str) -> Entry | None:
+    for entry in read_entries(folder, number - 1, 2):
+        if entry.number == number and entry.kind == kind:
+            return entry
+    return None

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _MAX_OPEN = 256
 """Chats whose segment stays open."""
+_FAILED = "The journal could not be written"
 _RETRY_SECONDS = 1.0
 """A chat whose journal could not be written is not tried again before this."""
 
@@ -36,6 +37,7 @@ class Lost:
     """Entries that were not kept before they came here."""
 
     last: int
+    why: str = "The disk was too slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Writer:
         kept = self._kept(work.chat)
         try:
             if kept.usable or self._open(kept):
-                self._apply(work.chat, work.operations)
+                self._apply(work)
                 return True
         except OSError as error:
             self._failed(kept, error)
@@ -155,47 +157,51 @@ class Writer:
         return kept
 
     def _open(self, kept: _Kept) -> bool:
-        """Open a journal; whether it can be used. What was lost before is noted first."""
+        """Open a journal; whether it can be used."""
         if time.monotonic() < kept.retry:
             return False
         kept.files.open()
         kept.usable = True
-        self._note_lost(kept, kept.why or "The journal could not be written")
-        if kept.why:
-            log.info("a journal can be written again", extra={"folder": kept.files.folder.name})
-        kept.why = ""
         return True
 
-    def _note_lost(self, kept: _Kept, why: str) -> None:
+    def _append(self, chat: str, bodies: Sequence[tuple[int | None, bytes]], *, sync: bool) -> None:
+        """Append entries; what was lost before is noted with them."""
+        kept = self._kept(chat)
+        if not kept.usable:
+            self._open(kept)
         first, last = kept.files.number + 1, kept.lost
         if last >= first:
-            body = format.body(time.time(), GAP, format.gap(f"{why}: these entries are missing.", first, last))
-            kept.files.append([(last, body)], sync=False)
-        kept.lost = 0
+            note = format.gap(f"{kept.why or _FAILED}: these entries are missing.", first, last)
+            bodies = [(last, format.body(time.time(), GAP, note)), *bodies]
+        kept.files.append(bodies, sync=sync)
+        if kept.why.startswith(_FAILED):
+            log.info("a journal can be written again", extra={"folder": chat})
+        kept.lost, kept.why = 0, ""
 
     def _failed(self, kept: _Kept, error: OSError) -> None:
-        why = f"The journal could not be written ({error.strerror})"
+        why = f"{_FAILED} ({error.strerror})"
         if kept.why != why:
             log.error("a journal cannot be written: %s", error.strerror, extra={"folder": kept.files.folder.name})
         kept.usable, kept.why, kept.retry = False, why, time.monotonic() + _RETRY_SECONDS
         kept.files.close()
 
-    def _apply(self, chat: str, operations: Sequence[Operation]) -> None:
+    def _apply(self, work: Work) -> None:
+        chat = work.chat
         bodies: list[tuple[int | None, bytes]] = []
-        for operation in operations:
+        for operation in work.operations:
             if isinstance(operation, Add):
                 bodies.append((operation.number, operation.body))
                 continue
             if bodies:
-                self._usable(chat).files.append(bodies, sync=False)
+                self._append(chat, bodies, sync=False)
                 bodies = []
             match operation:
                 case AddBlob(digest, data):
                     self._usable(chat).files.keep_blob(digest, data)
-                case Lost(last):
+                case Lost(last, why):
                     kept = self._usable(chat)
-                    kept.lost = last
-                    self._note_lost(kept, "The disk was too slow")
+                    kept.lost, kept.why = last, why
+                    self._append(chat, (), sync=work.sync)
                 case Prune(before):
                     self._usable(chat).files.prune(before)
                 case Release():
@@ -203,7 +209,7 @@ class Writer:
                 case Forget():
                     self._forget(chat)
         if bodies:
-            self._usable(chat).files.append(bodies, sync=False)
+            self._append(chat, bodies, sync=work.sync)
 
     def _usable(self, chat: str) -> _Kept:
         kept = self._kept(chat)
@@ -226,7 +232,7 @@ class Writer:
 
 
 def remove_record(folder: Path, digest: str) -> None:
-    """Remove a chat's journal, if there is one."""
+    """Remove a chat's journal, if there is one. Blocks."""
     path = folder / digest
     if path.is_symlink() or path.is_file():
         record.remove(path)

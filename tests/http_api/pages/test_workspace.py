@@ -91,18 +91,18 @@ async def test_an_address_that_names_a_folder_opens_it_in_the_tree(
 
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_the_activity_says_how_far_back_it_reaches(house: House, browser: Browser, width: int) -> None:
-    """A service that starts again finds the chat's files, not its calls."""
+    """Uploads and starts are shown beside the calls."""
     chat = f"reach-{width}"
     (await house.client.post(f"/api/uploads/{chat}/before.txt", content=b"before")).raise_for_status()
     async with visit(browser, f"{house.url}/preview/{chat}/", width=width) as seen:
         await seen.page.get_by_role("navigation").get_by_role("button", name="Activity").click()
         activity = seen.page.get_by_role("region", name="Activity")
-        await expect(activity.get_by_role("heading", name="No calls since the service started")).to_be_visible()
-        await expect(activity).to_contain_text("Calls from before the last start of the service are not kept")
+        await expect(activity.get_by_role("heading", name="No calls yet")).to_be_visible()
+        await expect(activity).to_contain_text("Uploaded before.txt")
         await house.bash(chat, "echo after")
         await expect(seen.page.locator(".call")).to_have_count(1)
-        await expect(activity).to_contain_text("The latest calls since the last start of the service.")
-        await expect(activity).not_to_contain_text("No calls since")
+        await expect(activity).to_contain_text("The latest calls, as the journal has them.")
+        await expect(activity).not_to_contain_text("No calls yet")
         assert seen.errors == []
 
 

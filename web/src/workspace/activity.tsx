@@ -21,6 +21,8 @@ export class Activity {
   readonly calls = signal<readonly Call[]>([]);
   readonly state = signal<"connecting" | "open" | "lost" | "none">("connecting");
   #source: EventSource | null = null;
+  /** The service that was last heard. */
+  #service = "";
   #again: ReturnType<typeof setTimeout> | undefined;
   readonly #pauses = new Backoff(1_000, 30_000);
   /** A busy model must not make the page ask without end. */
@@ -45,6 +47,10 @@ export class Activity {
     source.onmessage = (message: MessageEvent<string>) => {
       const event = parseEvent(message.data);
       if (!event) return;
+      if (event.type === "service") {
+        if (event.id === this.#service) return;
+        this.#service = event.id;
+      }
       this.calls.value = apply(this.calls.value, event);
       if (event.type === "end" || event.type === "undo") this.onEnd();
       if (event.type === "call" ? STARTERS.has(event.tool) : event.type === "end") this.#stirs.ask();
@@ -162,7 +168,9 @@ export function ActivityPanel(props: {
   const calls = activity.calls.value;
   const follow = useFollow<HTMLDivElement>(calls);
   const wanted = filter.value.toLowerCase();
-  const listed = calls.filter((c) => `${c.tool} ${c.description} ${task(c)}`.toLowerCase().includes(wanted));
+  const listed = calls.filter((c) =>
+    `${c.tool} ${c.description} ${c.note ?? ""} ${task(c)}`.toLowerCase().includes(wanted),
+  );
   const copy = () =>
     writeClipboard(asMarkdown(calls)).then(
       () => toast("Copied as Markdown."),
@@ -210,32 +218,33 @@ export function ActivityPanel(props: {
         />
       </header>
       <div class="panel-body" {...follow}>
-        {calls.length === 0 ? (
+        {calls.every((call) => call.note !== undefined) ? (
           <Empty
             icon="activity"
-            title={
-              activity.state.value === "none" ? "No activity to show" : "No calls since the service started"
-            }
+            title={activity.state.value === "none" ? "No activity to show" : "No calls yet"}
           >
-            <p>
-              What the model does in this sandbox appears here as it happens. Calls from before the last start
-              of the service are not kept; the files are.
-            </p>
+            <p>What the model does in this sandbox appears here as it happens.</p>
           </Empty>
         ) : (
-          <p class="calls-kept muted">The latest calls since the last start of the service.</p>
+          <p class="calls-kept muted">The latest calls, as the journal has them.</p>
         )}
         <div role="log" aria-label="Tool calls">
           <ul class="calls">
-            {listed.map((call) => (
-              <CallCard
-                key={call.id}
-                call={call}
-                open={all.value}
-                addresses={props.addresses}
-                onOpen={props.onOpen}
-              />
-            ))}
+            {listed.map((call) =>
+              call.note === undefined ? (
+                <CallCard
+                  key={call.id}
+                  call={call}
+                  open={all.value}
+                  addresses={props.addresses}
+                  onOpen={props.onOpen}
+                />
+              ) : (
+                <li key={call.id} class="event muted">
+                  <span class="cut grow">{shownName(call.note)}</span> {ago(call.at)}
+                </li>
+              ),
+            )}
           </ul>
         </div>
       </div>

@@ -1,7 +1,7 @@
 /** The chat's tool calls, put together from the events of the stream. */
 
 import { diffOf } from "../common/diff";
-import type { ActivityEvent, CallEvent, ChangedFile, EndEvent, Ending } from "./events.generated";
+import type { ActivityEvent, CallEvent, ChangedFile, EndEvent, Ending, NoteEvent } from "./events.generated";
 
 export type { ActivityEvent };
 
@@ -28,6 +28,8 @@ export interface Call {
   files: readonly ChangedFile[];
   /** What it wrote was taken back. */
   undone: boolean;
+  /** Something else that happened, in words: such a one is no call. */
+  note?: string;
 }
 
 const MOST_CALLS = 500;
@@ -41,6 +43,7 @@ const WORDS: Record<string, string> = {
   cancelled: "cancelled",
   disconnected: "client left",
   sandbox_gone: "sandbox gone",
+  interrupted: "interrupted",
   unknown: "end not known",
 };
 
@@ -76,6 +79,11 @@ export function callOf(event: CallEvent): Call {
   };
 }
 
+function noted(event: NoteEvent): Call {
+  const empty = { type: "call" as const, id: event.id, tool: event.kind, description: null, arguments: {} };
+  return { ...callOf({ ...empty, at: event.at }), state: "done", note: event.text };
+}
+
 /** The service may tell a piece again, in part or in a larger one; and it leaves out what is too much. */
 function withOutput(call: Call, text: string, from: number): Call {
   const characters = [...text];
@@ -106,16 +114,25 @@ function ended(call: Call, event: EndEvent): Call {
 
 const LOST = "The service was started again while this ran: how it ended is not known.";
 
+/** A call that is told again goes on, unless its end is known. */
+function withCall(calls: readonly Call[], event: CallEvent): readonly Call[] {
+  if (!calls.some((c) => c.id === event.id)) return [...calls, callOf(event)].slice(-MOST_CALLS);
+  return calls.map((call) =>
+    call.id === event.id && (call.ending === "unknown" || call.ending === "interrupted")
+      ? { ...call, state: "running", ending: "", notes: [] }
+      : call,
+  );
+}
+
+/** The end of what ran is not known when another service answers: it tells what goes on, and what ended. */
 export function apply(calls: readonly Call[], event: ActivityEvent): readonly Call[] {
   if (event.type === "service")
     return calls.map((call) =>
-      call.state === "running" && !call.id.startsWith(`${event.id}-`)
-        ? { ...call, state: "failed", ending: "unknown", notes: [LOST] }
-        : call,
+      call.state === "running" ? { ...call, state: "failed", ending: "unknown", notes: [LOST] } : call,
     );
-  if (event.type === "note") return calls;
-  if (event.type === "call")
-    return calls.some((c) => c.id === event.id) ? calls : [...calls, callOf(event)].slice(-MOST_CALLS);
+  if (event.type === "call") return withCall(calls, event);
+  if (event.type === "note")
+    return calls.some((c) => c.id === event.id) ? calls : [...calls, noted(event)].slice(-MOST_CALLS);
   return calls.map((call) => {
     if (call.id !== event.id) return call;
     if (event.type === "output") return withOutput(call, event.text, event.from);
@@ -127,7 +144,7 @@ export function apply(calls: readonly Call[], event: ActivityEvent): readonly Ca
 export function parseEvent(text: string): ActivityEvent | null {
   try {
     const event = JSON.parse(text) as { type?: unknown; id?: unknown };
-    const known = ["call", "output", "end", "undo", "service"].includes(String(event.type));
+    const known = ["call", "output", "end", "undo", "note", "service"].includes(String(event.type));
     return known && typeof event.id === "string" ? (event as ActivityEvent) : null;
   } catch {
     return null;
@@ -218,5 +235,8 @@ function callAsMarkdown(call: Call): string {
 }
 
 export function asMarkdown(calls: readonly Call[]): string {
-  return calls.map(callAsMarkdown).join("\n");
+  return calls
+    .filter((call) => call.note === undefined)
+    .map(callAsMarkdown)
+    .join("\n");
 }

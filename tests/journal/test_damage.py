@@ -1,0 +1,259 @@
+"""Whatever happens to the files of a journal: the service starts, says what is missing, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cubicle.core.chat import Chat
+from cubicle.journal import anchor, reading
+from cubicle.journal.aging import CalmClock
+from cubicle.journal.journal import Journal
+from cubicle.journal.verify import verify
+
+CHAT, OTHER = Chat("room-1", "acme"), Chat("room-2", "acme")
+LIMIT = 256 * 1024
+
+
+async def filled(folder: Path, count: int = 300) -> None:
+    """A journal of several segments."""
+    async with Journal(folder, limit=LIMIT) as journal:
+        for number in range(count):
+            journal.record(CHAT, "call", {"call": str(number), "text": "x" * 300})
+        journal.record(OTHER, "call", {"call": "other"})
+        assert await journal.settle(CHAT)
+
+
+def segment(folder: Path, place: int) -> Path:
+    return reading.segments(folder / CHAT.digest)[place][1]
+
+
+def cut_in_a_line(folder: Path) -> None:
+    os.truncate(segment(folder, -1), segment(folder, -1).stat().st_size - 50)
+
+
+def cut_an_older_one(folder: Path) -> None:
+    os.truncate(segment(folder, 1), 5_000)
+
+
+def cut_between_lines(folder: Path) -> None:
+    path = segment(folder, -1)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-3]))
+
+
+def fill_with_garbage(folder: Path) -> None:
+    segment(folder, 2).write_bytes(os.urandom(20_000))
+
+
+def put_garbage_in_the_middle(folder: Path) -> None:
+    content = bytearray(segment(folder, 1).read_bytes())
+    content[7_000:8_000] = b"\0" * 1_000
+    segment(folder, 1).write_bytes(content)
+
+
+def change_a_byte(folder: Path) -> None:
+    content = bytearray(segment(folder, 0).read_bytes())
+    content[content.index(b"xxx")] = ord("y")
+    segment(folder, 0).write_bytes(content)
+
+
+def remove_one(folder: Path) -> None:
+    segment(folder, 1).unlink()
+
+
+def remove_the_last(folder: Path) -> None:
+    segment(folder, -1).unlink()
+
+
+def remove_the_folder(folder: Path) -> None:
+    for path in (folder / CHAT.digest).iterdir():
+        path.unlink()
+    (folder / CHAT.digest).rmdir()
+
+
+def put_a_file_there(folder: Path) -> None:
+    remove_the_folder(folder)
+    (folder / CHAT.digest).write_text("no folder")
+
+
+def put_a_link_there(folder: Path) -> None:
+    target = segment(folder, -1).rename(folder / "elsewhere")
+    (folder / CHAT.digest / "000099.jsonl").symlink_to(target)
+
+
+def swap_two(folder: Path) -> None:
+    one, two = segment(folder, 0), segment(folder, 1)
+    content = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content)
+
+
+DAMAGES = [
+    cut_in_a_line,
+    cut_an_older_one,
+    cut_between_lines,
+    fill_with_garbage,
+    put_garbage_in_the_middle,
+    change_a_byte,
+    remove_one,
+    remove_the_last,
+    remove_the_folder,
+    put_a_file_there,
+    put_a_link_there,
+    swap_two,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_what_is_missing_is_said_and_the_journal_goes_on(
+    damage: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await filled(tmp_path)
+    known = anchor.peek(tmp_path)[bytes.fromhex(CHAT.digest)]
+    assert known == 300
+    damage(tmp_path)
+    before = verify(tmp_path / CHAT.digest, known)
+    assert before.problems or before.noted, "nobody would notice"
+    with caplog.at_level(logging.WARNING):
+        async with Journal(tmp_path, limit=LIMIT) as journal:
+            assert journal.record(CHAT, "call", {"call": "after"}) in (300, 301)  # a half line had no number
+            assert journal.record(OTHER, "call", {"call": "after"}) == 2
+            assert await journal.settle(CHAT)
+            entries = await journal.entries(CHAT, limit=10_000)
+            assert entries[-1].fields == {"call": "after"}
+            assert any(entry.kind == "gap" for entry in entries)
+    assert "journal" in caplog.text
+    after = verify(tmp_path / CHAT.digest)
+    assert after.problems == []
+    again = caplog.text.count("damaged")
+    async with Journal(tmp_path, limit=LIMIT) as journal:  # it is said once
+        journal.record(CHAT, "call", {})
+        await journal.settle(CHAT)
+    assert caplog.text.count("damaged") == again
+
+
+async def test_damaged_files_are_set_aside_and_not_deleted(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    content = os.urandom(20_000)
+    segment(tmp_path, 2).write_bytes(content)
+    async with Journal(tmp_path, limit=LIMIT) as journal:
+        journal.record(CHAT, "call", {})
+        await journal.settle(CHAT)
+    [aside] = reading.set_aside(tmp_path / CHAT.digest)
+    assert (tmp_path / CHAT.digest / aside).read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["numbers.json", "notes"])
+async def test_what_does_not_belong_there_does_no_harm(name: str, tmp_path: Path) -> None:
+    await filled(tmp_path)
+    (tmp_path / name).write_bytes(b"\xff\0garbage")
+    async with Journal(tmp_path, limit=LIMIT) as journal:
+        assert journal.record(CHAT, "call", {}) == 301
+        assert await journal.settle(CHAT)
+    assert verify(tmp_path / CHAT.digest).problems == []
+
+
+async def test_a_clock_that_goes_back_harms_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dates = iter(range(2_000_000_000, 1_000_000_000, -1_000_000))
+    monkeypatch.setattr("cubicle.journal.journal.time.time", lambda: float(next(dates)))
+    async with Journal(tmp_path, limit=LIMIT) as journal:
+        for number in range(100):
+            journal.record(CHAT, "call", {"call": str(number)})
+        assert await journal.settle(CHAT)
+        entries = await journal.entries(CHAT)
+        assert [entry.number for entry in entries] == list(range(1, 101))
+    assert verify(tmp_path / CHAT.digest).problems == []
+
+
+async def test_old_entries_are_dropped_but_not_by_a_date_that_jumped(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    for _, path in reading.segments(tmp_path / CHAT.digest)[:3]:
+        os.utime(path, (1_000, 1_000))
+    async with Journal(tmp_path, limit=LIMIT, max_age=3600) as journal:
+        await journal.prune(None)
+        assert len(await journal.entries(CHAT, limit=1_000)) == 300
+        journal.record(CHAT, "call", {"call": "new"})
+        await journal.settle(CHAT)
+        await journal.prune(segment(tmp_path, -1).stat().st_mtime + 7_200)
+        await journal.settle(CHAT)
+        left = await journal.entries(CHAT, limit=1_000)
+    assert [entry.kind for entry in left] == ["gap"]
+    assert "JOURNAL_DAYS" in str(left[0].fields["why"])
+    assert verify(tmp_path / CHAT.digest).problems == []
+    date, passed = [1_000.0], [0.0]
+    clock = CalmClock(3_000, lambda: date[0], lambda: passed[0])
+    date[0], passed[0] = date[0] + 4_000, passed[0] + 4_000
+    assert clock.now() == 5_000
+    date[0] += 1e9
+    assert clock.now() is None
+    passed[0] += 100
+    date[0] += 100
+    assert clock.now() is None
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "journal-test", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def test_a_full_disk_is_said_once_and_noted_when_there_is_room_again(
+    small_disk: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cubicle.journal.writer._RETRY_SECONDS", 0.0)
+    async with Journal(small_disk / "journal", limit=4 << 20) as journal:
+        journal.record(CHAT, "call", {"call": "first"})
+        assert await journal.settle(CHAT)
+        (small_disk / "filler").write_bytes(b"")
+        with (small_disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
+            while filler.write(b"\0" * 4096):
+                pass
+        for number in range(5):
+            journal.record(CHAT, "call", {"call": str(number), "text": "x" * 8_000})
+            assert not await journal.settle(CHAT)
+        assert caplog.text.count("cannot be written") == 1
+        (small_disk / "filler").unlink()
+        journal.record(CHAT, "call", {"call": "last"})
+        assert await journal.settle(CHAT)
+        entries = await journal.entries(CHAT)
+    assert [entry.kind for entry in entries] == ["call", "gap", "call"]
+    assert (entries[1].fields["first"], entries[1].fields["last"]) == (2, 6)
+    assert entries[2].number == 7
+    assert verify(small_disk / "journal" / CHAT.digest).problems == []
+
+
+@pytest.mark.parametrize("acknowledged", [1, 40, 400])
+async def test_after_a_kill_everything_acknowledged_is_there(acknowledged: int, tmp_path: Path) -> None:
+    last = {0: 0, 1: 0}
+    for _ in range(3):
+        program = [sys.executable, "-m", "tests.journal.keeper", str(tmp_path)]
+        keeper = await asyncio.create_subprocess_exec(*program, stdout=subprocess.PIPE)
+        assert keeper.stdout is not None
+        for _ in range(acknowledged):
+            place, number = map(int, (await keeper.stdout.readline()).split())
+            last[place] = number
+        keeper.kill()
+        for line in (await keeper.stdout.read()).splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                place, number = map(int, line.split())
+                last[place] = number
+        await keeper.wait()
+        for place, chat in enumerate((CHAT, OTHER)):
+            found = reading.read_entries(tmp_path / chat.digest, 0, 10_000)
+            assert last[place] <= max((entry.number for entry in found), default=0)
+            assert verify(tmp_path / chat.digest).problems == []

@@ -1,0 +1,74 @@
+"""An answer comes out of the journal as it was given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cubicle.chat.activity_events import EndEvent
+from cubicle.core.arguments_hash import arguments_hash
+from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
+from cubicle.journal.journal import Journal
+from cubicle.tools.base import Answer, Call, ImageContent, TextContent
+from cubicle.tools.call_record import CallRecord
+from cubicle.tools.kept_answer import read_answer
+from cubicle.tools.output import cap
+
+CHAT = Chat("room-1")
+END: EndEvent = {"type": "end", "id": "", "seconds": 1.0, "ending": "done", "error": False, "result": "", "notes": []}
+
+ANSWERS = [
+    ("", Answer((TextContent("(no output)"),), notes=())),
+    (
+        "out\n",
+        Answer((TextContent("out\n[exit code 1]"), TextContent("Note: more")), error=True, notes=("[exit code 1]",)),
+    ),
+    ("é\x1b[31m\0" * 20_000, Answer((TextContent(cap("é\x1b[31m\0" * 20_000)),), notes=())),
+    ("", Answer((TextContent("x" * 100_000),))),
+    ("progress", Answer((ImageContent(b"\x89PNG" * 1000, "image/png"), TextContent("a picture \ud800")))),
+]
+
+
+@pytest.mark.parametrize(("printed", "answer"), ANSWERS)
+async def test_an_answer_comes_back_whole(printed: str, answer: Answer, tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        call = Call(Caller(CHAT), identity="key")
+        record = CallRecord(journal, call)
+        record.begin("bash_tool", {"command": "x", "description": "y"}, "")
+        for place in range(0, len(printed), 1000):
+            record.output(printed[place : place + 1000])
+        record.end({**END, "error": answer.error}, answer)
+        assert await journal.settle(CHAT)
+        found = await journal.find_call(CHAT, "key")
+        assert found is not None
+        assert found.end is not None
+        assert found.begin.fields["arguments_hash"] == arguments_hash("bash_tool", {"description": "y", "command": "x"})
+        kept = await read_answer(journal, CHAT, found.end.fields)
+        assert kept is not None
+        assert (kept.blocks, kept.error) == (answer.blocks, answer.error)
+
+
+async def test_an_answer_that_is_too_large_is_not_given_again_in_part(tmp_path: Path) -> None:
+    async with Journal(tmp_path, limit=256 * 1024) as journal:
+        call = Call(Caller(CHAT), identity="key")
+        record = CallRecord(journal, call)
+        record.begin("view", {}, "")
+        record.end(END, Answer((ImageContent(b"x" * 200_000, "image/png"), TextContent("text"))))
+        found = await journal.find_call(CHAT, "key")
+        assert found is not None
+        assert found.end is not None
+        assert await read_answer(journal, CHAT, found.end.fields) is None
+
+
+def test_other_arguments_have_another_hash() -> None:
+    hashes = {
+        arguments_hash("a", {"x": "1", "y": "2"}),
+        arguments_hash("a", {"x": "12", "y": ""}),
+        arguments_hash("a", {"x": 1, "y": "2"}),
+        arguments_hash("b", {"x": "1", "y": "2"}),
+        arguments_hash("a", {"x": ["1"], "y": "\ud800"}),
+    }
+    assert len(hashes) == 5
+    assert arguments_hash("a", {"y": {"b": 1, "a": 2}, "x": 1}) == arguments_hash("a", {"x": 1, "y": {"a": 2, "b": 1}})
