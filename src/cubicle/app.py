@@ -347,7 +347,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
         "activity": ActivityRoutes(parts.activity),
         "start": StartRoutes(fleet, visits),
-        "replay": ReplayRoutes(parts.registry.journal),
+        "replay": ReplayRoutes(parts.registry.journal, removal.journal_folder(settings.data_dir)),
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "admin": AdminRoutes(fleet, parts.activity),
         "login": Login(parts.keys, links, pages.login_page),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,8 +14,10 @@ from cubicle.cli.errors import exits
 from cubicle.cli.sandboxes import chat_named, tenant_option
 from cubicle.core.chat import Chat
 from cubicle.core.text import one_line
+from cubicle.http_api.assets import STATIC
 from cubicle.journal import anchor, reading
 from cubicle.journal.format import Entry
+from cubicle.journal.replay_file import replay_pieces
 from cubicle.journal.verify import verify
 from cubicle.machine.errors import NotRunning
 from cubicle.record import BadRecord
@@ -29,9 +33,10 @@ _MAX_LINES = 20
 @click.argument("chat")
 @click.option("--json", "raw", is_flag=True, help="The entries as they are on disk, one JSON object a line.")
 @click.option("--check", "--verify", "check", is_flag=True, help="Check the chain of hashes, and say what is missing.")
+@click.option("--html", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write a page that replays it.")
 @tenant_option
 @exits
-def journal(chat: str, raw: bool, check: bool, tenant: str) -> None:
+def journal(chat: str, raw: bool, check: bool, file: Path | None, tenant: str) -> None:
     """Print what was done in CHAT: calls, uploads, take-overs, denials, starts and stops."""
     settings, key = load(), chat_named(chat, tenant)
     folder = journal_folder(settings.data_dir) / key.digest
@@ -39,12 +44,25 @@ def journal(chat: str, raw: bool, check: bool, tenant: str) -> None:
         _check(key, folder)
     elif not reading.segments(folder):
         raise NotRunning(f"There is no journal of the chat {key.id} in DATA_DIR={settings.data_dir}.")
+    elif file is not None:
+        _write_replay(key, folder, file)
     elif raw:
         _print_raw(folder)
     else:
         for entry in reading.read_entries(folder, 0, 1 << 40):
             for line in _lines(entry):
                 click.echo(line)
+
+
+def _write_replay(chat: Chat, folder: Path, file: Path) -> None:
+    """A new file of its owner's only: a journal holds what was said in the chat."""
+    blob = partial(reading.read_blob, folder)
+    pieces = replay_pieces(
+        (STATIC / "replay.html").read_bytes(), chat.id, time.time(), reading.all_entries(folder), blob
+    )
+    with open(file, "wb", opener=partial(os.open, mode=0o600)) as output:
+        output.writelines(pieces)
+    click.echo(f"Wrote {one_line(str(file), 500)}: open it in a browser.")
 
 
 def _check(chat: Chat, folder: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cubicle.http_api.assets import STATIC
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.content_headers import disposition
 from cubicle.http_api.held_response import HeldResponse
+from cubicle.journal import reading
 from cubicle.journal.journal import Journal
 from cubicle.journal.replay_file import replay_pieces
 
@@ -28,8 +30,9 @@ _AT_A_TIME = 32
 class ReplayRoutes:
     """The button "Download replay"."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, folder: Path) -> None:
         self._journal = journal
+        self._folder = folder
         self._slots = FairSlots(total=16, of_tenant=8, of_chat=2)
 
     async def get(self, request: Request) -> Response:
@@ -55,8 +58,10 @@ class ReplayRoutes:
 
     async def _pieces(self, chat: Chat) -> AsyncIterator[bytes]:
         template = await asyncio.to_thread(TEMPLATE.read_bytes)
-        entries, blob = await self._journal.read_all(chat)
-        pieces = replay_pieces(template, chat.id, time.time(), entries, blob)
+        await self._journal.settle(chat)
+        folder = self._folder / chat.digest
+        blob = partial(reading.read_blob, folder)
+        pieces = replay_pieces(template, chat.id, time.time(), reading.all_entries(folder), blob)
         while piece := await asyncio.to_thread(_joined, pieces):
             yield piece
 

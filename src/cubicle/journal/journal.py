@@ -8,9 +8,8 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
@@ -344,12 +343,6 @@ class Journal:
         """Entries with a higher number, in their order."""
         await self._settle_written(chat.digest)
         return await asyncio.to_thread(reading.read_entries, self._folder / chat.digest, after, limit)
-
-    async def read_all(self, chat: Chat) -> tuple[Iterator[Entry], Callable[[str], bytes | None]]:
-        """Every entry, and what gives a blob by its hash. Both read from the disk when they are used: on a thread."""
-        await self._settle_written(chat.digest)
-        folder = self._folder / chat.digest
-        return reading.all_entries(folder), partial(reading.read_blob, folder)
 
     async def _settle_written(self, digest: str) -> None:
         head = self._heads.get(digest)

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import socket
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from cubicle.machine.passed_file import FileThreads, PassedFile
 from cubicle.machine.process import Process
 from cubicle.machine.refusals import Refusals
 from cubicle.machine.stream import Stream, StreamConnection
+from cubicle.machine.text_pieces import encoded
 from cubicle.machine.upload_folder import UploadFolder
 
 HOME = "/home/assistant"
@@ -40,7 +41,6 @@ log = logging.getLogger(__name__)
 _HELLO_SECONDS = 20.0
 _DIAL_SECONDS = 20.0
 _ENTRIES_AT_A_TIME = 40
-_PIECE = 64 * 1024
 _T = TypeVar("_T")
 
 
@@ -173,6 +173,13 @@ class Machine:
             process.detach()
             yield process
 
+    async def is_running(self, id: str) -> bool:
+        """Whether the guest has a command of this id."""
+        with suppress(MachineError):
+            await self._line.ask(operations.Signal(id=id, signal=0))
+            return True
+        return False
+
     @asynccontextmanager
     async def _process(
         self, channel: Channel[operations.Started, Exit] | Channel[operations.Attached, Exit]
@@ -209,7 +216,7 @@ class Machine:
 
         With `straight`, the guest hands the open file over where it can: dearer to open, and cheaper to read.
         """
-        request = operations.Read(path=path, offset=offset, length=length, roots=_list(roots))
+        request = operations.Read(path=path, offset=offset, length=length, roots=None if roots is None else list(roots))
         if straight and (file := await self._handed_file(request)) is not None:
             with closing(file):
                 yield file
@@ -258,13 +265,21 @@ class Machine:
         written once, with the same answer again. `undo` takes it back by the id `keep`.
         """
         channel = self._line.open(
-            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id, keep=keep)
+            operations.Write(
+                path=path,
+                mode=mode,
+                as_root=as_root,
+                roots=None if roots is None else list(roots),
+                sync=sync,
+                id=id,
+                keep=keep,
+            )
         )
         try:
             if isinstance(content, bytes):
                 await channel.send(content)
             elif isinstance(content, str):
-                for piece in _encoded(content, "replace"):
+                for piece in encoded(content, "replace"):
                     await channel.send(piece)
             else:
                 async for chunk in content:
@@ -286,10 +301,12 @@ class Machine:
         keep: str = "",
     ) -> Edited:
         """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
-        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, id=id, keep=keep))
+        channel = self._line.open(
+            operations.Edit(path=path, roots=None if roots is None else list(roots), sync=True, id=id, keep=keep)
+        )
         try:
             for stream, text in enumerate((old, new)):
-                for piece in _encoded(text, "surrogateescape"):
+                for piece in encoded(text, "surrogateescape"):
                     await channel.send(piece, stream)
                 channel.eof(stream)
             edited = await channel.answer()
@@ -299,10 +316,12 @@ class Machine:
 
     async def undo(self, id: str, *, redo: bool = False, roots: Sequence[str] | None = None) -> Undone:
         """Put back what a write or an edit replaced; MachineError `changed`, `not-kept` or `exists` otherwise."""
-        return await self._line.ask(Undo(id=id, redo=redo, roots=_list(roots)))
+        return await self._line.ask(Undo(id=id, redo=redo, roots=None if roots is None else list(roots)))
 
     async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> FileStat:
-        return await self._line.ask(operations.Stat(path=path, follow=follow, roots=_list(roots)))
+        return await self._line.ask(
+            operations.Stat(path=path, follow=follow, roots=None if roots is None else list(roots))
+        )
 
     async def list(
         self,
@@ -315,7 +334,9 @@ class Machine:
     ) -> AsyncIterator[Entry]:
         """Entries of a folder, folders before what is in them, in the order of their names; links are not followed."""
         channel = self._line.open(
-            operations.List(path=path, depth=depth, hidden=hidden, limit=limit, roots=_list(roots))
+            operations.List(
+                path=path, depth=depth, hidden=hidden, limit=limit, roots=None if roots is None else list(roots)
+            )
         )
         rest = b""
         left = limit
@@ -339,7 +360,11 @@ class Machine:
     async def remove(
         self, path: str, *, recursive: bool = False, as_root: bool = False, roots: Sequence[str] | None = None
     ) -> None:
-        await self._line.ask(operations.Remove(path=path, recursive=recursive, as_root=as_root, roots=_list(roots)))
+        await self._line.ask(
+            operations.Remove(
+                path=path, recursive=recursive, as_root=as_root, roots=None if roots is None else list(roots)
+            )
+        )
 
     async def dial(self, port: int, *, straight: bool = False) -> StreamConnection:
         """Connect to a port of the sandbox's loopback; MachineError `refused` when nobody listens.
@@ -436,15 +461,5 @@ class Machine:
         await self._line.ask(operations.Ping(), limit=limit)
 
 
-def _list(roots: Sequence[str] | None) -> list[str] | None:
-    return None if roots is None else list(roots)
-
-
 def _too_long() -> MachineError:
     return MachineError(ErrorCode.TOO_BIG, "The command is too long; write it to a file first, then run the file.")
-
-
-def _encoded(text: str, errors: str) -> Iterator[bytes]:
-    """A text as UTF-8, in pieces: all of a long one would hold up the event loop."""
-    for start in range(0, len(text), _PIECE):
-        yield text[start : start + _PIECE].encode("utf-8", errors)
