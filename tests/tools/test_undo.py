@@ -49,7 +49,7 @@ async def refused(service: Service, id: str, *, redo: bool = False) -> ErrorCode
     return error.value.code
 
 
-@pytest.mark.parametrize("folder", [HOME, OUTPUTS, "/tmp/deep/er"])
+@pytest.mark.parametrize("folder", [HOME, f"{HOME}/deep/er"])
 async def test_an_overwritten_file_comes_back_and_goes_again(service: Service, folder: str) -> None:
     path = f"{folder}/note.txt"
     await service.call("create_file", {"path": path, "content": "one\ntwo\nthree\n"})
@@ -142,14 +142,23 @@ async def test_nothing_of_what_is_kept_can_be_reached_by_commands(service: Servi
     assert not [name for name in names if name.startswith(".cubicle")]
 
 
+async def test_of_the_outputs_nothing_is_kept_and_nothing_is_in_the_way(service: Service) -> None:
+    path = f"{OUTPUTS}/result.txt"
+    await service.call("create_file", {"path": path, "content": "one"})
+    id, file = await change(service, "create_file", path=path, content="two")
+    assert (file["kept"], bool(file["reason"])) == (False, True)
+    assert await refused(service, id) == ErrorCode.NOT_KEPT
+    assert ".cubicle-kept" not in await service.bash(f"ls -A {OUTPUTS}")
+
+
 async def test_a_folder_that_somebody_else_laid_there_is_not_used(service: Service) -> None:
-    path = f"{OUTPUTS}/x.txt"
-    aside = f"cd {OUTPUTS}; if [ -e .cubicle-kept ]; then mv .cubicle-kept moved; fi"
+    path = f"{HOME}/x.txt"
+    aside = f"cd {HOME}; if [ -e .cubicle-kept ]; then mv .cubicle-kept moved; fi"
     await service.bash(f"{aside}; mkdir -p /tmp/trap; ln -sfn /tmp/trap .cubicle-kept; echo one > {path}")
     _, file = await change(service, "create_file", path=path, content="two")
     assert (file["kept"], await service.bash("ls -A /tmp/trap")) == (False, "(no output)")
     assert (file["before"], bool(file["reason"])) == (digest(b"one\n"), True)
-    await service.bash(f"rm {OUTPUTS}/.cubicle-kept")
+    await service.bash(f"rm {HOME}/.cubicle-kept")
 
 
 async def test_large_and_binary_files_are_kept_by_link_and_shown_by_size(service: Service) -> None:

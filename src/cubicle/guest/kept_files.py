@@ -1,8 +1,9 @@
 """What the file tools replaced, kept by hard link so that it can be put back. Bounded in number and bytes.
 
-A kept file must be on the mount of the file that replaced it: there is a folder beside the home, and one at the root of
-each other mount that is written to. Only the guest's root opens them. Of each change there is a record, and a file that
-holds the side of the change that is not in place; a side without a file is a name that did not exist.
+A kept file must be on the mount of the file that replaced it: there is one folder beside the home, or in it if the home
+is a mount of its own. Of what is on other mounts nothing is kept: a folder there would be in the way of who copies it
+or searches it. Only the guest's root opens it. Of each change there is a record, and a file that holds the side of the
+change that is not in place; a side without a file is a name that did not exist.
 
 Everything here reads whole files, so it runs in a child process of the guest (synced_files.py).
 """
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 FOLDER = ".cubicle-kept"
 MAX_FILES = 100
 MAX_BYTES = 96 * 1024 * 1024
-OUTPUTS = "/mnt/user-data/outputs"
 _MAX_RECORD = 64 * 1024
 _RECORD, _CONTENT, _MOVING = ".json", ".file", ".moving"
 _CHANGED = "the file has changed since"
@@ -50,7 +50,7 @@ class KeptFiles:
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._roots = (os.path.dirname(home), home, OUTPUTS, "/tmp")  # noqa: S108
+        self._roots = (os.path.dirname(home), home)
 
     # ---- keeping
 

@@ -7,7 +7,7 @@ import contextvars
 import logging
 import socket
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -146,9 +146,8 @@ class Machine:
     ) -> AsyncIterator[Process]:
         """Start a command; leaving the block before its end kills everything it started, unless it is detached.
 
-        With `keep`, a command of this id never runs twice: one that was started before is followed, or told how it
-        ended; MachineError `interrupted` if the sandbox stopped meanwhile. With `known`, it is only followed
-        (`not-found`). `unattended`: it is killed when nobody has followed it for so many seconds.
+        With `keep`, a command of this id runs once: after that it is followed, or told how it ended (MachineError
+        `interrupted` if nobody can tell); with `known`, only that. `unattended`: seconds until nobody's is killed.
         """
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
@@ -216,7 +215,7 @@ class Machine:
 
         With `straight`, the guest hands the open file over where it can: dearer to open, and cheaper to read.
         """
-        request = operations.Read(path=path, offset=offset, length=length, roots=None if roots is None else list(roots))
+        request = operations.Read(path=path, offset=offset, length=length, roots=_list(roots))
         if straight and (file := await self._handed_file(request)) is not None:
             with closing(file):
                 yield file
@@ -265,15 +264,7 @@ class Machine:
         written once, with the same answer again. `undo` takes it back by the id `keep`.
         """
         channel = self._line.open(
-            operations.Write(
-                path=path,
-                mode=mode,
-                as_root=as_root,
-                roots=None if roots is None else list(roots),
-                sync=sync,
-                id=id,
-                keep=keep,
-            )
+            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id, keep=keep)
         )
         try:
             if isinstance(content, bytes):
@@ -301,9 +292,7 @@ class Machine:
         keep: str = "",
     ) -> Edited:
         """Replace the one occurrence of a text, on disk; MachineError `no-match` or `many-matches` otherwise."""
-        channel = self._line.open(
-            operations.Edit(path=path, roots=None if roots is None else list(roots), sync=True, id=id, keep=keep)
-        )
+        channel = self._line.open(operations.Edit(path=path, roots=_list(roots), sync=True, id=id, keep=keep))
         try:
             for stream, text in enumerate((old, new)):
                 for piece in encoded(text, "surrogateescape"):
@@ -316,12 +305,10 @@ class Machine:
 
     async def undo(self, id: str, *, redo: bool = False, roots: Sequence[str] | None = None) -> Undone:
         """Put back what a write or an edit replaced; MachineError `changed`, `not-kept` or `exists` otherwise."""
-        return await self._line.ask(Undo(id=id, redo=redo, roots=None if roots is None else list(roots)))
+        return await self._line.ask(Undo(id=id, redo=redo, roots=_list(roots)))
 
     async def stat(self, path: str, *, follow: bool = True, roots: Sequence[str] | None = None) -> FileStat:
-        return await self._line.ask(
-            operations.Stat(path=path, follow=follow, roots=None if roots is None else list(roots))
-        )
+        return await self._line.ask(operations.Stat(path=path, follow=follow, roots=_list(roots)))
 
     async def list(
         self,
@@ -334,9 +321,7 @@ class Machine:
     ) -> AsyncIterator[Entry]:
         """Entries of a folder, folders before what is in them, in the order of their names; links are not followed."""
         channel = self._line.open(
-            operations.List(
-                path=path, depth=depth, hidden=hidden, limit=limit, roots=None if roots is None else list(roots)
-            )
+            operations.List(path=path, depth=depth, hidden=hidden, limit=limit, roots=_list(roots))
         )
         rest = b""
         left = limit
@@ -360,11 +345,7 @@ class Machine:
     async def remove(
         self, path: str, *, recursive: bool = False, as_root: bool = False, roots: Sequence[str] | None = None
     ) -> None:
-        await self._line.ask(
-            operations.Remove(
-                path=path, recursive=recursive, as_root=as_root, roots=None if roots is None else list(roots)
-            )
-        )
+        await self._line.ask(operations.Remove(path=path, recursive=recursive, as_root=as_root, roots=_list(roots)))
 
     async def dial(self, port: int, *, straight: bool = False) -> StreamConnection:
         """Connect to a port of the sandbox's loopback; MachineError `refused` when nobody listens.
@@ -459,6 +440,10 @@ class Machine:
 
     async def ping(self, limit: float = 15) -> None:
         await self._line.ask(operations.Ping(), limit=limit)
+
+
+def _list(roots: Sequence[str] | None) -> list[str] | None:
+    return None if roots is None else list(roots)
 
 
 def _too_long() -> MachineError:
