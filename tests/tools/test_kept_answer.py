@@ -27,6 +27,9 @@ ANSWERS = [
     ),
     ("é\x1b[31m\0" * 20_000, Answer((TextContent(cap("é\x1b[31m\0" * 20_000)),), notes=())),
     ("", Answer((TextContent("x" * 100_000),))),
+    ("\U0001f600" * 30_000, Answer((TextContent("\U0001f600" * 30_000 + "[exit code 1]"),), notes=("[exit code 1]",))),
+    ("\U0001f600" * 90_000, Answer((TextContent(cap("\U0001f600" * 90_000)),), notes=())),
+    ("", Answer((TextContent("\U0001f600" * 4_000),) * 10)),
     ("progress", Answer((ImageContent(b"\x89PNG" * 1000, "image/png"), TextContent("a picture \ud800")))),
 ]
 
@@ -60,6 +63,26 @@ async def test_an_answer_that_is_too_large_is_not_given_again_in_part(tmp_path: 
         assert found is not None
         assert found.end is not None
         assert await read_answer(journal, CHAT, found.end.fields) is None
+
+
+async def test_a_call_is_never_without_its_identity_however_long_it_is(tmp_path: Path) -> None:
+    arguments = {f"{n}" + "\U0001f600" * 98: "\U0001f600" * 16_000 for n in range(60)}
+    async with Journal(tmp_path) as journal:
+        record = CallRecord(journal, Call(Caller(CHAT), identity="key", command="c" * 32, arguments_hash="h"))
+        record.begin("bash_tool", {"description": "\U0001f600" * 9_000, **arguments}, "\U0001f600" * 300)
+        found = await journal.find_call(CHAT, "key")
+        assert found is not None
+        assert "shortened" not in found.begin.fields
+        journal.record(CHAT, "end", {"call": found.begin.fields["call"], "answer": [{"text": "x" * 300_000}]})
+        found = await journal.find_call(CHAT, "key")
+        assert found is not None
+        assert found.end is not None
+        assert await read_answer(journal, CHAT, found.end.fields) is None
+        fields = {"call": "b", "identity": "other", "arguments_hash": "h", "command": "c"}
+        journal.record(CHAT, "call", {**fields, "lists": [["\U0001f600" * 2_000] * 50] * 50})
+        found = await journal.find_call(CHAT, "other")
+        assert found is not None
+        assert found.begin.fields.items() > fields.items()
 
 
 def test_other_arguments_have_another_hash() -> None:

@@ -21,6 +21,9 @@ NO_HASH = "0" * 64
 MAX_LINE = 256 * 1024
 """Bytes of a line; what would be longer is shortened."""
 
+_ALWAYS = ("call", "tool", "identity", "arguments_hash", "command", "begun", "ending", "final", "error", "run", "what")
+"""Fields without which an entry is of no use: they stay, however much else is too long."""
+_MAX_ALWAYS = 16 * 1024
 _MAX_TEXT = 2_000
 _MAX_ITEMS = 50
 _MAX_DEPTH = 6
@@ -62,10 +65,16 @@ def body(at: float, kind: str, fields: Mapping[str, object]) -> bytes:
         if length > MAX_LINE - 512:
             text = _encode({name: _shortened(value) for name, value in fields.items()} | {"shortened": length})
         if len(text) > MAX_LINE - 512:
-            text = _encode({"shortened": length})
+            kept = {name: fields[name] for name in _ALWAYS if name in fields and size(fields[name]) <= _MAX_ALWAYS}
+            text = _encode(kept | {"shortened": length})
     except (ValueError, TypeError, RecursionError):
         text = _encode({"unreadable": True})
     return b'"at":%.3f,"kind":"%b","fields":%b' % (at, kind.encode(), text.encode())
+
+
+def size(value: object) -> int:
+    """Bytes that a value takes in a line: up to twelve for each character of a text."""
+    return len(_encode(value))
 
 
 def line(number: int, body: bytes, prev: str) -> tuple[bytes, str]:

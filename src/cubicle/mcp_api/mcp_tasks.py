@@ -157,7 +157,7 @@ class McpTasks:
             return state("cancelled", "The task was cancelled.")
         if ending == INTERRUPTED:
             return state("failed", _LOST)
-        if end.fields.get("answer") is None:
+        if end.fields.get("answer") is None and "shortened" not in end.fields:
             return state("failed", result or "The task was ended.")
         answer = await read_answer(self._journal, chat, end.fields)
         return state("completed", "", answer) if answer is not None else state("failed", _NOT_KEPT)

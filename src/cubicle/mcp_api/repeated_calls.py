@@ -251,7 +251,7 @@ def _was_ended(end: Entry) -> bool:
 
 def _without(tool: Tool, end: Entry) -> Answer | None:
     """The answer of a call that ended without one, or whose answer is not kept; None: do it again, it only reads."""
-    if end.fields.get("answer") is None:
+    if end.fields.get("answer") is None and "shortened" not in end.fields:
         return fail(f"{end.fields.get('result') or 'The call was ended.'} It was not done again.")
     return None if tool.name == "view" else say(_TOO_LARGE)
 

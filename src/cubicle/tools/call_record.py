@@ -9,6 +9,7 @@ from typing import Any
 
 from cubicle.chat.activity_events import EndEvent
 from cubicle.core.arguments_hash import arguments_hash, is_large
+from cubicle.journal import format
 from cubicle.journal.journal import Journal
 from cubicle.tools.base import Answer, Call
 from cubicle.tools.kept_answer import keep_blocks
@@ -17,6 +18,11 @@ from cubicle.tools.output import Cap
 _MAX_ARGUMENT = 16_000
 _MAX_ARGUMENTS = 64_000
 """Characters of all arguments together."""
+_MAX_ARGUMENTS_SIZE = 128 * 1024
+_MAX_OUTPUT_SIZE = 128 * 1024
+"""Bytes that they may take in the line; a character takes up to twelve."""
+_SHORT_END = 5_000
+"""Characters of either end of an output that would take more; the answer is then kept beside the line."""
 _MAX_NAMES = 50
 _FIRST_OUTPUT = 1.0
 """Seconds after which the output of a call that still runs is written down for the first time; then after twice as
@@ -77,20 +83,23 @@ class CallRecord:
         """`final`: the tool came to its end. If not, the sandbox may know more of it."""
         if not self._journal.keeps:
             return
-        head, tail = self._cap.ends()
         fields: dict[str, Any] = {"call": self._call.id} if final else {"call": self._call.id, "final": False}
         fields |= {name: value for name, value in event.items() if name not in ("type", "id")}
+        head, tail = self._cap.ends()
+        whole = format.size(head) + format.size(tail) <= _MAX_OUTPUT_SIZE
+        if not whole:
+            head, tail = (head + tail)[:_SHORT_END], (head + tail)[-_SHORT_END:]
         if self._cap.characters:
-            fields |= {"head": head, "tail": tail, "cut": self._cap.left_out}
+            fields |= {"head": head, "tail": tail, "cut": self._cap.characters - len(head) - len(tail)}
         if answer is not None:
-            printed = self._cap.text() if answer.notes is not None else ""
+            printed = self._cap.text() if answer.notes is not None and whole else ""
             fields["answer"] = keep_blocks(self._journal, self._chat, answer, printed)
         self._journal.record(self._chat, "end", fields)
 
 
 def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
     """Arguments in few enough characters; where one is cut, that is said."""
-    shown, left = {}, _MAX_ARGUMENTS
+    shown, left, room = {}, _MAX_ARGUMENTS, _MAX_ARGUMENTS_SIZE
     for name in list(arguments)[:_MAX_NAMES]:
         if name == "description":
             continue
@@ -102,6 +111,10 @@ def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
         else:
             text = value if isinstance(value, str) else json.dumps(value, default=str)
         most = min(_MAX_ARGUMENT, left)
+        if (size := format.size(text[:most])) > room:
+            most = max(0, room) // 12
+            size = format.size(text[:most])
         left -= min(len(text), most)
+        room -= size
         shown[name[:100]] = text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
     return shown

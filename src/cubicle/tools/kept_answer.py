@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cubicle.core.chat import Chat
+from cubicle.journal import format
 from cubicle.journal.journal import Journal
 from cubicle.tools.base import Answer, Block, ImageContent, TextContent
 from cubicle.tools.output import joined
 
 TEXT = "text/plain; charset=utf-8"
-_MAX_INLINE = 32_000
-"""Characters of a text that stands in the line itself; longer ones are blobs."""
+MAX_INLINE = 64 * 1024
+"""Bytes that the texts of an answer may take in the line itself; what is longer is a blob."""
 
 
 def keep_blocks(journal: Journal, chat: Chat, answer: Answer, printed: str) -> list[dict[str, Any]]:
@@ -22,23 +23,26 @@ def keep_blocks(journal: Journal, chat: Chat, answer: Answer, printed: str) -> l
     `{"blob": SHA-256, "media_type": …}`; `{"left_out": bytes, "media_type": …}`: it was too large to be kept.
     """
     kept: list[dict[str, Any]] = []
+    room = MAX_INLINE
     for place, block in enumerate(answer.blocks):
         if isinstance(block, TextContent):
-            kept.append(_text(journal, chat, block.text, printed if place == 0 else ""))
+            kept.append(_text(journal, chat, block.text, printed if place == 0 else "", room))
+            room -= format.size(kept[-1])
         else:
             kept.append(_blob(journal, chat, block.data, block.media_type))
     return kept
 
 
-def _text(journal: Journal, chat: Chat, text: str, printed: str) -> dict[str, Any]:
-    if printed and text.startswith(printed):
-        text = text[len(printed) :]
-        if len(text) <= _MAX_INLINE:
-            return {"after_output": True, "text": text}
-        text = printed + text
-    if len(text) <= _MAX_INLINE:
+def _text(journal: Journal, chat: Chat, text: str, printed: str, room: int) -> dict[str, Any]:
+    if printed and text.startswith(printed) and _fits(after := text[len(printed) :], room):
+        return {"after_output": True, "text": after}
+    if _fits(text, room):
         return {"text": text}
     return _blob(journal, chat, text.encode("utf-8", "surrogatepass"), TEXT)
+
+
+def _fits(text: str, room: int) -> bool:
+    return len(text) <= room and format.size(text) <= room
 
 
 def _blob(journal: Journal, chat: Chat, data: bytes, media_type: str) -> dict[str, Any]:
@@ -50,7 +54,7 @@ def _blob(journal: Journal, chat: Chat, data: bytes, media_type: str) -> dict[st
 async def read_answer(journal: Journal, chat: Chat, end: Mapping[str, Any]) -> Answer | None:
     """The answer that an `end` entry has; None if it is not kept whole."""
     kept = end.get("answer")
-    if not isinstance(kept, list):
+    if not isinstance(kept, list) or "shortened" in end:
         return None
     blocks = [await _read_block(journal, chat, one, end) for one in kept]
     whole = tuple(block for block in blocks if block is not None)
