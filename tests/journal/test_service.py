@@ -13,7 +13,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from cubicle import settings
+from cubicle import removal, settings
 from cubicle.app import running
 from cubicle.cli import main
 from cubicle.core.chat import Chat
@@ -145,3 +145,31 @@ async def test_a_person_reads_and_checks_it_in_a_terminal(chosen: Settings, monk
     )
     assert code == 1
     assert "There is no journal" in text
+
+
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k1"}])
+async def test_a_call_that_is_refused_before_there_is_a_sandbox_leaves_nothing(
+    key: dict[str, str], chosen: Settings
+) -> None:
+    folder = chosen.data_dir / "journal" / Chat(CHAT).digest
+    async with client_of(chosen) as client:
+        client.headers.update(key)
+        assert "command" in await call(client, "bash_tool")
+        assert not folder.exists()
+        client.headers.pop("Idempotency-Key", None)
+        assert "one" in await call(client, "bash_tool", command="echo one")
+        await call(client, "bash_tool")
+    assert not {Chat(CHAT).digest} ^ {path.name for path in folder.parent.iterdir() if path.is_dir()}
+    kinds = [entry.kind for entry in entries(chosen) if entry.kind != "output"]
+    assert kinds == ["call", "lifecycle", "end", "call", "end"]
+
+
+async def test_a_sandbox_without_a_journal_gets_one_with_its_next_call(chosen: Settings) -> None:
+    folder = chosen.data_dir / "journal" / Chat(CHAT).digest
+    async with client_of(chosen) as client:
+        await call(client, "bash_tool", command="echo one")
+    removal.remove_journal(chosen.data_dir, Chat(CHAT).digest)
+    async with client_of(chosen) as client:
+        await call(client, "bash_tool", command="echo two")
+    assert folder.exists()
+    assert [entry.kind for entry in entries(chosen) if entry.kind in ("call", "end")] == ["call", "end"]

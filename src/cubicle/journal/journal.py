@@ -7,9 +7,9 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
@@ -18,6 +18,7 @@ from cubicle.core.chat import Chat
 from cubicle.journal import anchor, format, reading
 from cubicle.journal.aging import CalmClock, with_old_segments
 from cubicle.journal.format import Entry
+from cubicle.journal.head import Head, answer
 from cubicle.journal.identities import CallIndex, Identities
 from cubicle.journal.startup import read_numbers
 from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
@@ -50,29 +51,6 @@ class KeptCall:
     """None: the journal does not know its end."""
 
 
-@dataclass(slots=True)
-class _Head:
-    """What is known of one chat: its last number, and what waits to be written."""
-
-    digest: str
-    number: int = 0
-    operations: list[Operation] = field(default_factory=list)
-    waiters: list[asyncio.Future[bool]] = field(default_factory=list)
-    size: int = 0
-    """Bytes that wait."""
-    sync: bool = False
-    dirty: bool = False
-    """Something was recorded that is not known to be on disk."""
-    settled: int = 0
-    """The last number that is on disk."""
-    writing: bool = False
-    released: bool = False
-
-    @property
-    def idle(self) -> bool:
-        return not (self.operations or self.waiters or self.writing or self.dirty)
-
-
 class Journal:
     """One append-only journal a chat. `limit` is the bytes that each may take; 0: nothing is kept."""
 
@@ -82,19 +60,22 @@ class Journal:
         self._max_age = max_age
         self._clock = CalmClock(_CALM_SECONDS)
         self._keeper: asyncio.Task[None] | None = None
-        self._heads: OrderedDict[str, _Head] = OrderedDict()
+        self._heads: OrderedDict[str, Head] = OrderedDict()
         self._saved: dict[bytes, int] = {}
         self._numbers: dict[bytes, int] = {}  # the last one of each chat that is not in use
         self._before: dict[bytes, int] = {}  # as a service before this one left them, until somebody asks
-        self._ready: dict[str, _Head] = {}
+        self._ready: dict[str, Head] = {}
         """Chats with something to write, in their order."""
-        self._in_flight: list[tuple[_Head, list[asyncio.Future[bool]], bool]] = []
+        self._in_flight: list[tuple[Head, list[asyncio.Future[bool]], bool]] = []
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._stuck = False
         self._closed = True
+        self._holds = False
+        self._sandboxes: Counter[str] = Counter()
+        """The chats whose sandbox is up."""
         self._told: Callable[[Chat, Entry], None] | None = None
         self._identities = Identities(max(1_000, limit // _SMALLEST_CALL))
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
@@ -142,14 +123,39 @@ class Journal:
         """Call this with each entry as it is recorded; the last one who asks is told."""
         self._told = told
 
+    def hold_new(self) -> None:
+        """Somebody says from now on which chats have a sandbox: no call makes a journal for a chat without one."""
+        self._holds = True
+
+    @contextlib.contextmanager
+    def with_sandbox(self, chat: Chat) -> Iterator[None]:
+        """The chat has a sandbox that is up, while the block runs: its calls are written down."""
+        digest = chat.digest
+        self._sandboxes[digest] += 1
+        if (head := self._heads.get(digest)) is not None:
+            self._let_loose(head)
+        try:
+            yield
+        finally:
+            self._sandboxes[digest] -= 1
+            if not self._sandboxes[digest]:
+                del self._sandboxes[digest]
+
     # ---- writing
 
-    def record(self, chat: Chat, kind: str, fields: Mapping[str, object]) -> int:
-        """Add an entry; its number in this chat. Does not wait: `settle` does. `fields` are not used afterwards."""
+    def record(self, chat: Chat, kind: str, fields: Mapping[str, object], *, hold: bool = False) -> int:
+        """Add an entry; its number in this chat. Does not wait: `settle` does. `fields` are not used afterwards.
+
+        `hold`: it is no reason to begin a journal. Without a sandbox it waits, and goes when the last call has ended.
+        """
         if self._closed:
             return 0
         digest = chat.digest
         head = self._heads.get(digest) or self._use(digest)
+        if not hold:
+            self._let_loose(head)
+        elif self._holds and not head.number and head.idle and digest not in self._sandboxes:
+            head.held = True
         head.number += 1
         at = time.time()
         body = format.body(at, kind, fields)
@@ -164,6 +170,10 @@ class Journal:
             index.add(head.number, kind, fields)
         if self._told is not None:
             self._told(chat, Entry(head.number, at, kind, fields))
+        if head.held:
+            head.open_calls += (kind == "call") - (kind == "end")
+            if head.open_calls <= 0:
+                self._drop(head)
         return head.number
 
     def keep_blob(self, chat: Chat, data: bytes) -> str:
@@ -201,23 +211,39 @@ class Journal:
             return True
         return await self._flush(head, sync=True)
 
-    def _use(self, digest: str) -> _Head:
+    def _use(self, digest: str) -> Head:
         number = self._numbers.pop(bytes.fromhex(digest), 0)
-        head = self._heads[digest] = _Head(digest, number, settled=number)
+        head = self._heads[digest] = Head(digest, number, settled=number)
         return head
 
-    def _let_go(self, head: _Head) -> None:
+    def _let_go(self, head: Head) -> None:
         """Keep no more of a chat than its last number."""
         del self._heads[head.digest]
         if head.number:
             self._numbers[bytes.fromhex(head.digest)] = head.number
 
-    def _queue(self, head: _Head, operation: Operation, size: int) -> None:
+    def _drop(self, head: Head) -> None:
+        """The chat has got no sandbox: nothing of it is kept."""
+        self._waiting -= head.size
+        self._identities.forget(head.digest)
+        del self._heads[head.digest]
+
+    def _let_loose(self, head: Head) -> None:
+        """What was held is written as everything is."""
+        held, head.held = head.held, False
+        if held and head.operations:
+            self._ask_for(head)
+
+    def _queue(self, head: Head, operation: Operation, size: int) -> None:
         head.released = False
         head.operations.append(operation)
-        head.dirty = True
         self._waiting += size
         head.size += size
+        if not head.held:
+            self._ask_for(head)
+
+    def _ask_for(self, head: Head) -> None:
+        head.dirty = True
         self._ready[head.digest] = head
         if self._timer is None:
             self._timer = self._loop.call_later(_GATHER_SECONDS, self._gathered)
@@ -229,7 +255,7 @@ class Journal:
             head.sync = True
         self._hurry()
 
-    def _flush(self, head: _Head, *, sync: bool) -> asyncio.Future[bool]:
+    def _flush(self, head: Head, *, sync: bool) -> asyncio.Future[bool]:
         """Done when what waits is written, and on disk if `sync`."""
         done: asyncio.Future[bool] = self._loop.create_future()
         if self._stuck:
@@ -267,9 +293,9 @@ class Journal:
         log.error("the disk of the journal does not answer: calls are answered before they are on disk")
         self._stuck = True
         for _, waiters, _ in self._in_flight:
-            _answer(waiters, kept=False)
+            answer(waiters, kept=False)
         for head in self._ready.values():
-            _answer(head.waiters, kept=False)
+            answer(head.waiters, kept=False)
             head.waiters = []
 
     def _tell(self, kept: Sequence[bool]) -> None:
@@ -286,7 +312,7 @@ class Journal:
             if not head.operations and (sync or not whole):
                 head.dirty = False
                 head.settled = head.number if whole else head.settled
-            _answer(waiters, kept=whole)
+            answer(waiters, kept=whole)
             news = self._news.pop(head.digest, None)
             if news is not None:
                 news.set()
@@ -346,7 +372,7 @@ class Journal:
 
     async def _settle_written(self, digest: str) -> None:
         head = self._heads.get(digest)
-        if head is not None and (head.operations or head.writing) and not self._closed:
+        if head is not None and (head.operations or head.writing) and not (head.held or self._closed):
             await self._flush(head, sync=False)
 
     async def follow(self, chat: Chat, after: int = 0) -> AsyncIterator[Entry]:
@@ -411,9 +437,3 @@ class Journal:
 def no_journal() -> Journal:
     """One that keeps nothing."""
     return Journal(Path(), limit=0)
-
-
-def _answer(waiters: Sequence[asyncio.Future[bool]], *, kept: bool) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(kept)

@@ -69,9 +69,9 @@ class Fleet:
         self._chat_index = chat_index
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
-        self._sandbox_services = SandboxServices(sandbox_services)
         self._slots: dict[str, Slot] = {}
         self._lifecycle = Lifecycle(journal)
+        self._sandbox_services = SandboxServices([self._lifecycle.attached, *sandbox_services])
         self.on_removed = self._lifecycle.on_removed
         self._expiry = Expiry(
             driver,

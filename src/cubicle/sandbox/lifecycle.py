@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal, no_journal
 from cubicle.log import chat_fields
+from cubicle.machine.machine import Machine
 from cubicle.sandbox.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -20,6 +22,7 @@ class Lifecycle:
 
     def __init__(self, journal: Journal | None = None) -> None:
         self._journal = journal or no_journal()
+        self._journal.hold_new()
         self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
 
     def on_removed(self, callback: Callable[[Chat], Awaitable[None] | None]) -> None:
@@ -31,9 +34,16 @@ class Lifecycle:
         if slot.chat is not None:
             self._record(slot.chat, what, reason, slot.name)
 
+    @asynccontextmanager
+    async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
+        """A service of every sandbox: what its chat's first calls recorded is on disk before the sandbox is used."""
+        with self._journal.with_sandbox(chat):
+            await self._journal.settle(chat)
+            yield
+
     def _record(self, chat: Chat, what: str, reason: str, sandbox: str) -> None:
         fields = {"what": what, "reason": reason[:_MAX_REASON], "sandbox": sandbox}
-        self._journal.record(chat, "lifecycle", fields)
+        self._journal.record(chat, "lifecycle", fields, hold=not sandbox)
 
     async def tell_removed(self, chat: Chat | None, sandbox: str, reason: str, *, gone: bool) -> None:
         """A chat was removed; `gone`: not to the trash, but for good, and its journal with it."""

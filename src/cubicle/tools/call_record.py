@@ -9,6 +9,7 @@ from typing import Any
 
 from cubicle.chat.activity_events import EndEvent
 from cubicle.core.arguments_hash import arguments_hash, is_large
+from cubicle.core.call_identity import is_task
 from cubicle.journal import format
 from cubicle.journal.journal import Journal
 from cubicle.tools.base import Answer, Call
@@ -38,6 +39,7 @@ class CallRecord:
         self._journal = journal
         self._call = call
         self._chat = call.caller.chat
+        self._hold = not is_task(call.identity)  # a task is on disk before its client is given its id
         self._cap = Cap()
         self._piece = ""
         self._place = 0
@@ -63,6 +65,7 @@ class CallRecord:
                 "command": self._call.command,
                 **({} if self._call.begun is None else {"begun": self._call.begun}),
             },
+            hold=self._hold,
         )
 
     def output(self, text: str) -> None:
@@ -77,7 +80,8 @@ class CallRecord:
             place = max(self._place, self._cap.characters - len(self._piece))
             piece = self._piece[place - self._cap.characters :]
             self._place = self._cap.characters
-            self._journal.record(self._chat, "output", {"call": self._call.id, "from": place, "text": piece})
+            fields = {"call": self._call.id, "from": place, "text": piece}
+            self._journal.record(self._chat, "output", fields, hold=self._hold)
 
     def end(self, event: EndEvent, answer: Answer | None, *, final: bool = True) -> None:
         """`final`: the tool came to its end. If not, the sandbox may know more of it."""
@@ -94,7 +98,7 @@ class CallRecord:
         if answer is not None:
             printed = self._cap.text() if answer.notes is not None and whole else ""
             fields["answer"] = keep_blocks(self._journal, self._chat, answer, printed)
-        self._journal.record(self._chat, "end", fields)
+        self._journal.record(self._chat, "end", fields, hold=self._hold)
 
 
 def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
