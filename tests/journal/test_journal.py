@@ -7,6 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from cubicle.core.chat import Chat
 from cubicle.journal import format, reading
 from cubicle.journal.format import Chain, Entry
@@ -70,6 +72,17 @@ async def test_what_nobody_waits_for_is_written_soon_and_at_the_end(tmp_path: Pa
             await asyncio.sleep(0.01)
         journal.record(CHAT, "lifecycle", {"what": "stopped"})
     assert [entry.fields["what"] for entry in reading.read_entries(tmp_path / CHAT.digest)] == ["started", "stopped"]
+
+
+async def test_what_is_in_a_hurry_is_written_before_anything_else_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cubicle.journal.journal._GATHER_SECONDS", 3600.0)
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        journal.record(CHAT, "call", {"call": "a"})
+        journal.hurry(CHAT)
+        while not reading.read_entries(tmp_path / CHAT.digest):
+            await asyncio.sleep(0.01)
 
 
 async def test_calls_that_end_together_share_one_sync(tmp_path: Path) -> None:

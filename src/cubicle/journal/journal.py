@@ -211,6 +211,12 @@ class Journal:
             return True
         return await self._flush(head, sync=True)
 
+    def hurry(self, chat: Chat) -> None:
+        """Have what was recorded written now, and wait for nothing: the end of the service does not lose it."""
+        head = self._heads.get(chat.digest)
+        if head is not None and head.operations and not (head.held or self._closed):
+            self._flush(head, sync=False)
+
     def _use(self, digest: str) -> Head:
         number = self._numbers.pop(bytes.fromhex(digest), 0)
         head = self._heads[digest] = Head(digest, number, settled=number)

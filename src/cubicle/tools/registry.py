@@ -98,6 +98,8 @@ class Registry:
         try:
             if call.chosen:
                 await self.journal.settle(call.caller.chat)
+            else:
+                self.journal.hurry(call.caller.chat)
             answer = await tool(replace(call, report=report), Arguments(arguments))
             end = _end(answer)
         except BadArgument as error:
