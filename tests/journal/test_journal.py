@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -92,6 +93,27 @@ async def test_calls_that_end_together_share_one_sync(tmp_path: Path) -> None:
             journal.record(chat, "end", {})
         assert all(await asyncio.gather(*(journal.settle(chat) for chat in chats)))
         assert [len(await journal.entries(chat)) for chat in chats] == [1] * 20
+
+
+async def test_what_is_closed_to_make_room_is_on_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[int] = set()
+    fdatasync = os.fdatasync
+
+    def sync(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fdatasync(fd)
+
+    monkeypatch.setattr("cubicle.journal.writer._MAX_OPEN", 2)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    chats = [Chat(f"room-{n}") for n in range(6)]
+    async with Journal(tmp_path) as journal:
+        for chat in chats:
+            journal.record(chat, "call", {})
+            await journal.entries(chat)  # written, and not yet on disk
+        assert all(await asyncio.gather(*(journal.settle(chat) for chat in chats)))
+        files = [path.stat().st_ino for chat in chats for _, path in reading.segments(tmp_path / chat.digest)]
+    assert len(files) == 6
+    assert synced >= set(files)
 
 
 async def test_a_journal_stays_within_its_bound_and_says_what_it_dropped(tmp_path: Path) -> None:

@@ -136,8 +136,10 @@ class Writer:
 
     def _sync(self, work: Work) -> bool:
         kept = self._chats.get(work.chat)
-        if not work.sync or kept is None or not kept.usable:
+        if not work.sync or kept is None:
             return True
+        if not kept.usable:
+            return False  # it had to make room for others of the batch, and could not be put on disk
         try:
             kept.files.sync()
         except OSError as error:
@@ -150,11 +152,22 @@ class Writer:
         kept = self._chats.get(chat)
         if kept is None:
             kept = self._chats[chat] = _Kept(ChatFiles(self.folder / chat, self.limit))
-            while len(self._chats) > _MAX_OPEN:
-                _, oldest = self._chats.popitem(last=False)
-                oldest.files.close()
+            for _ in range(len(self._chats) - _MAX_OPEN):
+                self._make_room()
         self._chats.move_to_end(chat)
         return kept
+
+    def _make_room(self) -> None:
+        """Close the one that was used longest ago; one that cannot be put on disk stays, to say so."""
+        chat, oldest = self._chats.popitem(last=False)
+        try:
+            oldest.files.sync()
+        except OSError as error:
+            oldest.lost = max(oldest.lost, oldest.files.number)
+            self._failed(oldest, error)
+            self._chats[chat] = oldest
+        else:
+            oldest.files.close()
 
     def _open(self, kept: _Kept) -> bool:
         """Open a journal; whether it can be used."""
