@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cubicle.core.chat import Chat
-from cubicle.journal import format, reading
+from cubicle.journal import anchor, format, reading
 from cubicle.journal.format import Chain, Entry
 from cubicle.journal.journal import Journal
 from cubicle.tasks import start_task
@@ -191,6 +191,33 @@ async def test_a_forgotten_chat_leaves_nothing_and_begins_anew(tmp_path: Path) -
         assert journal.record(CHAT, "call", {"call": "c"}) == 1
         assert [entry.fields["call"] for entry in await journal.entries(CHAT)] == ["c"]
     assert chain_of(tmp_path).breaks() == []
+
+
+async def test_a_chat_may_go_while_its_calls_are_looked_up(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        journal.record(CHAT, "call", {"call": "a", "identity": "k"})
+        looking = start_task(_found(journal), name="look")
+        await asyncio.sleep(0)
+        journal.forget(CHAT)
+        await looking
+        assert await journal.find_call(CHAT, "k") is None
+
+
+async def _found(journal: Journal) -> None:
+    await journal.find_call(CHAT, "k")
+
+
+async def test_the_journal_of_a_forgotten_chat_is_not_missed_after_a_kill(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        for chat in (CHAT, OTHER):
+            journal.record(chat, "call", {})
+            await journal.settle(chat)
+        journal.forget(OTHER)
+        while anchor.peek(tmp_path) != {bytes.fromhex(CHAT.digest): 1}:
+            await asyncio.sleep(0.01)
+        journal.forget(CHAT)
+        while anchor.peek(tmp_path):
+            await asyncio.sleep(0.01)
 
 
 async def test_who_follows_gets_what_is_there_and_what_comes(tmp_path: Path) -> None:

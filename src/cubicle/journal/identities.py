@@ -77,7 +77,9 @@ class Identities:
         return index
 
     def use(self, chat: str) -> None:
-        """This one is the newest now; now and then, the oldest make room."""
+        """This one is the newest now, if it is still there; now and then, the oldest make room."""
+        if chat not in self._chats:
+            return
         self._chats.move_to_end(chat)
         self._uses += 1
         if self._uses % _LOOK_EVERY == 0 or len(self._chats) > MAX_CHATS:

@@ -35,7 +35,7 @@ _TIMEOUT = 10.0
 _MAX_HEADS = 5_000
 """Chats in use; of the others only the last number is known."""
 _SAVE_EVERY = 60.0
-_SAVES_A_PRUNING = 60
+_PRUNE_EVERY = 3600.0
 _MISSING = "The end of the journal was missing when the service started"
 _CALM_SECONDS = 3000.0
 _SMALLEST_CALL = 300
@@ -60,6 +60,8 @@ class Journal:
         self._max_age = max_age
         self._clock = CalmClock(_CALM_SECONDS)
         self._keeper: asyncio.Task[None] | None = None
+        self._forgot = asyncio.Event()
+        """A chat is gone for good: the numbers are saved now, or the next service would miss its journal."""
         self._heads: OrderedDict[str, Head] = OrderedDict()
         self._saved: dict[bytes, int] = {}
         self._numbers: dict[bytes, int] = {}  # the last one of each chat that is not in use
@@ -324,6 +326,8 @@ class Journal:
                 news.set()
             if head.idle and (head.released or not head.number):
                 self._let_go(head)
+                if not head.number:
+                    self._forgot.set()
         while len(self._heads) > _MAX_HEADS and (oldest := next(iter(self._heads.values()))).idle:
             self._let_go(oldest)
         self._hand_over()
@@ -339,10 +343,16 @@ class Journal:
 
     async def _keep(self) -> None:
         """Saves the numbers, and drops what is too old."""
+        pruned = time.monotonic()
         while True:
-            for _ in range(_SAVES_A_PRUNING):
-                await asyncio.sleep(_SAVE_EVERY)
-                await self._save_numbers()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SAVE_EVERY):
+                    await self._forgot.wait()
+            self._forgot.clear()
+            await self._save_numbers()
+            if time.monotonic() - pruned < _PRUNE_EVERY:
+                continue
+            pruned = time.monotonic()
             try:
                 await self.prune(self._clock.now())
             except OSError as error:
@@ -436,7 +446,8 @@ class Journal:
         finally:
             if not index.loaded:
                 self._identities.forget(chat.digest)
-            del self._loading[chat.digest]
+            if self._loading.get(chat.digest) is done:
+                del self._loading[chat.digest]
             done.set()
 
 
