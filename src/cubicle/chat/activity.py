@@ -268,7 +268,8 @@ class Activity:
 
     async def _load(self, chat: Chat, story: _Story) -> None:
         """Put what the journal has before what is known here."""
-        history = read_history(await self._journal.entries(chat, limit=_MAX_ENTRIES))
+        entries = await self._journal.entries(chat, limit=_MAX_ENTRIES)
+        history = await asyncio.to_thread(read_history, entries)
         newest = [past for past in history.order if _id(past) not in story.calls][-MAX_CALLS:]
         known, story.calls = story.calls, OrderedDict()
         count = -4 * MAX_CALLS - _MAX_OUTPUT_EVENTS * MAX_CALLS

@@ -48,11 +48,17 @@ class CallIndex:
             self.calls.clear()
             self.running.clear()
 
-    def load(self, entries: Iterable[Entry]) -> None:
-        """Take in what is on disk, then what was recorded meanwhile, which may be there already."""
-        self.loaded = True
+    @classmethod
+    def read(cls, most: int, entries: Iterable[Entry]) -> CallIndex:
+        """One of what is on disk. May block."""
+        index = cls(most, loaded=True)
         for entry in entries:
-            self.add(entry.number, entry.kind, entry.fields)
+            index.add(entry.number, entry.kind, entry.fields)
+        return index
+
+    def load(self, read: CallIndex) -> None:
+        """Take in what is on disk, then what was recorded meanwhile, which may be there already."""
+        self.loaded, self.calls, self.running = True, read.calls, read.running
         waiting, self.waiting = self.waiting, []
         for number, kind, fields in waiting:
             self.add(number, kind, fields)

@@ -429,7 +429,7 @@ class Journal:
         if index is None:
             index = self._identities.make(digest)
             if digest not in self._heads and bytes.fromhex(digest) not in self._numbers:
-                index.load(())
+                index.load(CallIndex(index.most))
             else:
                 await self._load(chat, index)
         elif not index.loaded and digest in self._loading:
@@ -442,7 +442,7 @@ class Journal:
         try:
             await self._settle_written(chat.digest)
             folder = self._folder / chat.digest
-            index.load(await asyncio.to_thread(reading.read_entries, folder, 0, 1 << 40))
+            index.load(await asyncio.to_thread(lambda: CallIndex.read(index.most, reading.all_entries(folder))))
         finally:
             if not index.loaded:
                 self._identities.forget(chat.digest)

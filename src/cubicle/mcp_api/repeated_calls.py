@@ -136,7 +136,7 @@ class RepeatedCalls:
         except OSError as error:
             log.error("the journal cannot be asked for a call: %s", error, extra=chat_fields(chat))
             return None
-        found = [entry for entry in entries if entry.fields.get("call") == id]
+        found = await asyncio.to_thread(lambda: [entry for entry in entries if entry.fields.get("call") == id])
         begin = next((entry for entry in found if entry.kind == "call"), None)
         end = next((entry for entry in reversed(found) if entry.kind == "end"), None)
         return KeptCall(begin, end) if begin is not None else None
