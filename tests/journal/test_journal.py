@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.journal import anchor, format, reading
+from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.format import Chain, Entry
 from cubicle.journal.journal import Journal
 from cubicle.tasks import start_task
@@ -179,6 +181,17 @@ async def test_blobs_are_kept_with_the_journal_and_go_with_it(tmp_path: Path) ->
         assert await journal.blob(CHAT, too_large) is None
 
 
+def test_the_blobs_of_what_is_dropped_are_counted_once(tmp_path: Path) -> None:
+    limit = 256 * 1024
+    files = ChatFiles(tmp_path / CHAT.digest, limit)
+    files.open()
+    for n in range(60):
+        files.keep_blob(hashlib.sha256(bytes([n])).hexdigest(), bytes([n]) * (60_000 if n % 20 == 0 else 500))
+        files.append([(n + 1, format.body(1.0, "end", {"text": "x" * 8_000}))], sync=False)
+        assert files.size <= limit
+    files.close()
+
+
 async def test_a_forgotten_chat_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
     async with Journal(tmp_path) as journal:
         journal.record(CHAT, "call", {"call": "a", "identity": "k"})
@@ -229,6 +242,15 @@ async def test_who_follows_gets_what_is_there_and_what_comes(tmp_path: Path) -> 
         await asyncio.sleep(0)
         journal.record(CHAT, "call", {"call": "b"})
         assert (await coming).number == 2
+
+
+async def test_who_follows_a_long_journal_gets_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicle.journal.journal._PAGE", 10)
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        for n in range(35):
+            journal.record(CHAT, "call", {"call": str(n)})
+        following = journal.follow(CHAT)
+        assert [(await anext(following)).number for _ in range(35)] == list(range(1, 36))
 
 
 async def test_an_entry_that_is_too_long_is_shortened_and_says_so(tmp_path: Path) -> None:

@@ -200,11 +200,13 @@ class ChatFiles:
         """Segments before the last one that have to go."""
         left = self._limit - self._most  # the last one may become full
         used = self.size - self._segments[-1].size
+        before = -1
         for place, segment in enumerate(self._segments[:-1]):
             if used <= left:
                 return place
-            used -= segment.size
-            used -= sum(blob.size for blob in self._blobs.values() if blob.segment <= segment.number)
+            blobs = (blob.size for blob in self._blobs.values() if before < blob.segment <= segment.number)
+            used -= segment.size + sum(blobs)
+            before = segment.number
         return max(0, len(self._segments) - 1)
 
     def _drop_oldest(self, count: int, why: str = _FULL) -> bool:

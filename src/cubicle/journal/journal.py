@@ -36,6 +36,8 @@ _MAX_HEADS = 5_000
 """Chats in use; of the others only the last number is known."""
 _SAVE_EVERY = 60.0
 _PRUNE_EVERY = 3600.0
+_PAGE = 1_000
+"""Entries that are read at once for one who follows."""
 _MISSING = "The end of the journal was missing when the service started"
 _CALM_SECONDS = 3000.0
 _SMALLEST_CALL = 300
@@ -395,10 +397,12 @@ class Journal:
         """What is kept after an entry, then what comes."""
         while True:
             news = self._news.setdefault(chat.digest, asyncio.Event())
-            for entry in await self.entries(chat, after):
+            page = await self.entries(chat, after, _PAGE)
+            for entry in page:
                 after = max(after, entry.number)
                 yield entry
-            await news.wait()
+            if len(page) < _PAGE:
+                await news.wait()
 
     async def blob(self, chat: Chat, digest: str) -> bytes | None:
         """A blob; None if it is not kept."""
