@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from weakref import WeakValueDictionary
@@ -19,7 +18,8 @@ from cubicle.journal import anchor, format, reading
 from cubicle.journal.aging import CalmClock, with_old_segments
 from cubicle.journal.format import Entry
 from cubicle.journal.head import Head, answer
-from cubicle.journal.identities import CallIndex, Identities
+from cubicle.journal.identities import Identities
+from cubicle.journal.lookup import CallLookup, KeptCall
 from cubicle.journal.startup import read_numbers
 from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
 from cubicle.tasks import start_task
@@ -42,15 +42,6 @@ _MISSING = "The end of the journal was missing when the service started"
 _CALM_SECONDS = 3000.0
 _SMALLEST_CALL = 300
 """Bytes that the two lines of a call take at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptCall:
-    """A call as the journal has it."""
-
-    begin: Entry
-    end: Entry | None
-    """None: the journal does not know its end."""
 
 
 class Journal:
@@ -82,8 +73,8 @@ class Journal:
         """The chats whose sandbox is up."""
         self._told: Callable[[Chat, Entry], None] | None = None
         self._identities = Identities(max(1_000, limit // _SMALLEST_CALL))
+        self._lookup = CallLookup(folder, self._identities, self._settle_written)
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-        self._loading: dict[str, asyncio.Event] = {}
         self._writer = Writer(folder, limit, self._tell)
 
     async def __aenter__(self) -> Self:
@@ -417,42 +408,8 @@ class Journal:
         """The newest call with this identity, if the journal still has it."""
         if self._closed or not identity:
             return None
-        index = await self._index(chat)
-        found = index.find(identity)
-        if found is None:
-            return None
-        await self._settle_written(chat.digest)
-        begin, end = await asyncio.to_thread(reading.read_call, self._folder / chat.digest, *found)
-        if begin is None or begin.fields.get("identity") != identity:
-            return None
-        return KeptCall(begin, end if end is not None and end.fields.get("call") == begin.fields.get("call") else None)
-
-    async def _index(self, chat: Chat) -> CallIndex:
-        digest = chat.digest
-        index = self._identities.of(digest)
-        if index is None:
-            index = self._identities.make(digest)
-            if digest not in self._heads and bytes.fromhex(digest) not in self._numbers:
-                index.load(CallIndex(index.most))
-            else:
-                await self._load(chat, index)
-        elif not index.loaded and digest in self._loading:
-            await self._loading[digest].wait()
-        self._identities.use(digest)
-        return index
-
-    async def _load(self, chat: Chat, index: CallIndex) -> None:
-        done = self._loading[chat.digest] = asyncio.Event()
-        try:
-            await self._settle_written(chat.digest)
-            folder = self._folder / chat.digest
-            index.load(await asyncio.to_thread(lambda: CallIndex.read(index.most, reading.all_entries(folder))))
-        finally:
-            if not index.loaded:
-                self._identities.forget(chat.digest)
-            if self._loading.get(chat.digest) is done:
-                del self._loading[chat.digest]
-            done.set()
+        is_new = chat.digest not in self._heads and bytes.fromhex(chat.digest) not in self._numbers
+        return await self._lookup.find(chat.digest, identity, is_new=is_new)
 
 
 def no_journal() -> Journal:

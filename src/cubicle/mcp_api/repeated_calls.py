@@ -18,7 +18,7 @@ from cubicle.core.call_identity import CallIdentity, is_task
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
-from cubicle.journal.journal import KeptCall
+from cubicle.journal.lookup import KeptCall
 from cubicle.log import chat_fields
 from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.running_calls import RunningCall, RunningCalls
