@@ -14,9 +14,9 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.journal import anchor, reading
-from cubicle.journal.aging import CalmClock
 from cubicle.journal.journal import Journal
 from cubicle.journal.verify import verify
+from cubicle.tasks import start_task
 
 CHAT, OTHER = Chat("room-1", "acme"), Chat("room-2", "acme")
 LIMIT = 256 * 1024
@@ -172,30 +172,59 @@ async def test_a_clock_that_goes_back_harms_nothing(tmp_path: Path, monkeypatch:
     assert verify(tmp_path / CHAT.digest).problems == []
 
 
-async def test_old_entries_are_dropped_but_not_by_a_date_that_jumped(tmp_path: Path) -> None:
+async def test_old_entries_are_dropped_by_the_clock_of_the_service_and_by_no_date(tmp_path: Path) -> None:
     await filled(tmp_path)
     for _, path in reading.segments(tmp_path / CHAT.digest)[:3]:
         os.utime(path, (1_000, 1_000))
     async with Journal(tmp_path, limit=LIMIT, max_age=3600) as journal:
         await journal.prune(None)
+        await journal.prune(50_000.0)
+        await journal.prune(53_000.0)
+        await journal.settle(CHAT)
         assert len(await journal.entries(CHAT, limit=1_000)) == 300
+    async with Journal(tmp_path, limit=LIMIT, max_age=3600) as journal:
         journal.record(CHAT, "call", {"call": "new"})
         await journal.settle(CHAT)
-        await journal.prune(segment(tmp_path, -1).stat().st_mtime + 7_200)
+        await journal.prune(54_000.0)
+        await journal.settle(CHAT)
+        left = await journal.entries(CHAT, limit=1_000)
+        assert left[-1].kind == "gap"
+        assert 0 < len(left) < 100
+        assert "new" in [entry.fields.get("call") for entry in left]
+        await journal.prune(60_000.0)
+        await journal.settle(CHAT)
+        left = await journal.entries(CHAT, limit=1_000)
+        assert len(left) > 1  # the gap was written to it: it is no older than that
+        await journal.prune(70_000.0)
         await journal.settle(CHAT)
         left = await journal.entries(CHAT, limit=1_000)
     assert [entry.kind for entry in left] == ["gap"]
     assert "JOURNAL_DAYS" in str(left[0].fields["why"])
     assert verify(tmp_path / CHAT.digest).problems == []
-    date, passed = [1_000.0], [0.0]
-    clock = CalmClock(3_000, lambda: date[0], lambda: passed[0])
-    date[0], passed[0] = date[0] + 4_000, passed[0] + 4_000
-    assert clock.now() == 5_000
-    date[0] += 1e9
-    assert clock.now() is None
-    passed[0] += 100
-    date[0] += 100
-    assert clock.now() is None
+
+
+async def test_what_was_written_meanwhile_is_not_dropped(tmp_path: Path) -> None:
+    await filled(tmp_path, 3)
+    async with Journal(tmp_path, limit=LIMIT, max_age=3600) as journal:
+        await journal.prune(1.0)
+        pruning = start_task(journal.prune(10_000.0), name="prune")
+        await asyncio.sleep(0)
+        journal.record(CHAT, "call", {"call": "new"})
+        await journal.settle(CHAT)
+        await pruning
+        await journal.settle(CHAT)
+        assert "new" in [entry.fields.get("call") for entry in await journal.entries(CHAT)]
+
+
+@pytest.mark.parametrize("content", [b"garbage", b'{"ages": {"x": 1}}', b'{"ages": []}'])
+async def test_without_the_ages_nothing_is_old(content: bytes, tmp_path: Path) -> None:
+    await filled(tmp_path, 3)
+    async with Journal(tmp_path, limit=LIMIT, max_age=3600) as journal:
+        await journal.prune(1.0)
+        (tmp_path / "ages.json").write_bytes(content)
+        await journal.prune(10_000.0)
+        await journal.settle(CHAT)
+        assert len(await journal.entries(CHAT)) == 3
 
 
 @pytest.fixture

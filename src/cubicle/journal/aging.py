@@ -1,48 +1,86 @@
-"""Which journals have entries that are too old. A date that jumps drops nothing."""
+"""Which segments of the journals are too old. Their age is counted by the service's clock: no date drops anything.
+
+The reading at which each segment was first seen as it is stands in `ages.json`. Without that, all of them are new.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from cubicle.journal import reading
+from cubicle import record
+from cubicle.journal import anchor, reading
+from cubicle.record import BadRecord
 
-MAX_DRIFT = 60.0
-"""Seconds by which the date may differ from the time that has passed."""
+log = logging.getLogger(__name__)
 
-
-class CalmClock:
-    """The date, once it has gone on as time does for long enough: one that was just set may be wrong."""
-
-    def __init__(
-        self,
-        calm_seconds: float,
-        date: Callable[[], float] = time.time,
-        passed: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._calm = calm_seconds
-        self._date, self._passed = date, passed
-        self._began = date(), passed()
-
-    def now(self) -> float | None:
-        """The date; None while it is not to be trusted."""
-        date, passed = self._date(), self._passed()
-        since = passed - self._began[1]
-        if abs(date - self._began[0] - since) > MAX_DRIFT:
-            self._began = date, passed
-            return None
-        return date if since >= self._calm else None
+NAME = "ages.json"
+_MAX_SIZE = 128 << 20
 
 
-def with_old_segments(folder: Path, before: float) -> list[str]:
-    """The chats whose oldest segment was last written before this date. Blocks."""
+@dataclass(frozen=True, slots=True)
+class OldSegments:
+    """Of one chat: all up to this one, if it still has this size."""
+
+    chat: str
+    number: int
+    size: int
+
+
+def find_old(folder: Path, now: float, max_age: float) -> list[OldSegments]:
+    """Those that have not changed for so long, at this reading of the clock; the others are noted. Blocks."""
+    known = _read(folder)
+    seen: dict[str, dict[str, list[float]]] = {}
     found = []
     for path in folder.iterdir():
-        try:
-            known = reading.segments(path)
-            if known and known[0][1].lstat().st_mtime < before:
-                found.append(path.name)
-        except OSError:
-            continue
+        if anchor.DIGEST.fullmatch(path.name):
+            chat, old = _look(path, known.get(path.name), now, now - max_age)
+            if chat:
+                seen[path.name] = chat
+            if old is not None:
+                found.append(old)
+    if seen != known:
+        record.write(folder / NAME, {"ages": seen})
     return found
+
+
+def _look(folder: Path, known: object, now: float, before: float) -> tuple[dict[str, list[float]], OldSegments | None]:
+    seen: dict[str, list[float]] = {}
+    old: OldSegments | None = None
+    all_before = True
+    try:
+        for number, path in reading.segments(folder):
+            state = path.lstat()
+            since = _since(known, path.name, state.st_mtime, state.st_size, now)
+            seen[path.name] = [state.st_mtime, state.st_size, since]
+            all_before = all_before and since < before
+            if all_before:
+                old = OldSegments(folder.name, number, state.st_size)
+    except OSError:
+        return seen, None
+    return seen, old
+
+
+def _since(known: object, name: str, changed: float, size: int, now: float) -> float:
+    """The reading at which it was first seen as it is."""
+    match known.get(name) if isinstance(known, Mapping) else None:
+        case [float() | int() as was_changed, int() as had, float() | int() as since] if (
+            was_changed == changed and had == size and math.isfinite(since)
+        ):
+            return min(since, now)
+    return now
+
+
+def _read(folder: Path) -> Mapping[str, Any]:
+    try:
+        return record.read(folder / NAME, _MAX_SIZE).fields("ages").values
+    except FileNotFoundError:
+        return {}
+    except (BadRecord, OSError) as error:
+        log.warning("the ages of the journals cannot be read, and were set aside: %s", error)
+        record.keep_bad(folder / NAME)
+        return {}

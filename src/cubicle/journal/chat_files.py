@@ -36,8 +36,6 @@ class _Segment:
     """The number of its first entry."""
     prev: str
     """The hash before its first line."""
-    newest: float
-    """When its last line was written, by the host's clock."""
 
 
 class ChatFiles:
@@ -132,7 +130,6 @@ class ChatFiles:
                     line, hash = format.line(at, body, self.hash)
             buffer += line
             self.number, self.hash = at, hash
-            self._segments[-1].newest = time.time()
         self._write(buffer, sync=sync)
         if sync:
             self.sync()
@@ -187,7 +184,7 @@ class ChatFiles:
         path = self.folder / reading.segment_name(number)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
-        self._segments.append(_Segment(number, 0, first, self.hash, time.time()))
+        self._segments.append(_Segment(number, 0, first, self.hash))
         durable.sync_folder(self.folder)
 
     @property
@@ -227,16 +224,15 @@ class ChatFiles:
         self._segments = self._segments[count:]
         return True
 
-    def prune(self, before: float) -> None:
-        """Drop the segments whose last line is older."""
-        if self._segments and self._segments[-1].newest < before:
+    def prune(self, number: int, size: int) -> None:
+        """Drop the segments up to this one, which is not dropped if it has grown since."""
+        old = sum(
+            segment.number < number or (segment.number, segment.size) == (number, size) for segment in self._segments
+        )
+        if old and old == len(self._segments):
             self._roll(self.number)
-            self._drop_oldest(len(self._segments) - 1, _OLD)
-            return
-        old = 0
-        while old < len(self._segments) - 1 and self._segments[old].newest < before:
-            old += 1
-        if old:
+            self._drop_oldest(old, _OLD)
+        elif old:
             if self._fd < 0:
                 self._make_room(0, self.number)
             self._drop_oldest(old, _OLD)
@@ -277,6 +273,6 @@ def _with_gaps(last: int, bodies: Sequence[tuple[int | None, bytes]]) -> Iterato
 
 
 def _segment(number: int, lines: Sequence[tuple[Line, bytes]]) -> _Segment:
-    first, last = lines[0][0], lines[-1][0]
+    first = lines[0][0]
     size = sum(len(text) + 1 for _, text in lines)
-    return _Segment(number, size, first.number + (first.kind == GAP), first.prev, last.at)
+    return _Segment(number, size, first.number + (first.kind == GAP), first.prev)

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from cubicle.core.chat import Chat
 from cubicle.journal import anchor, format, reading
-from cubicle.journal.aging import CalmClock, with_old_segments
+from cubicle.journal.aging import find_old
 from cubicle.journal.format import Entry
 from cubicle.journal.head import Head, answer
 from cubicle.journal.identities import Identities
@@ -39,7 +39,6 @@ _PRUNE_EVERY = 3600.0
 _PAGE = 1_000
 """Entries that are read at once for one who follows."""
 _MISSING = "The end of the journal was missing when the service started"
-_CALM_SECONDS = 3000.0
 _SMALLEST_CALL = 300
 """Bytes that the two lines of a call take at least."""
 
@@ -51,7 +50,7 @@ class Journal:
         self._folder = folder
         self._limit = limit
         self._max_age = max_age
-        self._clock = CalmClock(_CALM_SECONDS)
+        self._clock: Callable[[], float | None] = lambda: None
         self._keeper: asyncio.Task[None] | None = None
         self._forgot = asyncio.Event()
         """A chat is gone for good: the numbers are saved now, or the next service would miss its journal."""
@@ -118,9 +117,12 @@ class Journal:
         """Call this with each entry as it is recorded; the last one who asks is told."""
         self._told = told
 
-    def hold_new(self) -> None:
-        """Somebody says from now on which chats have a sandbox: no call makes a journal for a chat without one."""
-        self._holds = True
+    def attend(self, clock: Callable[[], float | None]) -> None:
+        """Somebody says from now on which chats have a sandbox: no call makes a journal for a chat without one.
+
+        `clock` is that of the service, by which entries age; None while nothing is to be dropped.
+        """
+        self._holds, self._clock = True, clock
 
     @contextlib.contextmanager
     def with_sandbox(self, chat: Chat) -> Iterator[None]:
@@ -347,7 +349,7 @@ class Journal:
                 continue
             pruned = time.monotonic()
             try:
-                await self.prune(self._clock.now())
+                await self.prune(self._clock())
             except OSError as error:
                 log.warning("old entries of journals could not be dropped: %s", error.strerror)
 
@@ -364,13 +366,12 @@ class Journal:
                 log.warning("the numbers of the journals could not be saved: %s", error.strerror)
 
     async def prune(self, now: float | None) -> None:
-        """Drop what is too old at this date; None: the date is not to be trusted."""
+        """Drop what is too old at this reading of the service's clock; None: nothing is."""
         if now is None:
             return
-        before = now - self._max_age
-        for digest in await asyncio.to_thread(with_old_segments, self._folder, before):
-            if digest in self._heads or bytes.fromhex(digest) in self._numbers:
-                self._queue(self._heads.get(digest) or self._use(digest), Prune(before), 0)
+        for old in await asyncio.to_thread(find_old, self._folder, now, self._max_age):
+            if old.chat in self._heads or bytes.fromhex(old.chat) in self._numbers:
+                self._queue(self._heads.get(old.chat) or self._use(old.chat), Prune(old.number, old.size), 0)
 
     # ---- reading
 

@@ -48,7 +48,10 @@ class AddBlob:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    before: float
+    """Segments that are too old: up to this one, if it still has this size."""
+
+    segment: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +218,8 @@ class Writer:
                     kept = self._usable(chat)
                     kept.lost, kept.why = last, why
                     self._append(chat, (), sync=work.sync)
-                case Prune(before):
-                    self._usable(chat).files.prune(before)
+                case Prune(segment, size):
+                    self._usable(chat).files.prune(segment, size)
                 case Release():
                     self._release(chat)
                 case Forget():

@@ -117,6 +117,11 @@ class ServiceClock:
         """Seconds since the start of the service, the last jump of the date, or the last time that it stood still."""
         return max(self._clock.elapsed() - self._calm_since, 0.0)
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether it has been so for long enough that something may be dropped by it."""
+        return self.calm >= self._quiet
+
     def tick(self) -> None:
         """Count on, and notice when the date was set or the machine slept."""
         elapsed, wall = self._clock.elapsed(), self._clock.wall()
@@ -130,7 +135,7 @@ class ServiceClock:
         elif passed > _PAUSE_SECONDS:
             log.warning("the service stood still for %.0f s: nothing is removed for the next hour", passed)
             self._calm_since = elapsed
-        elif self._pending and self.calm >= self._quiet:
+        elif self._pending and self.is_calm:
             self._reading += self._pending
             self._pending = 0.0
 

@@ -70,7 +70,7 @@ class Fleet:
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
         self._slots: dict[str, Slot] = {}
-        self._lifecycle = Lifecycle(journal)
+        self._lifecycle = Lifecycle(journal, self._clock)
         self._sandbox_services = SandboxServices([self._lifecycle.attached, *sandbox_services])
         self.on_removed = self._lifecycle.on_removed
         self._expiry = Expiry(

@@ -10,6 +10,7 @@ from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal, no_journal
 from cubicle.log import chat_fields
 from cubicle.machine.machine import Machine
+from cubicle.sandbox.clock import ServiceClock
 from cubicle.sandbox.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -20,9 +21,9 @@ _MAX_REASON = 500
 class Lifecycle:
     """Tells of starts, stops and removals."""
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    def __init__(self, journal: Journal | None, clock: ServiceClock) -> None:
         self._journal = journal or no_journal()
-        self._journal.hold_new()
+        self._journal.attend(lambda: clock.now() if clock.is_calm else None)
         self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
 
     def on_removed(self, callback: Callable[[Chat], Awaitable[None] | None]) -> None:
