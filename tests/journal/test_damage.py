@@ -14,6 +14,7 @@ import pytest
 
 from cubicle.core.chat import Chat
 from cubicle.journal import anchor, reading
+from cubicle.journal.chat_files import ChatFiles
 from cubicle.journal.journal import Journal
 from cubicle.journal.verify import verify
 from cubicle.tasks import start_task
@@ -214,6 +215,37 @@ async def test_what_was_written_meanwhile_is_not_dropped(tmp_path: Path) -> None
         await pruning
         await journal.settle(CHAT)
         assert "new" in [entry.fields.get("call") for entry in await journal.entries(CHAT)]
+
+
+@pytest.mark.parametrize("damage", [None, cut_in_a_line, cut_between_lines, remove_the_last, remove_the_folder])
+async def test_one_that_made_room_is_checked_again_only_if_its_end_is_another(
+    damage: Callable[[Path], None] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Path] = []
+    check = ChatFiles.open
+
+    def count(files: ChatFiles) -> None:
+        checked.append(files.folder)
+        check(files)
+
+    monkeypatch.setattr("cubicle.journal.writer._MAX_OPEN", 1)
+    await filled(tmp_path)
+    monkeypatch.setattr(ChatFiles, "open", count)
+    async with Journal(tmp_path, limit=LIMIT) as journal:
+        for _ in range(2):
+            for chat in (CHAT, OTHER):
+                journal.record(chat, "call", {})
+                assert await journal.settle(chat)
+        assert len(checked) == 2
+        if damage is not None:
+            damage(tmp_path)
+        journal.record(CHAT, "call", {"call": "after"})
+        assert await journal.settle(CHAT)
+        assert len(checked) == (2 if damage is None else 3)
+        entries = await journal.entries(CHAT, limit=1_000)
+        assert (entries[-1].number, entries[-1].fields) == (303, {"call": "after"})
+        assert any(entry.kind == "gap" for entry in entries) == (damage is not None)
+    assert verify(tmp_path / CHAT.digest).problems == []
 
 
 @pytest.mark.parametrize("content", [b"garbage", b'{"ages": {"x": 1}}', b'{"ages": []}'])

@@ -85,6 +85,16 @@ class ChatFiles:
             log.warning("the journal of a chat is damaged: %s", note["why"], extra={"folder": self.folder.name})
             self.append([(None, format.body(time.time(), GAP, note))], sync=True)
 
+    def reopen(self) -> None:
+        """Go on with one that was closed, by its last line alone; if that is not as it was left, check everything."""
+        if self._fd < 0 and self._segments:
+            path, size = self.folder / reading.segment_name(self._segments[-1].number), self._segments[-1].size
+            with contextlib.suppress(OSError):
+                last = reading.last_line(path)
+                if last is not None and last.hash == self.hash and path.lstat().st_size == size:
+                    return
+        self.open()
+
     def _take_in(self, number: int, path: Path, chain: Chain, *, last: bool) -> str:
         """Add a segment's good lines to the chain; what is wrong with the others is the answer."""
         try:

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _MAX_OPEN = 256
 """Chats whose segment stays open."""
+_MAX_CLOSED = 4_096
+"""Chats besides whose journal was checked: it is opened again by its last line."""
 _FAILED = "The journal could not be written"
 _RETRY_SECONDS = 1.0
 """A chat whose journal could not be written is not tried again before this."""
@@ -81,6 +83,8 @@ class Work:
 class _Kept:
     files: ChatFiles
     usable: bool = False
+    checked: bool = False
+    """It was whole when it was closed."""
     lost: int = 0
     """The last entry that was not kept; 0 if all were."""
     retry: float = 0.0
@@ -97,6 +101,7 @@ class Writer:
     """Called in the thread when a batch is done: whether all of each chat is kept."""
     _queue: SimpleQueue[Sequence[Work] | None] = field(default_factory=SimpleQueue)
     _chats: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
+    _closed: OrderedDict[str, ChatFiles] = field(default_factory=OrderedDict)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -154,7 +159,9 @@ class Writer:
     def _kept(self, chat: str) -> _Kept:
         kept = self._chats.get(chat)
         if kept is None:
-            kept = self._chats[chat] = _Kept(ChatFiles(self.folder / chat, self.limit))
+            files = self._closed.pop(chat, None)
+            kept = _Kept(files or ChatFiles(self.folder / chat, self.limit), checked=files is not None)
+            self._chats[chat] = kept
             for _ in range(len(self._chats) - _MAX_OPEN):
                 self._make_room()
         self._chats.move_to_end(chat)
@@ -171,12 +178,20 @@ class Writer:
             self._chats[chat] = oldest
         else:
             oldest.files.close()
+            if oldest.usable:
+                self._closed[chat] = oldest.files
+                if len(self._closed) > _MAX_CLOSED:
+                    self._closed.popitem(last=False)
 
     def _open(self, kept: _Kept) -> bool:
         """Open a journal; whether it can be used."""
         if time.monotonic() < kept.retry:
             return False
-        kept.files.open()
+        checked, kept.checked = kept.checked, False
+        if checked:
+            kept.files.reopen()
+        else:
+            kept.files.open()
         kept.usable = True
         return True
 
@@ -235,6 +250,7 @@ class Writer:
 
     def _release(self, chat: str) -> None:
         kept = self._chats.pop(chat, None)
+        self._closed.pop(chat, None)
         if kept is not None:
             kept.files.sync()
             kept.files.close()
@@ -242,6 +258,7 @@ class Writer:
     def _forget(self, chat: str) -> None:
         """Remove everything of a chat: it is gone for good."""
         kept = self._chats.pop(chat, None)
+        self._closed.pop(chat, None)
         if kept is not None:
             kept.files.close()
         remove_record(self.folder, chat)
