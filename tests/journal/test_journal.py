@@ -88,6 +88,16 @@ async def test_what_is_in_a_hurry_is_written_before_anything_else_is_waited_for(
             await asyncio.sleep(0.01)
 
 
+async def test_what_was_only_written_is_on_disk_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(60), Journal(tmp_path) as journal:
+        monkeypatch.setattr(os, "fdatasync", lambda fd: loop.call_soon_threadsafe(synced.set))
+        journal.record(CHAT, "call", {"call": "a"})
+        journal.hurry(CHAT)
+        await synced.wait()
+
+
 async def test_calls_that_end_together_share_one_sync(tmp_path: Path) -> None:
     chats = [Chat(f"room-{n}") for n in range(20)]
     async with Journal(tmp_path) as journal:

@@ -315,6 +315,8 @@ class Journal:
             if not head.operations and (sync or not whole):
                 head.dirty = False
                 head.settled = head.number if whole else head.settled
+            elif not head.operations and head.dirty and not self._closed:
+                self._ask_for(head)  # it is written, and not yet on disk
             answer(waiters, kept=whole)
             news = self._news.pop(head.digest, None)
             if news is not None:
