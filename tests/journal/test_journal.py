@@ -272,6 +272,27 @@ async def test_an_entry_that_is_too_long_is_shortened_and_says_so(tmp_path: Path
     assert int(str(two.fields["shortened"])) > 3_000 * 500
 
 
+@pytest.mark.parametrize("most", [1 << 20, 100])
+async def test_what_waits_for_a_sandbox_is_bounded_and_goes_with_the_last_call(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cubicle.journal.journal._MAX_HELD", most)
+    async with Journal(tmp_path) as journal:
+        journal.attend(lambda: None)
+        for kind, call in (("call", "a"), ("call", "b"), ("end", "a")):
+            journal.record(CHAT, kind, {"call": call, "text": "x" * 200}, hold=True)
+        assert await journal.settle(CHAT)
+        assert (tmp_path / CHAT.digest).exists() == (most == 100)
+        journal.record(CHAT, "end", {"call": "b"}, hold=True)
+        for kind in ("call", "output", "end", "call"):
+            journal.record(OTHER, kind, {"call": "c"}, hold=True)
+        with journal.with_sandbox(OTHER):
+            assert await journal.settle(OTHER)
+            assert [entry.number for entry in await journal.entries(OTHER)][-1] in (1, 4)
+    assert (tmp_path / CHAT.digest).exists() == (most == 100)
+    assert chain_of(tmp_path, OTHER).breaks() == []
+
+
 async def test_a_journal_without_size_keeps_nothing(tmp_path: Path) -> None:
     async with Journal(tmp_path / "journal", limit=0) as journal:
         journal.record(CHAT, "call", {"identity": "k"})

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 32 << 20
 """Bytes that wait to be written; further entries are not kept, and the journal says so."""
+_MAX_HELD = 16 << 20
+"""Bytes that wait for sandboxes; what is more is written although its chat has none."""
 _GATHER_SECONDS = 0.05
 """What nobody waits for is written within this."""
 _TIMEOUT = 10.0
@@ -62,6 +64,7 @@ class Journal:
         """Chats with something to write, in their order."""
         self._in_flight: list[tuple[Head, list[asyncio.Future[bool]], bool]] = []
         self._waiting = 0
+        self._held = 0
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
         self._watchdog: asyncio.TimerHandle | None = None
@@ -227,22 +230,30 @@ class Journal:
 
     def _drop(self, head: Head) -> None:
         """The chat has got no sandbox: nothing of it is kept."""
-        self._waiting -= head.size
+        self._held -= head.size
         self._identities.forget(head.digest)
         del self._heads[head.digest]
 
     def _let_loose(self, head: Head) -> None:
         """What was held is written as everything is."""
-        held, head.held = head.held, False
-        if held and head.operations:
+        if not head.held:
+            return
+        head.held = False
+        self._held -= head.size
+        self._waiting += head.size
+        if head.operations:
             self._ask_for(head)
 
     def _queue(self, head: Head, operation: Operation, size: int) -> None:
         head.released = False
         head.operations.append(operation)
-        self._waiting += size
         head.size += size
-        if not head.held:
+        if head.held:
+            self._held += size
+            if self._held > _MAX_HELD:
+                self._let_loose(head)
+        else:
+            self._waiting += size
             self._ask_for(head)
 
     def _ask_for(self, head: Head) -> None:
