@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cubicle.journal.journal import Journal
-from cubicle.mcp_api import mcp_tasks
+from cubicle.mcp_api import mcp_tasks, task_limits
 from tests.clients.fixture_tools import FIXTURES
 from tests.mcp_api.test_streaming import SlowAgent
 from tests.support.service import Options, Service, fleet_of, service_of
@@ -172,7 +172,7 @@ async def test_an_expired_task_is_an_error_and_its_command_is_ended(service: Ser
 
 
 async def test_tasks_that_run_are_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_tasks, "MAX_RUNNING_OF_A_CHAT", 1)
+    monkeypatch.setattr(task_limits, "MAX_RUNNING_OF_A_CHAT", 1)
     task = await started(service, WAITING)
     params = bash("echo more") | {"task": {}}
     assert (await service.ask("tools/call", params, headers=OLDER))["error"]["code"] == -32051

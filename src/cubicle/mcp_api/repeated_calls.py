@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cubicle.core.arguments_hash import arguments_hash, is_large
-from cubicle.core.call_identity import CallIdentity, is_task
+from cubicle.core.call_identity import CallIdentity
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
@@ -22,6 +23,7 @@ from cubicle.journal.journal import KeptCall
 from cubicle.log import chat_fields
 from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.running_calls import RunningCall, RunningCalls
+from cubicle.mcp_api.task_limits import TaskLimits, expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Call, Tool, fail, say
 from cubicle.tools.kept_answer import read_answer
 from cubicle.tools.registry import Registry
@@ -41,7 +43,8 @@ class OtherArguments(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "This idempotency key was used for a call with another tool or other arguments. Make a new key."
+            "This idempotency key was used for a call with another tool or other arguments, or for one that is no "
+            "task. Make a new key."
         )
 
 
@@ -63,12 +66,21 @@ class RepeatedCalls:
         self.resume_seconds = resume_seconds
         self._boot = boot
         self._request_ids = request_ids
+        self._tasks = TaskLimits()
         self._running: dict[tuple[str, str], _Repeatable] = {}
 
     async def start(
-        self, caller: Caller, tool: Tool, arguments: Mapping[str, Any], identity: CallIdentity | None, *, id: str = ""
+        self,
+        caller: Caller,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        identity: CallIdentity | None,
+        *,
+        id: str = "",
+        ttl: int | None = None,
     ) -> RunningCall:
         """Begin a call, or join the one that it repeats. Whoever starts it follows it before he awaits anything else.
+        One with a `ttl` is a task, and has an identity.
 
         Raises OtherArguments and Busy; the call itself may raise OtherArguments as well.
         """
@@ -87,22 +99,23 @@ class RepeatedCalls:
                 outlives=tool.outlives_caller,
             )
         before = self.running(caller.chat, identity.text)
-        if before is not None and before.hash == hash:
+        if before is not None and before.hash == hash and (ttl is None or before.call.task):
             return before.call
         if before is not None:
             self._is_another(caller.chat, identity)
-        return self._register(
-            identity.text,
-            hash,
-            self._calls.start(
-                caller.chat,
-                tool.name,
-                lambda running: self._once(running, caller, tool, arguments, identity, hash),
-                id=id,
-                outlives=tool.outlives_caller or is_task(identity.text),
-                grace=self.resume_seconds if identity.strict else 0.0,
-            ),
+        if ttl is not None:
+            self._tasks.require_room(caller.chat)
+        call = self._calls.start(
+            caller.chat,
+            tool.name,
+            lambda running: self._once(running, caller, tool, arguments, identity, hash, ttl),
+            id=id,
+            outlives=tool.outlives_caller,
+            grace=self.resume_seconds if identity.strict else 0.0,
         )
+        if ttl is not None:
+            self._tasks.add(call, identity.text, time.time() + ttl)
+        return self._register(identity.text, hash, call)
 
     def _is_another(self, chat: Chat, identity: CallIdentity) -> None:
         """Another call has the same identity. Raises OtherArguments if that cannot be."""
@@ -160,9 +173,10 @@ class RepeatedCalls:
         arguments: Mapping[str, Any],
         identity: CallIdentity,
         hash: str,
+        ttl: int | None,
     ) -> Answer:
         kept = await self._find(caller.chat, identity.text)
-        if kept is not None and kept.begin.fields.get("arguments_hash") != hash:
+        if kept is not None and not _is_same(kept.begin, hash, ttl):
             self._is_another(caller.chat, identity)
             kept = None
         if kept is not None and kept.end is not None and _was_ended(kept.end) and not identity.strict:
@@ -179,9 +193,11 @@ class RepeatedCalls:
             chosen=identity.chosen,
             command=f"{identity.command(caller.chat, hash) if identity.strict else ''}@{self._boot}",
             arguments_hash=hash,
+            ttl=ttl,
         )
         if kept is not None:
             call = self._taken_up(call, kept.begin)
+            self._go_on_as_task(running, identity.text, kept.begin)
         return await self._run(running, tool, call, arguments)
 
     def take_up(self, chat: Chat, begin: Entry) -> RunningCall:
@@ -202,12 +218,19 @@ class RepeatedCalls:
             tool.name,
             lambda running: self._run(running, tool, call, _known_arguments(fields)),
             id=call.id,
-            outlives=tool.outlives_caller or is_task(identity),
+            outlives=tool.outlives_caller,
             grace=self.resume_seconds,
         )
+        self._go_on_as_task(running, identity, begin)
         if identity:
             self._register(identity, hash, running)
         return running
+
+    def _go_on_as_task(self, running: RunningCall, identity: str, begin: Entry) -> None:
+        """If it was begun as one: it goes on without followers, until it expires."""
+        if (expires := expires_at(begin)) is not None:
+            running.outlives = True
+            self._tasks.add(running, identity, expires)
 
     async def _run(self, running: RunningCall, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
         leaves = bool(call.identity) or tool.outlives_caller
@@ -227,9 +250,7 @@ class RepeatedCalls:
         command = str(begin.fields.get("command") or "")
         same_boot = command.partition("@")[2] == self._boot != ""
         id = str(begin.fields.get("call") or call.id)
-        first = begin.fields.get("begun")
-        begun = min(begin.at, first) if isinstance(first, int | float) else begin.at
-        return replace(call, id=id, command=command, begun=begun, same_boot=same_boot)
+        return replace(call, id=id, command=command, begun=first_begun(begin), same_boot=same_boot, ttl=ttl_of(begin))
 
     async def _find(self, chat: Chat, identity: str) -> KeptCall | None:
         try:
@@ -237,6 +258,11 @@ class RepeatedCalls:
         except OSError as error:  # the sandbox knows what was begun
             log.error("the journal cannot be asked for a call: %s", error, extra=chat_fields(chat))
             return None
+
+
+def _is_same(begin: Entry, hash: str, ttl: int | None) -> bool:
+    """Whether it is the call that was begun. A task may be asked for as a plain call, but not the other way round."""
+    return begin.fields.get("arguments_hash") == hash and (ttl is None or ttl_of(begin) is not None)
 
 
 def _is_final(end: Entry) -> bool:
