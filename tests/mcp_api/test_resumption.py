@@ -335,3 +335,27 @@ async def test_an_id_of_another_service_is_refused(service: Service) -> None:
         first, *_ = [event async for event in events]
     async with service_of(service.fleet) as other:  # signs with another secret
         assert (await resume(other, first["id"])).status_code == 400
+
+
+async def test_a_client_that_asked_for_a_task_gets_it_from_the_service_that_comes_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    secret = b"kept by the service"
+    body = call(WAITING)
+    body["params"]["task"] = {}
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as first,
+            posted(first, body) as events,
+        ):
+            priming, answer = [event async for event in events]
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as second,
+        ):
+            again = messages(await resume(second, priming["id"]))[-1]["result"]["task"]
+            created = json.loads(answer["data"])["result"]["task"]
+            assert (again["taskId"], again["createdAt"]) == (created["taskId"], created["createdAt"])
+            assert again["status"] == "working"
+            await second.bash("touch go", chat="stream")

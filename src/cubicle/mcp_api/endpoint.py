@@ -65,9 +65,9 @@ class McpEndpoint:
         self._calls = RunningCalls(self._queue)
         request_ids = RequestIds()
         repeated = RepeatedCalls(self._registry, self._calls, seconds, boot, request_ids)
-        answers = ResumableAnswers(self._key, seconds, repeated.left_behind)
+        tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
+        answers = ResumableAnswers(self._key, seconds, tasks.left_behind)
         async with self._calls, answers:
-            tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
             protocol = McpHandlers(
                 self._registry,
                 self._uploads,

@@ -21,7 +21,7 @@ from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal, KeptCall
-from cubicle.mcp_api.repeated_calls import CAN_GO_ON, INTERRUPTED, OtherArguments, RepeatedCalls
+from cubicle.mcp_api.repeated_calls import CAN_GO_ON, INTERRUPTED, KnownTask, OtherArguments, RepeatedCalls
 from cubicle.mcp_api.running_calls import RunningCall
 from cubicle.mcp_api.task_limits import expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Tool
@@ -116,6 +116,16 @@ class McpTasks:
         running = await self.running(chat, id)
         kept = await self._kept(chat, _identity(id))
         return await self._state(chat, id, kept.begin, kept.end, running is not None and not running.is_done)
+
+    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | TaskState | None:
+        """As that of RepeatedCalls, with the state of a task."""
+        found = await self._calls.left_behind(chat, id, identity)
+        if not isinstance(found, KnownTask):
+            return found
+        try:
+            return await self.state(chat, task_of(found.identity))
+        except NoSuchTask:
+            return None
 
     async def _kept(self, chat: Chat, identity: str) -> KeptCall:
         """What the journal has of a task. Raises NoSuchTask."""

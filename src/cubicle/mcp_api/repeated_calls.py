@@ -49,6 +49,13 @@ class OtherArguments(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class KnownTask:
+    """A call that runs, or ran, as an MCP task."""
+
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Repeatable:
     call: RunningCall
     hash: str
@@ -127,15 +134,17 @@ class RepeatedCalls:
         """The call of this identity that runs."""
         return self._running.get((chat.digest, identity))
 
-    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | None:
+    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | KnownTask | None:
         """A call that a service before this one began, by its id: it goes on, has its answer, or is not known."""
         if (call := self._calls.find(chat, id)) is not None:
-            return call
+            return KnownTask(call.task) if call.task else call
         kept = await self._find(chat, identity)
         if kept is None or kept.begin.fields.get("call") != id:
             kept = await self._look_for(chat, id)
         if kept is None:
             return None
+        if ttl_of(kept.begin) is not None:
+            return KnownTask(str(kept.begin.fields.get("identity")))
         if kept.end is not None and kept.end.fields.get("ending") != INTERRUPTED:
             return await read_answer(self._journal, chat, kept.end.fields)
         if (call := self._calls.find(chat, id)) is not None:

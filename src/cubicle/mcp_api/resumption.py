@@ -60,8 +60,8 @@ _GONE = "The answer to this call is not there any more. Look at what the call le
 _ABANDONED = "The connection was lost, and nobody came back for the answer in time: the call was ended."
 
 
-LeftBehind = Callable[[Chat, str, str], Awaitable[RunningCall | Answer | None]]
-"""Finds a call by its chat, its id and the identity of its request."""
+LeftBehind = Callable[[Chat, str, str], Awaitable[RunningCall | Answer | Mapping[str, Any] | None]]
+"""Finds a call by its chat, its id and the identity of its request: itself, its answer, or what its request gets."""
 
 
 class StoredExchange(Exchange):
@@ -247,10 +247,10 @@ def _abandoned() -> dict[str, Any]:
     return {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": _ABANDONED}}
 
 
-def _outcome(answer: Answer | None) -> dict[str, Any]:
+def _outcome(answer: Answer | Mapping[str, Any] | None) -> dict[str, Any]:
     if answer is None:
         return {"error": {"code": jsonrpc.ANSWER_GONE, "message": _GONE}}
-    return {"result": result_of(answer)}
+    return {"result": result_of(answer) if isinstance(answer, Answer) else answer}
 
 
 def _outcome_of_call(call: RunningCall) -> dict[str, Any]:

@@ -21,9 +21,11 @@ from mcp_types.jsonrpc import HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRE
 
 from cubicle.core.call_identity import CallIdentity
 from cubicle.core.caller import Caller, Headers
+from cubicle.core.chat import Chat
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.mcp_tasks import McpTasks, NoSuchTask, TaskState
 from cubicle.mcp_api.request_context import Context, caller_of, is_modern, progress_stream, result_of, scope_of
+from cubicle.mcp_api.running_calls import RunningCall
 from cubicle.tools.base import Answer, Tool, task_support
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -94,6 +96,11 @@ class TaskMethods:
         with _task_found():
             async with start as (id, _):
                 return {"task": _handshake_fields(await self.tasks.state(caller.chat, id))}
+
+    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | Mapping[str, Any] | None:
+        """For a client that resumes: a call by its id, or the result of one that asked for a task."""
+        found = await self.tasks.left_behind(chat, id, identity)
+        return {"task": _handshake_fields(found)} if isinstance(found, TaskState) else found
 
     def becomes_task(self, context: Context, tool: Tool) -> bool:
         """Whether a call of the newer era runs as a task. Raises MCPError for one that must and cannot."""
