@@ -21,6 +21,7 @@ from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import KeptCall
 from cubicle.log import chat_fields
+from cubicle.mcp_api.kept_arguments import known_arguments, whole_arguments
 from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.running_calls import RunningCall, RunningCalls
 from cubicle.mcp_api.task_limits import TaskLimits, expires_at, first_begun, ttl_of
@@ -149,7 +150,16 @@ class RepeatedCalls:
             return await read_answer(self._journal, chat, kept.end.fields)
         if (call := self._calls.find(chat, id)) is not None:
             return call  # it was taken up while the journal was read
-        return self.take_up(chat, kept.begin) if kept.begin.fields.get("tool") in CAN_GO_ON else None
+        return self._asked_again(chat, kept.begin)
+
+    def _asked_again(self, chat: Chat, begin: Entry) -> RunningCall | None:
+        """Go on with a call, or have the sandbox say what became of it; None if nobody can tell."""
+        if begin.fields.get("tool") in CAN_GO_ON:
+            return self.take_up(chat, begin)
+        arguments = whole_arguments(begin.fields)
+        if arguments is None or not begin.fields.get("identity"):
+            return None
+        return self.take_up(chat, begin, arguments)  # a file that was changed is not changed again
 
     async def _look_for(self, chat: Chat, id: str) -> KeptCall | None:
         """By its own id, for a call whose identity is not at hand."""
@@ -209,9 +219,9 @@ class RepeatedCalls:
             self._go_on_as_task(running, identity.text, kept.begin)
         return await self._run(running, tool, call, arguments)
 
-    def take_up(self, chat: Chat, begin: Entry) -> RunningCall:
-        """Go on with a call of bash_tool or sub_agent that a service before this one began, and that the sandbox knows.
-        Nobody follows it yet."""
+    def take_up(self, chat: Chat, begin: Entry, arguments: Mapping[str, Any] | None = None) -> RunningCall:
+        """Go on with a call of bash_tool or sub_agent that a service before this one began, and that the sandbox knows;
+        with a call of any tool, if all its arguments are known. Nobody follows it yet."""
         fields = begin.fields
         tool = self._registry.find(str(fields.get("tool")))
         identity = str(fields.get("identity") or "")
@@ -221,11 +231,12 @@ class RepeatedCalls:
             return before
         hash = str(fields.get("arguments_hash") or "")
         call = self._taken_up(Call(Caller(chat, name=str(fields.get("user") or "")), identity=identity), begin)
-        call = replace(call, only_known=True, arguments_hash=hash)
+        call = replace(call, only_known=arguments is None, arguments_hash=hash)
+        given = known_arguments(fields) if arguments is None else arguments
         running = self._calls.start(
             chat,
             tool.name,
-            lambda running: self._run(running, tool, call, _known_arguments(fields)),
+            lambda running: self._run(running, tool, call, given),
             id=call.id,
             outlives=tool.outlives_caller,
             grace=self.resume_seconds,
@@ -289,20 +300,6 @@ def _without(tool: Tool, end: Entry) -> Answer | None:
     if end.fields.get("answer") is None:
         return fail(f"{end.fields.get('result') or 'The call was ended.'} It was not done again.")
     return None if tool.name == "view" else say(_TOO_LARGE)
-
-
-def _known_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a command or an agent's task, as the journal has them: texts, the longest of them cut."""
-    kept = fields.get("arguments")
-    arguments: dict[str, Any] = (
-        {name: value for name, value in kept.items() if isinstance(value, str)} if isinstance(kept, dict) else {}
-    )
-    for name in ("timeout", "max_turns"):
-        try:
-            arguments[name] = float(arguments.get(name, ""))
-        except ValueError:
-            arguments.pop(name, None)
-    return {"command": "", "prompt": "", **arguments, "description": "-"}
 
 
 async def _hash(tool: str, arguments: Mapping[str, Any]) -> str:
