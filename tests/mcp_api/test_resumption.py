@@ -420,3 +420,23 @@ async def test_a_run_of_an_agent_can_be_resumed_after_a_restart(tmp_path: Path) 
             await agents[1].started.wait()
             agents[1].finish.set()
             assert answered(await waiting) == ["did: a poem"]
+
+
+async def test_many_who_resume_one_call_at_once_after_a_restart_leave_nothing_counted(tmp_path: Path) -> None:
+    secret = b"kept by the service"
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as first,
+        ):
+            last = await begun(first)
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as second,
+        ):
+            many = [asyncio.create_task(resume(second, last)) for _ in range(8)]
+            await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)  # one takes the place of another
+            await second.bash("touch go", chat="stream")
+            texts = [messages(response) for response in await asyncio.gather(*many) if response.text]
+            assert [found[-1]["result"]["content"][0]["text"] for found in texts if found] == ["begun\nover\n"]
+            assert "error" not in messages(await resume(second, last))[-1]

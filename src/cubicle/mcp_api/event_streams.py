@@ -246,6 +246,7 @@ class EventStreams:
         )
 
     def add(self, stream: EventStream) -> None:
+        """One that is under way. No other of the same id is."""
         self._live[stream.id] = stream
         self._counts.update((stream.chat.tenant, stream.chat.digest))
 
@@ -290,6 +291,8 @@ class EventStreams:
         )
 
     def _drop_live(self, stream: EventStream) -> None:
+        if self._live.get(stream.id) is not stream:
+            return
         del self._live[stream.id]
         for name in (stream.chat.tenant, stream.chat.digest):
             self._counts[name] -= 1

@@ -171,7 +171,11 @@ class ResumableAnswers:
         stream = self._streams.find(event.call)
         if stream is None or stream.was_abandoned:
             await self._recover(event, caller, session, receive, send)
-            return
+        else:
+            await self._go_on(stream, event, receive, send)
+
+    async def _go_on(self, stream: EventStream, event: event_ids.EventId, receive: Receive, send: Send) -> None:
+        """What came after an event of a stream that is here. Raises McpRefused."""
         if event.number > stream.last:
             raise McpRefused(_UNKNOWN)
         if stream.ended and event.number == stream.last:
@@ -189,6 +193,10 @@ class ResumableAnswers:
         """
         identity = request_identity(session, event.request).text
         found = await self._left_behind(caller.chat, event.call, identity) if self._left_behind is not None else None
+        stream = self._streams.find(event.call)
+        if stream is not None and not stream.was_abandoned:  # another request has recovered it meanwhile
+            await self._go_on(stream, event, receive, send)
+            return
         if isinstance(found, RunningCall):
             waited_for = anyio.CancelScope()
             prefix = event_ids.prefix(self._key, caller.chat, session, event.call, event.request)
@@ -203,7 +211,7 @@ class ResumableAnswers:
                 await _send_events(reader, receive, send)
             return
         outcome = _outcome(found)
-        if found is None and self._streams.find(event.call) is not None:
+        if found is None and stream is not None:
             outcome = _abandoned()
         await _send_last([*encoded({"jsonrpc": "2.0", "id": event.request, **outcome}), b"\r\n\r\n"], send)
 
