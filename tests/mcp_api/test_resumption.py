@@ -440,3 +440,28 @@ async def test_many_who_resume_one_call_at_once_after_a_restart_leave_nothing_co
             texts = [messages(response) for response in await asyncio.gather(*many) if response.text]
             assert [found[-1]["result"]["content"][0]["text"] for found in texts if found] == ["begun\nover\n"]
             assert "error" not in messages(await resume(second, last))[-1]
+
+
+async def test_when_the_service_stops_clients_are_told_at_once_to_come_back_later(tmp_path: Path) -> None:
+    secret = b"kept by the service"
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as first,
+            posted(first, call(f"echo run >> runs; {WAITING}", token="t")) as events,
+        ):
+            assert int((await anext(events))["retry"]) < 5000
+            while "begun" not in (await anext(events))["data"]:
+                pass
+            first.door.end_streams()  # as the server does when it gets SIGTERM
+            first.door.end_streams()
+            (last,) = [event async for event in events]
+            assert (last["retry"], last["data"]) == ("15000", "")
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as second,
+        ):
+            waiting = asyncio.create_task(resume(second, last["id"]))
+            await second.bash("touch go", chat="stream")
+            assert answered(await waiting) == ["begun\nover\n"]
+            assert await second.bash("cat runs", chat="stream") == "run\n"

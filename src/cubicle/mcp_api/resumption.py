@@ -13,6 +13,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, Self
+from weakref import WeakSet
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -29,6 +30,7 @@ from cubicle.mcp_api.errors import McpRefused
 from cubicle.mcp_api.event_streams import EventReader, EventStream, EventStreams
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
 from cubicle.mcp_api.progress import ProgressStream
+from cubicle.mcp_api.repeated_calls import CAN_GO_ON
 from cubicle.mcp_api.request_context import result_of
 from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.transport import (
@@ -51,7 +53,9 @@ HEADER = "Last-Event-ID"
 CALL_ID, CALL_DONE = "cubicle.call_id", "cubicle.call_done"
 """Where, in the ASGI scope, a tool's call finds the id that it is to have, and whom to tell that it is done."""
 RETRY_MILLISECONDS = 2000
-"""After which a client comes back. The official ones try twice: a restart of the service must not take longer."""
+"""After which a client comes back. The official ones try twice: after a crash the service must be back by then. When
+it stops in an orderly way, it tells them to come later."""
+_RETRY_AFTER_RESTART = 15_000
 _PRIMED_SINCE = "2025-11-25"
 """Clients of earlier revisions take an event without data for a broken message."""
 _MAX_SESSIONS = 10_000
@@ -87,6 +91,8 @@ class ResumableAnswers:
         self._seconds = seconds
         self._streams = EventStreams(seconds)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._going_on: WeakSet[EventStream] = WeakSet()
+        """Those whose client understands an event without a message, and whose call the next service goes on with."""
         self._came_back: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __aenter__(self) -> Self:
@@ -98,6 +104,11 @@ class ResumableAnswers:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._streams.close()
+
+    def part(self) -> None:
+        """The service ends: clients of calls that go on are sent away until the next one is there."""
+        for stream in self._going_on:
+            stream.part(min(_RETRY_AFTER_RESTART, int(self._seconds * 500)))
 
     def takes(self, message: JsonRpcMessage, caller: Caller) -> bool:
         """Whether this answer, in an MCP session, can be resumed."""
@@ -132,6 +143,8 @@ class ResumableAnswers:
         scope.update({COMMENT: exchange.comment, CALL_ID: id, CALL_DONE: stream.hurry})
         if primed:
             stream.prime(RETRY_MILLISECONDS)
+            if message.params.get("name") in CAN_GO_ON:
+                self._going_on.add(stream)
         self._streams.add(stream)
         with stream.reading(-1) as reader:
             self._start(self._work(server, exchange, message, version, stream, waited_for))
