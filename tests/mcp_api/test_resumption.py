@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal
 from cubicle.mcp_api import event_streams
 from tests.mcp_api.test_streaming import SlowAgent, call, gone, there
@@ -335,3 +336,132 @@ async def test_an_id_of_another_service_is_refused(service: Service) -> None:
         first, *_ = [event async for event in events]
     async with service_of(service.fleet) as other:  # signs with another secret
         assert (await resume(other, first["id"])).status_code == 400
+
+
+async def test_a_client_that_asked_for_a_task_gets_it_from_the_service_that_comes_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    secret = b"kept by the service"
+    body = call(WAITING)
+    body["params"]["task"] = {}
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as first,
+            posted(first, body) as events,
+        ):
+            priming, answer = [event async for event in events]
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as second,
+        ):
+            again = messages(await resume(second, priming["id"]))[-1]["result"]["task"]
+            created = json.loads(answer["data"])["result"]["task"]
+            assert (again["taskId"], again["createdAt"]) == (created["taskId"], created["createdAt"])
+            assert again["status"] == "working"
+            await second.bash("touch go", chat="stream")
+
+
+def lose_ends(journal: Path) -> None:
+    """As if the service had been killed before it wrote down how the newest call ended."""
+    for path in journal.glob("*/*.jsonl"):
+        lines = path.read_bytes().splitlines(keepends=True)
+        assert json.loads(lines[-1])["kind"] == "end"
+        path.write_bytes(b"".join(lines[:-1]))
+
+
+FILE_CALLS = [
+    ("create_file", {"path": "/home/assistant/f", "content": "mine"}, "Created /home/assistant/f (4 bytes)."),
+    ("view", {"path": "/home/assistant/f", "view_range": [1, 1]}, "     1\tlater"),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "answer"), FILE_CALLS)
+async def test_a_file_call_whose_answer_was_lost_by_a_crash_is_answered_and_not_done_again(
+    tmp_path: Path, tool: str, arguments: dict[str, Any], answer: str
+) -> None:
+    secret = b"kept by the service"
+    body = call("") | {"params": {"name": tool, "arguments": arguments}}
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as first,
+            posted(first, body) as events,
+        ):
+            priming, _ = [event async for event in events]
+        lose_ends(tmp_path / "journal")
+        async with fleet.lease(Chat("stream")) as machine:
+            await machine.write("/home/assistant/f", "later\n")
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as second,
+        ):
+            assert [line.rstrip() for line in answered(await resume(second, priming["id"]))] == [answer.rstrip()]
+            assert await second.bash("cat ~/f", chat="stream") == "later\n"
+
+
+async def test_a_run_of_an_agent_can_be_resumed_after_a_restart(tmp_path: Path) -> None:
+    secret = b"kept by the service"
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        agents = (SlowAgent(), SlowAgent())
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(sub_agent=agents[0], journal=journal, secret=secret)) as first,
+            posted(first, call("a poem", tool="sub_agent")) as events,
+        ):
+            priming = await anext(events)
+            await agents[0].started.wait()
+            first.door.end_streams()  # as the server does when it gets SIGTERM
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(sub_agent=agents[1], journal=journal, secret=secret)) as second,
+        ):
+            waiting = asyncio.create_task(resume(second, priming["id"]))
+            await agents[1].started.wait()
+            agents[1].finish.set()
+            assert answered(await waiting) == ["did: a poem"]
+
+
+async def test_many_who_resume_one_call_at_once_after_a_restart_leave_nothing_counted(tmp_path: Path) -> None:
+    secret = b"kept by the service"
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as first,
+        ):
+            last = await begun(first)
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as second,
+        ):
+            many = [asyncio.create_task(resume(second, last)) for _ in range(8)]
+            await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)  # one takes the place of another
+            await second.bash("touch go", chat="stream")
+            texts = [messages(response) for response in await asyncio.gather(*many) if response.text]
+            assert [found[-1]["result"]["content"][0]["text"] for found in texts if found] == ["begun\nover\n"]
+            assert "error" not in messages(await resume(second, last))[-1]
+
+
+async def test_when_the_service_stops_clients_are_told_at_once_to_come_back_later(tmp_path: Path) -> None:
+    secret = b"kept by the service"
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as first,
+            posted(first, call(f"echo run >> runs; {WAITING}", token="t")) as events,
+        ):
+            assert int((await anext(events))["retry"]) < 5000
+            while "begun" not in (await anext(events))["data"]:
+                pass
+            first.door.end_streams()  # as the server does when it gets SIGTERM
+            first.door.end_streams()
+            (last,) = [event async for event in events]
+            assert (last["retry"], last["data"]) == ("15000", "")
+        async with (
+            Journal(tmp_path / "journal") as journal,
+            service_of(fleet, Options(journal=journal, secret=secret)) as second,
+        ):
+            waiting = asyncio.create_task(resume(second, last["id"]))
+            await second.bash("touch go", chat="stream")
+            assert answered(await waiting) == ["begun\nover\n"]
+            assert await second.bash("cat runs", chat="stream") == "run\n"

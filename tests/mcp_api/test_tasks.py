@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal
-from cubicle.mcp_api import mcp_tasks
+from cubicle.mcp_api import mcp_tasks, task_limits
 from tests.clients.fixture_tools import FIXTURES
 from tests.mcp_api.test_streaming import SlowAgent
 from tests.support.service import Options, Service, fleet_of, service_of
@@ -51,7 +52,7 @@ async def asked(service: Service, method: str, id: str, **options: Any) -> dict[
 
 async def modern(service: Service, method: str, params: dict[str, Any], **options: Any) -> dict[str, Any]:
     declared = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}}}
-    headers = {"Mcp-Name": params["taskId"]} if "taskId" in params else {}
+    headers = ({"Mcp-Name": params["taskId"]} if "taskId" in params else {}) | options.pop("headers", {})
     return await service.ask_modern(method, params | {"_meta": declared}, headers=headers, **options)
 
 
@@ -172,7 +173,7 @@ async def test_an_expired_task_is_an_error_and_its_command_is_ended(service: Ser
 
 
 async def test_tasks_that_run_are_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_tasks, "MAX_RUNNING_OF_A_CHAT", 1)
+    monkeypatch.setattr(task_limits, "MAX_RUNNING_OF_A_CHAT", 1)
     task = await started(service, WAITING)
     params = bash("echo more") | {"task": {}}
     assert (await service.ask("tools/call", params, headers=OLDER))["error"]["code"] == -32051
@@ -187,6 +188,123 @@ async def test_a_repeated_call_gives_the_same_task(service: Service) -> None:
     await asked(service, "tasks/result", first["taskId"])
     assert (await started(service, "echo run >> runs", headers=key))["taskId"] == first["taskId"]
     assert await service.bash("cat runs") == "run\n"
+
+
+async def test_one_key_runs_once_whatever_the_ttl_and_the_form(service: Service) -> None:
+    key = {"Idempotency-Key": "one-key-for-two-forms"}
+    command = f"echo run >> runs; {WAITING}"
+    first = await started(service, command, {"ttl": 60_000}, headers=key)
+    second = await started(service, command, {"ttl": 5_000}, headers=key)
+    assert (second["taskId"], second["ttl"]) == (first["taskId"], 60_000)
+    plain = asyncio.create_task(service.ask("tools/call", bash(command), headers=OLDER | key))
+    await service.bash("touch go")
+    assert (await plain)["result"]["content"][0]["text"] == "begun\nover\n"
+    assert (await service.ask("tools/call", bash(command), headers=OLDER | key))["result"]["isError"] is False
+    assert (await started(service, command, headers=key))["taskId"] == first["taskId"]
+    assert await service.bash("cat runs") == "run\n"
+
+
+async def test_a_key_of_another_call_or_of_none_that_is_a_task_is_refused(service: Service) -> None:
+    key = {"Idempotency-Key": "key-of-a-plain-call"}
+    await service.ask("tools/call", bash("echo plain"), headers=OLDER | key)
+    for command in ("echo plain", "echo other"):
+        answer = await service.ask("tools/call", bash(command) | {"task": {}}, headers=OLDER | key)
+        assert answer["error"]["code"] == -32602
+    assert (await service.ask("tasks/list", headers=OLDER))["result"]["tasks"] == []
+    key = {"Idempotency-Key": "key-of-a-task"}
+    task = await started(service, "echo task", headers=key)
+    await asked(service, "tasks/result", task["taskId"])
+    answer = await service.ask("tools/call", bash("echo other") | {"task": {}}, headers=OLDER | key)
+    assert "other arguments" in answer["error"]["message"]
+
+
+async def test_a_repeated_task_counts_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_limits, "MAX_RUNNING_OF_A_CHAT", 1)
+    key = {"Idempotency-Key": "one-key-asked-often"}
+    ids = {(await started(service, WAITING, headers=key))["taskId"] for _ in range(3)}
+    assert len(ids) == 1
+
+
+async def test_who_repeats_a_call_and_hangs_up_does_not_end_the_task_of_the_first(service: Service) -> None:
+    key = {"Idempotency-Key": "one-key-for-two-clients"}
+    task = await started(service, WAITING, headers=key)
+    second = asyncio.create_task(modern(service, "tools/call", bash(WAITING), headers=key))
+    await asyncio.sleep(0.2)  # within the time in which a short call is answered at once
+    assert not second.done()
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await service.bash("touch go")
+    result = (await asked(service, "tasks/result", task["taskId"]))["result"]
+    assert result["content"][0]["text"] == "begun\nover\n"
+
+
+class SlowJournal(Journal):
+    """On a disk that takes its time."""
+
+    slow, held = False, asyncio.Event()
+
+    async def settle(self, chat: Chat) -> bool:
+        if self.slow:
+            self.held.set()
+            await asyncio.sleep(1)
+        return await super().settle(chat)
+
+
+async def test_a_client_that_gives_up_before_it_knows_of_its_task_ends_it(tmp_path: Path) -> None:
+    async with (
+        fleet_of(tmp_path / "fleet") as fleet,
+        SlowJournal(tmp_path / "journal") as journal,
+        service_of(fleet, Options(journal=journal)) as service,
+    ):
+        await service.bash("true")
+        journal.slow, journal.held = True, asyncio.Event()
+        creating = asyncio.create_task(started(service, "exec -a marker-unknown sleep 60"))
+        await journal.held.wait()
+        creating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await creating
+        status = "working"
+        while status == "working":
+            (task,) = (await service.ask("tasks/list", headers=OLDER))["result"]["tasks"]
+            status = task["status"]
+        assert status == "failed"
+        assert await service.bash("pgrep -f marker-unknow[n] || echo none") == "none\n"
+
+
+async def test_a_task_that_is_just_starting_goes_on_in_the_next_service(tmp_path: Path) -> None:
+    key = {"Idempotency-Key": "key-of-a-task-at-the-end"}
+    command = f"echo run >> runs; {WAITING}"
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as first:
+            starting = asyncio.create_task(modern(first, "tools/call", bash(command), headers=key))
+            await first.bash("until [ -e runs ]; do sleep 0.01; done")
+            assert not starting.done()
+            first.door.end_streams()  # as the server does when it gets SIGTERM
+            starting.cancel()
+            await asyncio.wait([starting])
+        async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as second:
+            task = (await modern(second, "tools/call", bash(command), headers=key))["result"]
+            assert task["status"] == "working"
+            await second.bash("touch go")
+            result = (await asked(second, "tasks/result", task["taskId"]))["result"]
+            assert result["content"][0]["text"] == "begun\nover\n"
+            assert await second.bash("cat runs") == "run\n"
+
+
+async def test_a_task_expires_in_the_next_service_by_the_time_of_its_start(tmp_path: Path) -> None:
+    key = {"Idempotency-Key": "key-of-a-task-that-expires"}
+    command = "exec -a marker-late sleep 60"
+    async with fleet_of(tmp_path / "fleet") as fleet:
+        async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as first:
+            task = await started(first, command, {"ttl": 6000}, headers=key)
+            await first.bash("until pgrep -f marker-lat[e]; do sleep 0.01; done")
+        async with Journal(tmp_path / "journal") as journal, service_of(fleet, Options(journal=journal)) as second:
+            again = await started(second, command, {"ttl": 3_600_000}, headers=key)
+            assert {name: again[name] for name in ("taskId", "createdAt", "ttl", "status")} == {
+                name: task[name] for name in ("taskId", "createdAt", "ttl", "status")
+            }
+            await second.bash("while pgrep -f marker-lat[e]; do sleep 0.02; done")
 
 
 async def test_a_task_survives_a_restart_of_the_service(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@ MCP session and the id of the request. It counts within one chat of one tenant."
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import json
 import re
@@ -18,7 +20,9 @@ KEYS = ("cubicle/idempotencyKey", "idempotencyKey", "idempotency_key")
 TOOL_CALLS = ("claudecode/toolUseId", "callId", "toolCallId", "tool_call_id")
 """In `_meta`: how the client names the model's tool call. Some models only number them: then it says nothing."""
 MAX_LENGTH = 255
-TASK = "task:"
+_TASK = "task:"
+_TASK_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_KEYED_TASK_ID = re.compile(r"k\.([A-Za-z0-9_-]{1,500})", re.ASCII)
 _RANDOM_PART = re.compile(r"(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[A-Za-z0-9]{16,})\Z", re.ASCII)
 _MIN_VARIETY = 8
 """Different characters in the part that is random."""
@@ -70,13 +74,24 @@ def request_identity(session: str, request: int | str) -> CallIdentity:
     return CallIdentity(f"request:{whole[:40]}", chosen=False, session=session)
 
 
-def task_identity(task: str, *, strict: bool = False) -> CallIdentity:
-    """That of a call that runs as an MCP task, by the id of the task."""
-    return CallIdentity(f"{TASK}{task}", strict=strict)
+def task_of(identity: str) -> str:
+    """The id of the MCP task that a call of this identity runs as."""
+    if identity.startswith(_TASK):
+        return identity.removeprefix(_TASK)
+    return "k." + base64.urlsafe_b64encode(identity.encode()).decode().rstrip("=")
 
 
-def is_task(identity: str) -> bool:
-    return identity.startswith(TASK)
+def task_identity(task: str) -> CallIdentity | None:
+    """The identity of the call that runs as the task of this id; None if that is no id of one."""
+    if _TASK_ID.fullmatch(task):
+        return CallIdentity(f"{_TASK}{task}")
+    if (match := _KEYED_TASK_ID.fullmatch(task)) is None:
+        return None
+    try:
+        text = base64.urlsafe_b64decode(match[1] + "=" * (-len(match[1]) % 4)).decode()
+    except (binascii.Error, ValueError):
+        return None
+    return CallIdentity(text) if text.startswith(("key:", "call:")) and task_of(text) == task else None
 
 
 def _is_random(value: str) -> bool:

@@ -57,6 +57,7 @@ class McpEndpoint:
         self._gate: RequestCheck | None = None
         self._unfinished = unfinished or UnfinishedCalls(registry.journal)
         self._calls: RunningCalls | None = None
+        self._answers: ResumableAnswers | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -65,9 +66,9 @@ class McpEndpoint:
         self._calls = RunningCalls(self._queue)
         request_ids = RequestIds()
         repeated = RepeatedCalls(self._registry, self._calls, seconds, boot, request_ids)
-        answers = ResumableAnswers(self._key, seconds, repeated.left_behind)
+        tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
+        answers = self._answers = ResumableAnswers(self._key, seconds, tasks.left_behind)
         async with self._calls, answers:
-            tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
             protocol = McpHandlers(
                 self._registry,
                 self._uploads,
@@ -105,6 +106,8 @@ class McpEndpoint:
         self._listening.close()
         if self._calls is not None:
             self._calls.stopping = True
+        if self._answers is not None and self._registry.journal.keeps:
+            self._answers.part()
 
     @property
     def endpoint(self) -> _Endpoint:

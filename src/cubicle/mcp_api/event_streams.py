@@ -65,6 +65,8 @@ class EventStream:
         self.readers = 0
         """How many there were: a new one takes the place of the one before."""
         self.beats = 0
+        self.parted = False
+        """Whether the service ends, and the client was told when to come back."""
         self.news = asyncio.Event()
         self.abandon = abandon
         """Ends the work: nobody will read its answer."""
@@ -88,6 +90,12 @@ class EventStream:
     def prime(self, milliseconds: int) -> None:
         """Add an event without a message: a client that has it can resume, after this time."""
         self._add((b"retry: %d\r\ndata: " % milliseconds,))
+
+    def part(self, milliseconds: int) -> None:
+        """The service ends: the client is told to come back after this time, and its response ends at once."""
+        if not self.parted and not self.ended:
+            self.prime(milliseconds)
+            self.parted = True
 
     async def put(self, message: Pieces) -> None:
         """Add an event, and wait until the client has taken most of what was added."""
@@ -133,7 +141,7 @@ class EventStream:
         try:
             yield reader
         finally:
-            if reader.is_current and not self.ended:
+            if reader.is_current and not self.ended and not self.parted:
                 self._wait_for_a_reader()
 
     def _wait_for_a_reader(self) -> None:
@@ -192,7 +200,7 @@ class EventReader:
             if found:
                 self._given, self._beats = found[-1].number, stream.beats
                 return [piece for event in found for piece in event.pieces]
-            if stream.ended:
+            if stream.ended or stream.parted:
                 return []
             if stream.beats > self._beats:
                 self._beats = stream.beats
@@ -246,6 +254,7 @@ class EventStreams:
         )
 
     def add(self, stream: EventStream) -> None:
+        """One that is under way. No other of the same id is."""
         self._live[stream.id] = stream
         self._counts.update((stream.chat.tenant, stream.chat.digest))
 
@@ -290,6 +299,8 @@ class EventStreams:
         )
 
     def _drop_live(self, stream: EventStream) -> None:
+        if self._live.get(stream.id) is not stream:
+            return
         del self._live[stream.id]
         for name in (stream.chat.tenant, stream.chat.digest):
             self._counts[name] -= 1

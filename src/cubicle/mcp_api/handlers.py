@@ -176,7 +176,8 @@ class McpHandlers:
     async def _create_task(self, context: Context, task: Mapping[str, Any]) -> HandlerResult:
         params = types.CallToolRequestParams.model_validate(dict(context.params or {}), by_name=False)
         tool, caller, arguments = self._asked_for(context, params)
-        return await self.task_methods.create(caller, tool, arguments, _identity(context), task.get("ttl"))
+        id = scope_of(context).get(CALL_ID, "")
+        return await self.task_methods.create(caller, tool, arguments, _identity(context), task.get("ttl"), call_id=id)
 
     async def _call_tool(
         self, context: Context, params: types.CallToolRequestParams

@@ -1,7 +1,7 @@
 """Tool calls that run as MCP tasks: a client starts one, and asks later how it goes and what it answered.
 
-A task is a call whose identity is the id of the task, so the journal holds all that there is to know of it, and a
-service that was restarted goes on with it. It belongs to one chat. Its id says when it expires.
+A task is a call whose entry in the journal says when it expires. Its id stands for the identity of the call, so the
+journal holds all that there is to know of it, and a service that was restarted goes on with it. It belongs to one chat.
 
 NoSuchTask    no task of this chat has the id, or it has expired
 """
@@ -9,32 +9,27 @@ NoSuchTask    no task of this chat has the id, or it has expired
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
 import secrets
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cubicle.core.call_identity import CallIdentity, is_task, task_identity
+from cubicle.core.call_identity import CallIdentity, task_identity, task_of
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
-from cubicle.fairness.fair_slots import Busy
 from cubicle.journal.format import Entry
-from cubicle.journal.journal import Journal
-from cubicle.mcp_api.repeated_calls import CAN_GO_ON, INTERRUPTED, RepeatedCalls
+from cubicle.journal.journal import Journal, KeptCall
+from cubicle.mcp_api.repeated_calls import CAN_GO_ON, INTERRUPTED, KnownTask, OtherArguments, RepeatedCalls
 from cubicle.mcp_api.running_calls import RunningCall
+from cubicle.mcp_api.task_limits import expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Tool
 from cubicle.tools.kept_answer import read_answer
 
-MAX_RUNNING_OF_A_CHAT = 32
-MAX_RUNNING_OF_A_TENANT = 256
 MAX_LISTED = 100
 """Tasks in one answer."""
 _MAX_ENTRIES = 100_000
-_ID = re.compile(r"[0-9a-f]{32}-([0-9a-f]{1,10})", re.ASCII)
 _LOST = "The service was restarted before the task had an answer, and the sandbox does not know how it ended."
 _NOT_KEPT = "The answer of the task was too large to be kept; look at what it left behind."
 
@@ -70,85 +65,79 @@ class McpTasks:
         self._calls = calls
         self._journal = journal
         self._max_seconds = int(hours * 3600)
-        self._running: Counter[str] = Counter()
 
     @property
     def are_offered(self) -> bool:
         """A task that is not on disk would be lost by a restart."""
         return self._journal.keeps
 
-    async def start(
+    @asynccontextmanager
+    async def started(
         self,
         caller: Caller,
         tool: Tool,
         arguments: Mapping[str, Any],
         identity: CallIdentity | None,
         seconds: float | None,
-    ) -> tuple[str, RunningCall]:
-        """Begin a call as a task that is kept for so long: its id, and the call. When it returns, it is on disk.
+        *,
+        call_id: str = "",
+    ) -> AsyncIterator[tuple[str, RunningCall]]:
+        """Begin a call as a task that is kept for so long, or join the one that it repeats: its id, and the call. It is
+        on disk by then. Whoever leaves the block with an exception has told nobody of the task: it is then as with any
+        call whose caller leaves.
 
         Raises Busy and OtherArguments.
         """
-        chat = caller.chat
-        if self._running[chat.tenant] >= MAX_RUNNING_OF_A_TENANT or self._running[chat.digest] >= MAX_RUNNING_OF_A_CHAT:
-            raise Busy("Too many tasks run already. Wait until some of them are done, or cancel them.")
         ttl = max(1, min(self._max_seconds, int(seconds) if seconds is not None else self._max_seconds))
-        name = _name(chat, identity) if identity is not None and identity.chosen else secrets.token_hex(16)
-        id = f"{name}-{ttl:x}"
-        strict = identity is not None and identity.strict
-        running = await self._calls.start(caller, tool, arguments, task_identity(id, strict=strict))
-        self._count(chat, running, ttl)
-        await running.begun.wait()
-        await self._journal.settle(chat)
-        return id, running
-
-    def _count(self, chat: Chat, running: RunningCall, seconds: float) -> None:
-        """Count it while it runs, and end it when it expires, in so many seconds."""
-        names = (chat.tenant, chat.digest)
-        self._running.update(names)
-        expiry = asyncio.get_running_loop().call_later(seconds, running.cancel)
-
-        def ended() -> None:
-            expiry.cancel()
-            for name in names:
-                self._running[name] -= 1
-                if not self._running[name]:
-                    del self._running[name]
-
-        running.on_end(ended)
+        own = identity if identity is not None and identity.chosen else None
+        own = own or task_identity(secrets.token_hex(16))
+        assert own is not None
+        running = await self._calls.start(caller, tool, arguments, own, id=call_id, ttl=ttl)
+        with running.followed(_unheard):
+            await running.begun.wait()
+            if isinstance(running.failure, OtherArguments):
+                raise running.failure
+            await self._journal.settle(caller.chat)
+            yield task_of(own.text), running
+            running.outlives = True
 
     async def running(self, chat: Chat, id: str) -> RunningCall | None:
         """The call of a task that goes on; after a restart it is taken up again. Raises NoSuchTask."""
-        ttl = _ttl(id)
-        found = self._calls.running(chat, task_identity(id).text)
-        if found is not None:
+        identity = _identity(id)
+        if (found := self._calls.running(chat, identity)) is not None and found.call.task:
             return found.call
-        kept = await self._journal.find_call(chat, task_identity(id).text)
-        if kept is None or time.time() > kept.begin.at + ttl:
-            raise NoSuchTask
+        kept = await self._kept(chat, identity)
         if kept.end is not None or kept.begin.fields.get("tool") not in CAN_GO_ON:
             return None
-        found = self._calls.running(chat, task_identity(id).text)  # while the journal was read
-        if found is not None:
-            return found.call
-        call = self._calls.take_up(chat, kept.begin)
-        self._count(chat, call, max(0.0, kept.begin.at + ttl - time.time()))
-        return call
+        return self._calls.take_up(chat, kept.begin)
 
     async def state(self, chat: Chat, id: str) -> TaskState:
         """Raises NoSuchTask."""
-        ttl = _ttl(id)
         running = await self.running(chat, id)
-        kept = await self._journal.find_call(chat, task_identity(id).text)
-        if kept is None or time.time() > kept.begin.at + ttl:
-            raise NoSuchTask
-        return await self._state(chat, id, ttl, kept.begin, kept.end, running is not None and not running.is_done)
+        kept = await self._kept(chat, _identity(id))
+        return await self._state(chat, id, kept.begin, kept.end, running is not None and not running.is_done)
 
-    async def _state(
-        self, chat: Chat, id: str, ttl: int, begin: Entry, end: Entry | None, is_running: bool
-    ) -> TaskState:
+    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | TaskState | None:
+        """As that of RepeatedCalls, with the state of a task."""
+        found = await self._calls.left_behind(chat, id, identity)
+        if not isinstance(found, KnownTask):
+            return found
+        try:
+            return await self.state(chat, task_of(found.identity))
+        except NoSuchTask:
+            return None
+
+    async def _kept(self, chat: Chat, identity: str) -> KeptCall:
+        """What the journal has of a task. Raises NoSuchTask."""
+        kept = await self._journal.find_call(chat, identity)
+        expires = expires_at(kept.begin) if kept is not None else None
+        if kept is None or expires is None or time.time() > expires:
+            raise NoSuchTask
+        return kept
+
+    async def _state(self, chat: Chat, id: str, begin: Entry, end: Entry | None, is_running: bool) -> TaskState:
         def state(status: Status, message: str, answer: Answer | None = None) -> TaskState:
-            return TaskState(id, status, begin.at, (end or begin).at, ttl, message, answer)
+            return TaskState(id, status, first_begun(begin), (end or begin).at, ttl_of(begin) or 0, message, answer)
 
         if end is None:
             return state("working", f"{begin.fields.get('tool')} runs.") if is_running else state("failed", _LOST)
@@ -179,9 +168,9 @@ class McpTasks:
         states = []
         for begin in part:
             identity = str(begin.fields.get("identity"))
-            id, call = identity.partition(":")[2], str(begin.fields.get("call"))
+            end = ends.get(str(begin.fields.get("call")))
             running = self._calls.running(chat, identity) is not None
-            states.append(await self._state(chat, id, _ttl(id), begin, ends.get(call), running))
+            states.append(await self._state(chat, task_of(identity), begin, end, running))
         return states, part[-1].number if len(tasks) > MAX_LISTED else None
 
 
@@ -190,22 +179,20 @@ def _tasks(entries: Sequence[Entry], before: int | None, now: float) -> tuple[Se
     found: dict[str, Entry] = {}
     ends: dict[str, Entry] = {}
     for entry in entries:
-        identity = str(entry.fields.get("identity") or "")
-        if entry.kind == "call" and is_task(identity) and (match := _ID.fullmatch(identity.partition(":")[2])):
-            if (before is None or entry.number < before) and now <= entry.at + int(match[1], 16):
-                found[identity] = entry
+        if entry.kind == "call" and (expires := expires_at(entry)) is not None:
+            if (before is None or entry.number < before) and now <= expires:
+                found[str(entry.fields.get("identity"))] = entry
         elif entry.kind == "end":
             ends[str(entry.fields.get("call"))] = entry
     return sorted(found.values(), key=lambda entry: -entry.number), ends
 
 
-def _ttl(id: str) -> int:
-    match = _ID.fullmatch(id)
-    if match is None:
+def _identity(id: str) -> str:
+    identity = task_identity(id)
+    if identity is None:
         raise NoSuchTask
-    return int(match[1], 16)
+    return identity.text
 
 
-def _name(chat: Chat, identity: CallIdentity) -> str:
-    """The same for a call that is repeated."""
-    return hashlib.sha256("\0".join((chat.tenant, chat.id, identity.text)).encode()).hexdigest()[:32]
+def _unheard(_text: str) -> None:
+    """Its output is for those who ask for it later."""

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cubicle.core.arguments_hash import arguments_hash, is_large
-from cubicle.core.call_identity import CallIdentity, is_task
+from cubicle.core.call_identity import CallIdentity
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.lookup import KeptCall
 from cubicle.log import chat_fields
+from cubicle.mcp_api.kept_arguments import known_arguments, whole_arguments
 from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.running_calls import RunningCall, RunningCalls
+from cubicle.mcp_api.task_limits import TaskLimits, expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Call, Tool, fail, say
 from cubicle.tools.kept_answer import read_answer
 from cubicle.tools.registry import Registry
@@ -41,8 +44,16 @@ class OtherArguments(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "This idempotency key was used for a call with another tool or other arguments. Make a new key."
+            "This idempotency key was used for a call with another tool or other arguments, or for one that is no "
+            "task. Make a new key."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTask:
+    """A call that runs, or ran, as an MCP task."""
+
+    identity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +74,21 @@ class RepeatedCalls:
         self.resume_seconds = resume_seconds
         self._boot = boot
         self._request_ids = request_ids
+        self._tasks = TaskLimits()
         self._running: dict[tuple[str, str], _Repeatable] = {}
 
     async def start(
-        self, caller: Caller, tool: Tool, arguments: Mapping[str, Any], identity: CallIdentity | None, *, id: str = ""
+        self,
+        caller: Caller,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        identity: CallIdentity | None,
+        *,
+        id: str = "",
+        ttl: int | None = None,
     ) -> RunningCall:
         """Begin a call, or join the one that it repeats. Whoever starts it follows it before he awaits anything else.
+        One with a `ttl` is a task, and has an identity.
 
         Raises OtherArguments and Busy; the call itself may raise OtherArguments as well.
         """
@@ -87,22 +107,23 @@ class RepeatedCalls:
                 outlives=tool.outlives_caller,
             )
         before = self.running(caller.chat, identity.text)
-        if before is not None and before.hash == hash:
+        if before is not None and before.hash == hash and (ttl is None or before.call.task):
             return before.call
         if before is not None:
             self._is_another(caller.chat, identity)
-        return self._register(
-            identity.text,
-            hash,
-            self._calls.start(
-                caller.chat,
-                tool.name,
-                lambda running: self._once(running, caller, tool, arguments, identity, hash),
-                id=id,
-                outlives=tool.outlives_caller or is_task(identity.text),
-                grace=self.resume_seconds if identity.strict else 0.0,
-            ),
+        if ttl is not None:
+            self._tasks.require_room(caller.chat)
+        call = self._calls.start(
+            caller.chat,
+            tool.name,
+            lambda running: self._once(running, caller, tool, arguments, identity, hash, ttl),
+            id=id,
+            outlives=tool.outlives_caller,
+            grace=self.resume_seconds if identity.strict else 0.0,
         )
+        if ttl is not None:
+            self._tasks.add(call, identity.text, time.time() + ttl)
+        return self._register(identity.text, hash, call)
 
     def _is_another(self, chat: Chat, identity: CallIdentity) -> None:
         """Another call has the same identity. Raises OtherArguments if that cannot be."""
@@ -114,20 +135,31 @@ class RepeatedCalls:
         """The call of this identity that runs."""
         return self._running.get((chat.digest, identity))
 
-    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | None:
+    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | KnownTask | None:
         """A call that a service before this one began, by its id: it goes on, has its answer, or is not known."""
         if (call := self._calls.find(chat, id)) is not None:
-            return call
+            return KnownTask(call.task) if call.task else call
         kept = await self._find(chat, identity)
         if kept is None or kept.begin.fields.get("call") != id:
             kept = await self._look_for(chat, id)
         if kept is None:
             return None
+        if ttl_of(kept.begin) is not None:
+            return KnownTask(str(kept.begin.fields.get("identity")))
         if kept.end is not None and kept.end.fields.get("ending") != INTERRUPTED:
             return await read_answer(self._journal, chat, kept.end.fields)
         if (call := self._calls.find(chat, id)) is not None:
             return call  # it was taken up while the journal was read
-        return self.take_up(chat, kept.begin) if kept.begin.fields.get("tool") in CAN_GO_ON else None
+        return self._asked_again(chat, kept.begin)
+
+    def _asked_again(self, chat: Chat, begin: Entry) -> RunningCall | None:
+        """Go on with a call, or have the sandbox say what became of it; None if nobody can tell."""
+        if begin.fields.get("tool") in CAN_GO_ON:
+            return self.take_up(chat, begin)
+        arguments = whole_arguments(begin.fields)
+        if arguments is None or not begin.fields.get("identity"):
+            return None
+        return self.take_up(chat, begin, arguments)  # a file that was changed is not changed again
 
     async def _look_for(self, chat: Chat, id: str) -> KeptCall | None:
         """By its own id, for a call whose identity is not at hand."""
@@ -160,9 +192,10 @@ class RepeatedCalls:
         arguments: Mapping[str, Any],
         identity: CallIdentity,
         hash: str,
+        ttl: int | None,
     ) -> Answer:
         kept = await self._find(caller.chat, identity.text)
-        if kept is not None and kept.begin.fields.get("arguments_hash") != hash:
+        if kept is not None and not _is_same(kept.begin, hash, ttl):
             self._is_another(caller.chat, identity)
             kept = None
         if kept is not None and kept.end is not None and _was_ended(kept.end) and not identity.strict:
@@ -179,14 +212,16 @@ class RepeatedCalls:
             chosen=identity.chosen,
             command=f"{identity.command(caller.chat, hash) if identity.strict else ''}@{self._boot}",
             arguments_hash=hash,
+            ttl=ttl,
         )
         if kept is not None:
             call = self._taken_up(call, kept.begin)
+            self._go_on_as_task(running, identity.text, kept.begin)
         return await self._run(running, tool, call, arguments)
 
-    def take_up(self, chat: Chat, begin: Entry) -> RunningCall:
-        """Go on with a call of bash_tool or sub_agent that a service before this one began, and that the sandbox knows.
-        Nobody follows it yet."""
+    def take_up(self, chat: Chat, begin: Entry, arguments: Mapping[str, Any] | None = None) -> RunningCall:
+        """Go on with a call of bash_tool or sub_agent that a service before this one began, and that the sandbox knows;
+        with a call of any tool, if all its arguments are known. Nobody follows it yet."""
         fields = begin.fields
         tool = self._registry.find(str(fields.get("tool")))
         identity = str(fields.get("identity") or "")
@@ -196,18 +231,26 @@ class RepeatedCalls:
             return before
         hash = str(fields.get("arguments_hash") or "")
         call = self._taken_up(Call(Caller(chat, name=str(fields.get("user") or "")), identity=identity), begin)
-        call = replace(call, only_known=True, arguments_hash=hash)
+        call = replace(call, only_known=arguments is None, arguments_hash=hash)
+        given = known_arguments(fields) if arguments is None else arguments
         running = self._calls.start(
             chat,
             tool.name,
-            lambda running: self._run(running, tool, call, _known_arguments(fields)),
+            lambda running: self._run(running, tool, call, given),
             id=call.id,
-            outlives=tool.outlives_caller or is_task(identity),
+            outlives=tool.outlives_caller,
             grace=self.resume_seconds,
         )
+        self._go_on_as_task(running, identity, begin)
         if identity:
             self._register(identity, hash, running)
         return running
+
+    def _go_on_as_task(self, running: RunningCall, identity: str, begin: Entry) -> None:
+        """If it was begun as one: it goes on without followers, until it expires."""
+        if (expires := expires_at(begin)) is not None:
+            running.outlives = True
+            self._tasks.add(running, identity, expires)
 
     async def _run(self, running: RunningCall, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
         leaves = bool(call.identity) or tool.outlives_caller
@@ -227,9 +270,7 @@ class RepeatedCalls:
         command = str(begin.fields.get("command") or "")
         same_boot = command.partition("@")[2] == self._boot != ""
         id = str(begin.fields.get("call") or call.id)
-        first = begin.fields.get("begun")
-        begun = min(begin.at, first) if isinstance(first, int | float) else begin.at
-        return replace(call, id=id, command=command, begun=begun, same_boot=same_boot)
+        return replace(call, id=id, command=command, begun=first_begun(begin), same_boot=same_boot, ttl=ttl_of(begin))
 
     async def _find(self, chat: Chat, identity: str) -> KeptCall | None:
         try:
@@ -237,6 +278,11 @@ class RepeatedCalls:
         except OSError as error:  # the sandbox knows what was begun
             log.error("the journal cannot be asked for a call: %s", error, extra=chat_fields(chat))
             return None
+
+
+def _is_same(begin: Entry, hash: str, ttl: int | None) -> bool:
+    """Whether it is the call that was begun. A task may be asked for as a plain call, but not the other way round."""
+    return begin.fields.get("arguments_hash") == hash and (ttl is None or ttl_of(begin) is not None)
 
 
 def _is_final(end: Entry) -> bool:
@@ -254,20 +300,6 @@ def _without(tool: Tool, end: Entry) -> Answer | None:
     if end.fields.get("answer") is None and "shortened" not in end.fields:
         return fail(f"{end.fields.get('result') or 'The call was ended.'} It was not done again.")
     return None if tool.name == "view" else say(_TOO_LARGE)
-
-
-def _known_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a command or an agent's task, as the journal has them: texts, the longest of them cut."""
-    kept = fields.get("arguments")
-    arguments: dict[str, Any] = (
-        {name: value for name, value in kept.items() if isinstance(value, str)} if isinstance(kept, dict) else {}
-    )
-    for name in ("timeout", "max_turns"):
-        try:
-            arguments[name] = float(arguments.get(name, ""))
-        except ValueError:
-            arguments.pop(name, None)
-    return {"command": "", "prompt": "", **arguments, "description": "-"}
 
 
 async def _hash(tool: str, arguments: Mapping[str, Any]) -> str:

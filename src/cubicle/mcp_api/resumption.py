@@ -13,6 +13,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, Self
+from weakref import WeakSet
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -29,6 +30,7 @@ from cubicle.mcp_api.errors import McpRefused
 from cubicle.mcp_api.event_streams import EventReader, EventStream, EventStreams
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
 from cubicle.mcp_api.progress import ProgressStream
+from cubicle.mcp_api.repeated_calls import CAN_GO_ON
 from cubicle.mcp_api.request_context import result_of
 from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.transport import (
@@ -51,7 +53,9 @@ HEADER = "Last-Event-ID"
 CALL_ID, CALL_DONE = "cubicle.call_id", "cubicle.call_done"
 """Where, in the ASGI scope, a tool's call finds the id that it is to have, and whom to tell that it is done."""
 RETRY_MILLISECONDS = 2000
-"""After which a client comes back. The official ones try twice: a restart of the service must not take longer."""
+"""After which a client comes back. The official ones try twice: after a crash the service must be back by then. When
+it stops in an orderly way, it tells them to come later."""
+_RETRY_AFTER_RESTART = 15_000
 _PRIMED_SINCE = "2025-11-25"
 """Clients of earlier revisions take an event without data for a broken message."""
 _MAX_SESSIONS = 10_000
@@ -60,8 +64,8 @@ _GONE = "The answer to this call is not there any more. Look at what the call le
 _ABANDONED = "The connection was lost, and nobody came back for the answer in time: the call was ended."
 
 
-LeftBehind = Callable[[Chat, str, str], Awaitable[RunningCall | Answer | None]]
-"""Finds a call by its chat, its id and the identity of its request."""
+LeftBehind = Callable[[Chat, str, str], Awaitable[RunningCall | Answer | Mapping[str, Any] | None]]
+"""Finds a call by its chat, its id and the identity of its request: itself, its answer, or what its request gets."""
 
 
 class StoredExchange(Exchange):
@@ -87,6 +91,8 @@ class ResumableAnswers:
         self._seconds = seconds
         self._streams = EventStreams(seconds)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._going_on: WeakSet[EventStream] = WeakSet()
+        """Those whose client understands an event without a message, and whose call the next service goes on with."""
         self._came_back: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __aenter__(self) -> Self:
@@ -98,6 +104,11 @@ class ResumableAnswers:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._streams.close()
+
+    def part(self) -> None:
+        """The service ends: clients of calls that go on are sent away until the next one is there."""
+        for stream in self._going_on:
+            stream.part(min(_RETRY_AFTER_RESTART, int(self._seconds * 500)))
 
     def takes(self, message: JsonRpcMessage, caller: Caller) -> bool:
         """Whether this answer, in an MCP session, can be resumed."""
@@ -132,6 +143,8 @@ class ResumableAnswers:
         scope.update({COMMENT: exchange.comment, CALL_ID: id, CALL_DONE: stream.hurry})
         if primed:
             stream.prime(RETRY_MILLISECONDS)
+            if message.params.get("name") in CAN_GO_ON:
+                self._going_on.add(stream)
         self._streams.add(stream)
         with stream.reading(-1) as reader:
             self._start(self._work(server, exchange, message, version, stream, waited_for))
@@ -171,7 +184,11 @@ class ResumableAnswers:
         stream = self._streams.find(event.call)
         if stream is None or stream.was_abandoned:
             await self._recover(event, caller, session, receive, send)
-            return
+        else:
+            await self._go_on(stream, event, receive, send)
+
+    async def _go_on(self, stream: EventStream, event: event_ids.EventId, receive: Receive, send: Send) -> None:
+        """What came after an event of a stream that is here. Raises McpRefused."""
         if event.number > stream.last:
             raise McpRefused(_UNKNOWN)
         if stream.ended and event.number == stream.last:
@@ -189,6 +206,10 @@ class ResumableAnswers:
         """
         identity = request_identity(session, event.request).text
         found = await self._left_behind(caller.chat, event.call, identity) if self._left_behind is not None else None
+        stream = self._streams.find(event.call)
+        if stream is not None and not stream.was_abandoned:  # another request has recovered it meanwhile
+            await self._go_on(stream, event, receive, send)
+            return
         if isinstance(found, RunningCall):
             waited_for = anyio.CancelScope()
             prefix = event_ids.prefix(self._key, caller.chat, session, event.call, event.request)
@@ -203,7 +224,7 @@ class ResumableAnswers:
                 await _send_events(reader, receive, send)
             return
         outcome = _outcome(found)
-        if found is None and self._streams.find(event.call) is not None:
+        if found is None and stream is not None:
             outcome = _abandoned()
         await _send_last([*encoded({"jsonrpc": "2.0", "id": event.request, **outcome}), b"\r\n\r\n"], send)
 
@@ -247,10 +268,10 @@ def _abandoned() -> dict[str, Any]:
     return {"error": {"code": jsonrpc.REQUEST_CANCELLED, "message": _ABANDONED}}
 
 
-def _outcome(answer: Answer | None) -> dict[str, Any]:
+def _outcome(answer: Answer | Mapping[str, Any] | None) -> dict[str, Any]:
     if answer is None:
         return {"error": {"code": jsonrpc.ANSWER_GONE, "message": _GONE}}
-    return {"result": result_of(answer)}
+    return {"result": result_of(answer) if isinstance(answer, Answer) else answer}
 
 
 def _outcome_of_call(call: RunningCall) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class RunningCall:
         """Seconds that it goes on when nobody follows it, otherwise."""
         self.cancelled = False
         """Whether it was cancelled, by the client or by a person: not because nobody followed it."""
+        self.task = ""
+        """Its identity, if it runs as an MCP task."""
         self.begun = asyncio.Event()
         """Set when the journal has been given the call, or when it has ended."""
         self._calls = calls
@@ -65,9 +67,11 @@ class RunningCall:
         self._followers: list[Report] = []
         self._ends: list[Callable[[], None]] = []
         self._left: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
         self._done = asyncio.Event()
         self._answer: Answer | None = None
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
+        """What the tool raised."""
 
     @property
     def is_done(self) -> bool:
@@ -88,6 +92,12 @@ class RunningCall:
         if not self.is_done:
             self.cancelled = True
             self._scope.cancel()
+
+    def end_after(self, seconds: float) -> None:
+        """Cancel the call when it runs so long from now on; this takes the place of a limit before."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self.cancel)
 
     def on_end(self, tell: Callable[[], None]) -> None:
         """Call this when the call has ended; at once, if it has."""
@@ -121,8 +131,8 @@ class RunningCall:
 
     def answer(self) -> Answer:
         """What the tool answered, once the call has ended. Raises what it raised, and CallCancelled."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if self._answer is None:
             raise CallCancelled
         return self._answer
@@ -151,9 +161,11 @@ class RunningCall:
         except Exception as error:
             if not self._followers:
                 log.exception("a tool failed, and nobody waits for it", extra={"tool": self.tool})
-            self._failure = error
+            self.failure = error
         finally:
             self._stop_waiting()
+            if self._expiry is not None:
+                self._expiry.cancel()
             self._done.set()
             self.begun.set()
             for tell in self._ends:

@@ -8,7 +8,8 @@ result. The extension's `tasks/update` answers questions of a tool; no tool here
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -20,9 +21,11 @@ from mcp_types.jsonrpc import HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRE
 
 from cubicle.core.call_identity import CallIdentity
 from cubicle.core.caller import Caller, Headers
+from cubicle.core.chat import Chat
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.mcp_tasks import McpTasks, NoSuchTask, TaskState
 from cubicle.mcp_api.request_context import Context, caller_of, is_modern, progress_stream, result_of, scope_of
+from cubicle.mcp_api.running_calls import RunningCall
 from cubicle.tools.base import Answer, Tool, task_support
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -75,15 +78,29 @@ class TaskMethods:
         return task if isinstance(task, Mapping) and context.protocol_version >= _SINCE else None
 
     async def create(
-        self, caller: Caller, tool: Tool, arguments: Mapping[str, Any], identity: CallIdentity | None, ttl: Any
+        self,
+        caller: Caller,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        identity: CallIdentity | None,
+        ttl: Any,
+        *,
+        call_id: str = "",
     ) -> dict[str, Any]:
         """Answer a call that asked for a task."""
         if task_support(tool) == "forbidden":
             raise MCPError(METHOD_NOT_FOUND, f"{tool.name} does not run as a task. Call it without `task`.")
         is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool)
         seconds = min(max(ttl / 1000, 1.0), 1e9) if is_number else None
-        id, _ = await self.tasks.start(caller, tool, arguments, identity, seconds)
-        return {"task": _handshake_fields(await self.tasks.state(caller.chat, id))}
+        start = self.tasks.started(caller, tool, arguments, identity, seconds, call_id=call_id)
+        with _task_found():
+            async with start as (id, _):
+                return {"task": _handshake_fields(await self.tasks.state(caller.chat, id))}
+
+    async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | Mapping[str, Any] | None:
+        """For a client that resumes: a call by its id, or the result of one that asked for a task."""
+        found = await self.tasks.left_behind(chat, id, identity)
+        return {"task": _handshake_fields(found)} if isinstance(found, TaskState) else found
 
     def becomes_task(self, context: Context, tool: Tool) -> bool:
         """Whether a call of the newer era runs as a task. Raises MCPError for one that must and cannot."""
@@ -98,16 +115,12 @@ class TaskMethods:
         self, caller: Caller, tool: Tool, arguments: Mapping[str, Any], identity: CallIdentity | None
     ) -> Answer | dict[str, Any]:
         """The answer of a short call of the newer era, or the task that a longer one has become."""
-        id, running = await self.tasks.start(caller, tool, arguments, identity, None)
-        try:
-            async with asyncio.timeout(_AT_ONCE_SECONDS):
-                await running.wait()
-        except TimeoutError:
-            pass
-        except BaseException:  # the client has left, and does not know of the task
-            running.cancel()
-            raise
-        state = await self.tasks.state(caller.chat, id)
+        with _task_found():
+            async with self.tasks.started(caller, tool, arguments, identity, None) as (id, running):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_AT_ONCE_SECONDS):
+                        await running.wait()
+                state = await self.tasks.state(caller.chat, id)
         if state.answer is not None and task_support(tool) != "required":
             return state.answer
         return {"resultType": "task", **_fields(state)}
@@ -122,10 +135,8 @@ class TaskMethods:
                 raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
             if is_modern(context):
                 _check_modern(context)
-            try:
+            with _task_found():
                 return await method(context, params)
-            except NoSuchTask as error:
-                raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
 
         return answered
 
@@ -169,6 +180,15 @@ class TaskMethods:
         states, following = await self.tasks.list(caller_of(context).chat, int(cursor) if cursor else None)
         more = {} if following is None else {"nextCursor": str(following)}
         return {"tasks": [_handshake_fields(state) for state in states], **more}
+
+
+@contextmanager
+def _task_found() -> Iterator[None]:
+    """An unknown task is an error of the caller's."""
+    try:
+        yield
+    except NoSuchTask as error:
+        raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
 
 
 def _declares(context: Context) -> bool:

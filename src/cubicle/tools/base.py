@@ -95,6 +95,8 @@ class Call:
     """The client chose the identity: the call is on disk before it begins."""
     command: str = ""
     """The id of its command in the guest, and `@` with the host's boot in which the call began."""
+    ttl: int | None = None
+    """Seconds after its start at which it expires, if it runs as an MCP task."""
     arguments_hash: str = ""
     """That of its tool and arguments, where it was made already."""
     begun: float | None = None

@@ -64,6 +64,7 @@ class CallRecord:
                 "user": user[:200],
                 "command": self._call.command,
                 **({} if self._call.begun is None else {"begun": self._call.begun}),
+                **({} if self._call.ttl is None else {"ttl": self._call.ttl}),
             },
             hold=self._hold,
         )
