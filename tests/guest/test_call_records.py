@@ -108,6 +108,26 @@ async def test_a_command_that_the_stop_of_the_sandbox_ended_is_not_run_again(san
     assert no.value.code is ErrorCode.INTERRUPTED
 
 
+@pytest.mark.parametrize("keeps", [True, False], ids=["now", "older"])
+async def test_who_follows_a_command_does_not_notice_who_asks_for_it(sandbox: Sandbox, *, keeps: bool) -> None:
+    """`older`: as a guest is asked that keeps no records."""
+    await sandbox.machine.output(f"mkfifo {HOME}/go")
+    following = asyncio.create_task(sandbox.run("c1", "echo begun; read line < ~/go"))
+    other = await connect(sandbox.driver, "one")
+    other.keeps = keeps
+    async with asyncio.timeout(60):
+        while not await other.is_known("c1"):
+            await asyncio.sleep(0.01)
+    assert not await other.is_known("c2")
+    assert [await other.is_known("c1") for _ in range(3)] == [True] * 3
+    await sandbox.machine.output(f"echo ended > {HOME}/go")
+    assert (await following)[:2] == (await sandbox.run("c1", ""))[:2]
+    other.close()
+    machine = await sandbox.restart()
+    assert await machine.is_known("c1")
+    assert not await machine.is_known("c2")
+
+
 async def test_the_two_ends_of_a_long_output_are_kept(sandbox: Sandbox) -> None:
     exit, printed, _ = await sandbox.run("c1", "seq 1 100000")
     await sandbox.restart()
