@@ -355,16 +355,16 @@ async def test_a_sandbox_that_says_nothing_is_in_nobody_elses_way(
     ours.settings["resume_seconds"] = 1
     await ours.stop()
     await asyncio.gather(*calls, return_exceptions=True)
-    answers, asked, ask = asyncio.Event(), [], Machine.is_known
+    answers, asked, ask = asyncio.Event(), [], Machine.look_for
 
-    async def is_known(machine: Machine, id: str) -> bool:
+    async def look_for(machine: Machine, id: str) -> None:
         if not asked:
             asked.append(machine.name)
         if machine.name == asked[0]:
             await answers.wait()
-        return await ask(machine, id)
+        await ask(machine, id)
 
-    monkeypatch.setattr(Machine, "is_known", is_known)
+    monkeypatch.setattr(Machine, "look_for", look_for)
     monkeypatch.setattr(unfinished_calls, "_LOOK_SECONDS", 0.5)
     monkeypatch.setattr(unfinished_calls, "_PAUSES", (0.1,) * 600)
     await ours.start()

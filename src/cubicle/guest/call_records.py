@@ -195,20 +195,23 @@ class CallRecords:
             found = os.lstat(self._folder)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 raise PermissionError
-            for _ in _NAMES:
-                if self._load():
-                    break
-            self._arm()
+            names = set(os.listdir(self._folder))
+            lost = bool(names) and not (names.issuperset(_NAMES) and names & {_ARMED, _TRIPPED})
+            while not self._load():  # each time one of two is set aside
+                lost = True
+            self._arm(new=not names, lost=lost)
         except OSError:
             self._broken = True
             self._known.clear()
-            self.forgotten = time.time()
+            self._fail()
 
-    def _arm(self) -> None:
+    def _arm(self, new: bool, lost: bool) -> None:
+        """Note whether something is missing. The newer file is never empty but in the middle of its making."""
         names = os.listdir(self._folder)
-        if _TRIPPED in names:
-            self.forgotten = time.time()
+        if lost or not self._size or _TRIPPED in names:
+            self.forgotten = 0.0 if new else time.time()
             self._write({"forgotten": self.forgotten})
+        if _TRIPPED in names:
             os.rename(os.path.join(self._folder, _TRIPPED), os.path.join(self._folder, _ARMED))
         elif _ARMED not in names:
             os.close(os.open(os.path.join(self._folder, _ARMED), os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -223,8 +226,7 @@ class CallRecords:
             self._files.append(_opened(path))
             self._generation = generation
             if not self._take_all(self._files[-1]):
-                os.rename(path, path + ".bad")
-                self.forgotten = time.time()
+                os.rename(path, "%s.%d.bad" % (path, time.time_ns()))
                 return False
         oldest = time.time() - MAX_AGE
         for key in [key for key, place in self._known.items() if place.at < oldest]:

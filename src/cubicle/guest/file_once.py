@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from .atomic_write import AtomicWrite
 from .call_records import CallRecords
+from .connection import OperationRefused
 from .file_changes import FileChange, without_texts
 from .messages import Message
+from .operations import Edit, Write
 from .path_policy import FileChannel
 
 
@@ -33,12 +36,38 @@ class OnceChannel(FileChannel):
         self.end(kind.decode(told))
         return True
 
-    def note_intent(self, call_id: str | None, draft: AtomicWrite, answer: Message) -> None:
-        """Before the draft takes its name."""
-        if call_id is not None:
-            found = os.fstat(draft.descriptors[0])
-            intent: dict[str, object] = {"size": found.st_size, "mtime": found.st_mtime_ns, "answer": answer.__dict__}
-            self.records.begin(call_id, intent)
+    def publish_once(
+        self,
+        request: Write | Edit,
+        path: str,
+        draft: AtomicWrite,
+        mode: int,
+        answer: Message,
+        done: Callable[[bool, bytes], None],
+    ) -> None:
+        """Put the draft on disk under its name, with a note before that; then call back as the publisher does."""
+        who, keeping = self.policy.who(request), self.keeping(request.keep, path)
+        failed = None if request.id is None else self._note_intent(request.id, path, draft, answer)
+        try:
+            self.publisher.publish(self, path, draft, mode, who, done, keeping, failed)
+        except (OSError, OperationRefused):
+            if failed is not None:
+                failed()
+            raise
+
+    def _note_intent(self, call_id: str, path: str, draft: AtomicWrite, answer: Message) -> Callable[[], None]:
+        """Before the draft takes its name; what to call if that fails."""
+        found = os.fstat(draft.descriptors[0])
+        intent: dict[str, object] = {"size": found.st_size, "mtime": found.st_mtime_ns, "answer": answer.__dict__}
+        self.records.begin(call_id, intent)
+
+        def failed() -> None:
+            if _is_there(path, intent):  # only what came after that failed
+                self.records.answered(call_id, answer)
+            else:
+                self.records.drop(call_id)
+
+        return failed
 
     def tell_done(self, call_id: str | None, answer: Message, told: bytes) -> None:
         """It is made; `told` is what is known of the change. The texts of it are not told a second time."""

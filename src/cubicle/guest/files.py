@@ -144,9 +144,7 @@ class Write(OnceChannel):
         if draft is None:
             return
         answer = self._answer(draft.settle(mode)[0])
-        self.note_intent(request.id, draft, answer)
-        who, keeping = self.policy.who(request), self.keeping(request.keep, self._path)
-        self.publisher.publish(self, self._path, draft, mode, who, self._written, keeping)
+        self.publish_once(request, self._path, draft, mode, answer, self._written)
 
     def _answer(self, created: bool) -> operations.Written:
         return operations.Written(created=created, size=self._size, path=os.path.realpath(self._request.path))
@@ -202,13 +200,11 @@ class Edit(OnceChannel):
                     raise
                 self.end(edited)
                 return
-        self.note_intent(call_id, draft, edited)
-        who, keeping = self.policy.who(self._request), self.keeping(self._request.keep, path)
 
         def done(created: bool, told: bytes) -> None:
             self.tell_done(call_id, edited, told)
 
-        self.publisher.publish(self, path, draft, 0o644, who, done, keeping)
+        self.publish_once(self._request, path, draft, 0o644, edited, done)
 
     def _changed(self, path: str) -> tuple[AtomicWrite, operations.Edited]:
         """The file as it is to be, and what the host is told about it."""

@@ -23,7 +23,7 @@ from cubicle.machine.fd_passing import NotPassed
 from cubicle.machine.files import FileReader, SentFile, parse_entry
 from cubicle.machine.items import Data, End
 from cubicle.machine.passed_file import FileThreads, PassedFile
-from cubicle.machine.process import Process, is_known
+from cubicle.machine.process import Process, look_for
 from cubicle.machine.refusals import Refusals
 from cubicle.machine.stream import Stream, StreamConnection
 from cubicle.machine.text_pieces import encoded
@@ -172,9 +172,9 @@ class Machine:
             process.detach()
             yield process
 
-    async def is_known(self, id: str) -> bool:
-        """Whether the guest can tell something of a command of this id. Who follows it is not disturbed."""
-        return await is_known(self._line, id, keeps=self.keeps)
+    async def look_for(self, id: str) -> None:
+        """MachineError `not-found` if nothing is known of this id. Who follows a command of it is not disturbed."""
+        await look_for(self._line, id, keeps=self.keeps)
 
     @asynccontextmanager
     async def _process(

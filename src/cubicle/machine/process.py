@@ -79,10 +79,10 @@ class Process:
             self._line.forget(self._channel)
 
 
-async def is_known(line: GuestLink, id: str, *, keeps: bool) -> bool:
-    """Whether the guest can tell something of a command of this id. Who follows it is not disturbed."""
+async def look_for(line: GuestLink, id: str, *, keeps: bool) -> None:
+    """MachineError `not-found` if the guest cannot tell anything of this id. Who follows it is not disturbed."""
     try:  # a guest that keeps no records refuses 0; the other signal does nothing to a command that goes on
         await line.ask(operations.Signal(id=id, signal=0 if keeps else signal.SIGCONT))
     except MachineError as error:
-        return error.code is not ErrorCode.NOT_FOUND
-    return True
+        if error.code is ErrorCode.NOT_FOUND:
+            raise

@@ -13,7 +13,7 @@ from cubicle.fairness.fair_slots import Busy, FairSlots
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.mcp_api.repeated_calls import INTERRUPTED, RepeatedCalls
 from cubicle.tasks import start_task
@@ -137,7 +137,11 @@ async def _is_known(machine: Machine, begin: Entry) -> bool:
             id = run_name(id)
         case _:
             return False
-    return await machine.is_known(id[:100])
+    try:
+        await machine.look_for(id[:100])
+    except MachineError:
+        return False
+    return True
 
 
 def _take_up(repeated: RepeatedCalls, chat: Chat, begin: Entry) -> bool:
