@@ -229,6 +229,21 @@ async def test_an_edit_that_was_made_and_not_noted_is_not_made_again(sandbox: Sa
     assert (await sandbox.machine.edit(path, "b", "d", id="e2")).line == 1
 
 
+async def test_a_change_that_is_told_again_is_undone_by_the_id_of_who_asked_last(sandbox: Sandbox) -> None:
+    path = f"{HOME}/file"
+    await sandbox.machine.write(path, b"old")
+    for keep in ("one", "two", "two", "three"):
+        edited = await sandbox.machine.edit(path, "old", "new", id="e1", keep=keep)
+        assert edited.change is not None
+        assert edited.change.kept
+        await sandbox.restart()
+    with pytest.raises(MachineError) as no:
+        await sandbox.machine.undo("one")
+    assert no.value.code is ErrorCode.NOT_KEPT
+    assert (await sandbox.machine.undo("three")).size == 3
+    assert await sandbox.machine.read_bytes(path, limit=100) == b"old"
+
+
 async def test_a_change_that_failed_was_not_begun(sandbox: Sandbox) -> None:
     path = f"{HOME}/file"
 

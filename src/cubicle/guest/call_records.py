@@ -11,7 +11,7 @@ journal. The lines are in two files of bounded size that only the guest can open
     {"id": …, "at": …}                                begun
     {"id": …, "at": …, "exit": {…}, "parts": [[stream, bytes], …], "head": …, "gap": …}, and then the output
     {"id": …, "at": …, "intent": {…}}                 a file is about to be changed
-    {"id": …, "at": …, "answer": {…}}                 it was changed
+    {"id": …, "at": …, "answer": {…}, "keep": …}      it was changed
     {"id": …, "at": …, "dropped": true}               it was refused before anything was done
     {"forgotten": …}
 """
@@ -63,6 +63,7 @@ class CallRecord:
         self.exit: dict[str, Any] | None = line.get("exit")
         self.intent: dict[str, Any] | None = line.get("intent")
         self.answer: dict[str, Any] | None = line.get("answer")
+        self.keep: object = line.get("keep")
         self.head: int = line.get("head", 0)
         self.gap: int = line.get("gap", 0)
         self.output = output
@@ -116,11 +117,11 @@ class CallRecords:
         line = {"exit": exit.__dict__, "parts": sizes, "head": head, "gap": gap}
         return self._append(call_id, place.at, line, b"".join([data for _, data in merged]))
 
-    def answered(self, call_id: str, answer: Message) -> None:
-        """Note that a file was changed, and what the host is told."""
+    def answered(self, call_id: str, answer: Message, keep: str) -> None:
+        """Note that a file was changed, what the host is told, and under which id the change was kept."""
         place = self._known.get(call_id)
         if place is not None:
-            self._append(call_id, place.at, {"answer": answer.__dict__})
+            self._append(call_id, place.at, {"answer": answer.__dict__, "keep": keep})
 
     def drop(self, call_id: str) -> None:
         """It was refused: nothing was done."""

@@ -137,7 +137,7 @@ class Write(OnceChannel):
 
     def _publish(self, mode: int) -> None:
         request = self._request
-        if self.told_again(request.id, operations.Written, self._path):
+        if self.told_again(request, operations.Written, self._path):
             self.on_cancel()
             return
         draft, self._draft = self._draft, None
@@ -150,7 +150,7 @@ class Write(OnceChannel):
         return operations.Written(created=created, size=self._size, path=os.path.realpath(self._request.path))
 
     def _written(self, created: bool, told: bytes = b"") -> None:
-        self.tell_done(self._request.id, self._answer(created), told)
+        self.tell_done(self._request, self._answer(created), told)
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
@@ -188,7 +188,7 @@ class Edit(OnceChannel):
 
     def _replace(self, path: str) -> None:
         call_id = self._request.id
-        if self.told_again(call_id, operations.Edited, path):
+        if self.told_again(self._request, operations.Edited, path):
             return
         with self.policy.who(self._request):
             draft, edited = self._changed(path)
@@ -202,7 +202,7 @@ class Edit(OnceChannel):
                 return
 
         def done(created: bool, told: bytes) -> None:
-            self.tell_done(call_id, edited, told)
+            self.tell_done(self._request, edited, told)
 
         self.publish_once(self._request, path, draft, 0o644, edited, done)
 
