@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cubicle.core.caller import Caller
+from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.guest import call_records
 from cubicle.guest.call_records import CallRecords
@@ -19,6 +23,8 @@ from cubicle.machine.errors import MachineError
 from cubicle.machine.machine import Machine
 from cubicle.machine.process import Process
 from cubicle.sandbox.warm_pool import connect
+from cubicle.tools.base import Call
+from cubicle.tools.command_once import require_memory
 from tests.support.emptying import empty
 
 HOME = "/home/assistant"
@@ -108,6 +114,35 @@ async def test_a_command_that_the_stop_of_the_sandbox_ended_is_not_run_again(san
     assert no.value.code is ErrorCode.INTERRUPTED
 
 
+async def knows(machine: Machine, call_id: str) -> bool:
+    try:
+        await machine.look_for(call_id)
+    except MachineError as error:
+        assert error.code is ErrorCode.NOT_FOUND  # noqa: PT017
+        return False
+    return True
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["now", "older"])
+async def test_who_follows_a_command_does_not_notice_who_asks_for_it(sandbox: Sandbox, *, keeps: bool) -> None:
+    """`older`: as a guest is asked that keeps no records."""
+    await sandbox.machine.output(f"mkfifo {HOME}/go")
+    following = asyncio.create_task(sandbox.run("c1", "echo begun; read line < ~/go"))
+    other = await connect(sandbox.driver, "one")
+    other.keeps = keeps
+    async with asyncio.timeout(60):
+        while not await knows(other, "c1"):
+            await asyncio.sleep(0.01)
+    assert not await knows(other, "c2")
+    assert [await knows(other, "c1") for _ in range(3)] == [True] * 3
+    await sandbox.machine.output(f"echo ended > {HOME}/go")
+    assert (await following)[:2] == (await sandbox.run("c1", ""))[:2]
+    other.close()
+    machine = await sandbox.restart()
+    assert await knows(machine, "c1")
+    assert not await knows(machine, "c2")
+
+
 async def test_the_two_ends_of_a_long_output_are_kept(sandbox: Sandbox) -> None:
     exit, printed, _ = await sandbox.run("c1", "seq 1 100000")
     await sandbox.restart()
@@ -184,18 +219,65 @@ async def test_an_edit_that_was_made_and_not_noted_is_not_made_again(sandbox: Sa
     sandbox.machine.close()
     await sandbox.driver.stop("one")
     newer = sandbox.records / "newer"
-    lines = [
-        line
-        for line in newer.read_bytes().splitlines(keepends=True)
-        if b'"answer":{"path"' not in line or b"intent" in line
-    ]
-    assert len(lines) == 1
-    newer.write_bytes(lines[0])
+    lines = [line for line in newer.read_bytes().splitlines(keepends=True) if b"forgotten" in line or b"intent" in line]
+    assert len(lines) == 2
+    newer.write_bytes(b"".join(lines))
     await sandbox.start()
     assert bare(await sandbox.machine.edit(path, "b", "d", id="e1")) == first
     await sandbox.machine.write(path, "a b c")  # another file is there: it is one that the edit fits again
     await sandbox.restart()
     assert (await sandbox.machine.edit(path, "b", "d", id="e2")).line == 1
+
+
+async def test_a_change_that_is_told_again_is_undone_by_the_id_of_who_asked_last(sandbox: Sandbox) -> None:
+    path = f"{HOME}/file"
+    await sandbox.machine.write(path, b"old")
+    for keep in ("one", "two", "two", "three"):
+        edited = await sandbox.machine.edit(path, "old", "new", id="e1", keep=keep)
+        assert edited.change is not None
+        assert edited.change.kept
+        await sandbox.restart()
+    with pytest.raises(MachineError) as no:
+        await sandbox.machine.undo("one")
+    assert no.value.code is ErrorCode.NOT_KEPT
+    assert (await sandbox.machine.undo("three")).size == 3
+    assert await sandbox.machine.read_bytes(path, limit=100) == b"old"
+
+
+async def test_a_change_that_failed_was_not_begun(sandbox: Sandbox) -> None:
+    path = f"{HOME}/file"
+
+    async def content() -> AsyncIterator[bytes]:
+        yield b"new"
+        await sandbox.machine.output(f"mkdir {path}")
+
+    with pytest.raises(MachineError):
+        await sandbox.machine.write(path, content(), sync=True, id="w1")
+    assert not await knows(sandbox.machine, "w1")
+    await sandbox.machine.output(f"rmdir {path}")
+    assert (await sandbox.machine.write(path, b"new", sync=True, id="w1")).created
+
+
+async def test_a_change_that_may_have_been_forgotten_is_not_made_again(sandbox: Sandbox) -> None:
+    await sandbox.machine.write(f"{HOME}/file", b"new", sync=True, id="w1")
+    now = time.time()
+    call = Call(Caller(Chat("a")), identity="key:a", command="w2@boot", begun=now - 60)
+    await require_memory(sandbox.machine, call)
+    sandbox.machine.close()
+    await sandbox.driver.stop("one")
+    (sandbox.records / "armed").rename(sandbox.records / "tripped")
+    machine = await sandbox.start()
+    for again, refused in (
+        (call, True),
+        (replace(call, begun=now + 3600), False),
+        (replace(call, command="w1"), False),
+    ):
+        try:
+            await require_memory(machine, again)
+        except MachineError as error:
+            assert (error.code, refused) == (ErrorCode.INTERRUPTED, True)  # noqa: PT017
+        else:
+            assert not refused
 
 
 async def test_a_command_that_nobody_follows_is_ended_after_a_while(sandbox: Sandbox) -> None:
@@ -262,9 +344,46 @@ def test_a_damaged_file_is_set_aside_and_nothing_is_believed_of_it(tmp_path: Pat
     records = CallRecords(str(folder))
     assert records.find("c1") is None
     assert records.forgotten > 0
-    assert (folder / "newer.bad").exists()
+    assert len(list(folder.glob("newer.*.bad"))) == 1
     note(records, "c2")
-    assert CallRecords(str(folder)).find("c2") is not None
+    again = CallRecords(str(folder))
+    assert again.find("c2") is not None
+    assert again.forgotten == records.forgotten
+
+
+def test_two_damaged_files_are_set_aside_each_time(tmp_path: Path) -> None:
+    folder = tmp_path / "calls"
+    for number in range(3):
+        note(CallRecords(str(folder)), "c1")
+        for name in ("older", "newer"):
+            (folder / name).write_bytes(b"garbage")
+        records = CallRecords(str(folder))
+        assert records.find("c1") is None
+        note(records, "c2")
+        again = CallRecords(str(folder))
+        assert again.find("c2") is not None
+        assert again.forgotten == records.forgotten > 0
+        assert len(list(folder.glob("*.bad"))) == 2 * (number + 1)
+
+
+@pytest.mark.parametrize("gone", [("newer",), ("older", "newer"), ("armed",)])
+@pytest.mark.parametrize("emptied", [True, False])
+def test_files_that_are_gone_are_missed(tmp_path: Path, gone: tuple[str, ...], *, emptied: bool) -> None:
+    folder = tmp_path / "calls"
+    first = CallRecords(str(folder))
+    assert first.find("c1") is None
+    assert first.forgotten == 0.0
+    note(first, "c1")
+    for name in gone:
+        (folder / name).unlink()
+        if emptied:
+            (folder / name).touch()
+    records = CallRecords(str(folder))
+    records.find("c1")
+    again = CallRecords(str(folder))
+    again.find("c1")
+    assert again.forgotten == records.forgotten
+    assert (records.forgotten > 0) != (emptied and gone == ("armed",))
 
 
 def test_the_files_stay_within_their_bounds(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.journal.journal import Journal
-from cubicle.mcp_api import jsonrpc
+from cubicle.machine.machine import Machine
+from cubicle.mcp_api import jsonrpc, unfinished_calls
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
@@ -296,10 +297,14 @@ async def test_a_caller_that_does_not_come_back_has_its_command_ended(ours: Rest
     assert await ours.runs() == ["once"]
 
 
-async def until_gone(ours: Restartable, command: str) -> None:
+async def until_gone(ours: Restartable, command: str, **options: Any) -> None:
     async with asyncio.timeout(60):
-        while await ours.service.bash(f"pgrep -cfx '{command}' || true") != "0\n":
+        while await is_there(ours, command, **options):
             await asyncio.sleep(0.1)
+
+
+async def is_there(ours: Restartable, command: str, **options: Any) -> bool:
+    return await ours.service.bash(f"pgrep -cfx '{command}' || true", **options) != "0\n"
 
 
 async def test_a_command_runs_on_through_a_restart_of_the_service(ours: Restartable) -> None:
@@ -335,6 +340,40 @@ async def test_a_command_that_nobody_comes_back_for_is_ended_by_the_next_service
         while (kept := await ours.journal.find_call(CHAT, "key:k1")) is None or kept.end is None:
             await asyncio.sleep(0.05)
     assert kept.end.fields["ending"] == "disconnected"
+
+
+async def test_a_sandbox_that_says_nothing_is_in_nobody_elses_way(
+    ours: Restartable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = {"silent": "sleep 641", "other": "sleep 642"}
+    calls = []
+    for chat, command in commands.items():
+        calls.append(asyncio.create_task(ours.bash(chat, f"echo {chat} >> ~/runs; exec {command}", chat=chat)))
+        async with asyncio.timeout(60):
+            while not await ours.runs(chat=chat):
+                await asyncio.sleep(0.05)
+    ours.settings["resume_seconds"] = 1
+    await ours.stop()
+    await asyncio.gather(*calls, return_exceptions=True)
+    answers, asked, ask = asyncio.Event(), [], Machine.look_for
+
+    async def look_for(machine: Machine, id: str) -> None:
+        if not asked:
+            asked.append(machine.name)
+        if machine.name == asked[0]:
+            await answers.wait()
+        await ask(machine, id)
+
+    monkeypatch.setattr(Machine, "look_for", look_for)
+    monkeypatch.setattr(unfinished_calls, "_LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(unfinished_calls, "_PAUSES", (0.1,) * 600)
+    await ours.start()
+    async with asyncio.timeout(60):
+        while len(left := [chat for chat in commands if await is_there(ours, commands[chat], chat=chat)]) == 2:
+            await asyncio.sleep(0.1)
+    assert len(left) == 1
+    answers.set()
+    await until_gone(ours, commands[left[0]], chat=left[0])
 
 
 async def test_a_command_that_the_stop_of_the_sandbox_ended_is_not_run_again(ours: Restartable) -> None:

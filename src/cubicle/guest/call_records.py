@@ -11,7 +11,7 @@ journal. The lines are in two files of bounded size that only the guest can open
     {"id": …, "at": …}                                begun
     {"id": …, "at": …, "exit": {…}, "parts": [[stream, bytes], …], "head": …, "gap": …}, and then the output
     {"id": …, "at": …, "intent": {…}}                 a file is about to be changed
-    {"id": …, "at": …, "answer": {…}}                 it was changed
+    {"id": …, "at": …, "answer": {…}, "keep": …}      it was changed
     {"id": …, "at": …, "dropped": true}               it was refused before anything was done
     {"forgotten": …}
 """
@@ -63,6 +63,7 @@ class CallRecord:
         self.exit: dict[str, Any] | None = line.get("exit")
         self.intent: dict[str, Any] | None = line.get("intent")
         self.answer: dict[str, Any] | None = line.get("answer")
+        self.keep: object = line.get("keep")
         self.head: int = line.get("head", 0)
         self.gap: int = line.get("gap", 0)
         self.output = output
@@ -116,11 +117,11 @@ class CallRecords:
         line = {"exit": exit.__dict__, "parts": sizes, "head": head, "gap": gap}
         return self._append(call_id, place.at, line, b"".join([data for _, data in merged]))
 
-    def answered(self, call_id: str, answer: Message) -> None:
-        """Note that a file was changed, and what the host is told."""
+    def answered(self, call_id: str, answer: Message, keep: str) -> None:
+        """Note that a file was changed, what the host is told, and under which id the change was kept."""
         place = self._known.get(call_id)
         if place is not None:
-            self._append(call_id, place.at, {"answer": answer.__dict__})
+            self._append(call_id, place.at, {"answer": answer.__dict__, "keep": keep})
 
     def drop(self, call_id: str) -> None:
         """It was refused: nothing was done."""
@@ -195,20 +196,23 @@ class CallRecords:
             found = os.lstat(self._folder)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 raise PermissionError
-            for _ in _NAMES:
-                if self._load():
-                    break
-            self._arm()
+            names = set(os.listdir(self._folder))
+            lost = bool(names) and not (names.issuperset(_NAMES) and names & {_ARMED, _TRIPPED})
+            while not self._load():  # each time one of two is set aside
+                lost = True
+            self._arm(new=not names, lost=lost)
         except OSError:
             self._broken = True
             self._known.clear()
-            self.forgotten = time.time()
+            self._fail()
 
-    def _arm(self) -> None:
+    def _arm(self, new: bool, lost: bool) -> None:
+        """Note whether something is missing. The newer file is never empty but in the middle of its making."""
         names = os.listdir(self._folder)
-        if _TRIPPED in names:
-            self.forgotten = time.time()
+        if lost or not self._size or _TRIPPED in names:
+            self.forgotten = 0.0 if new else time.time()
             self._write({"forgotten": self.forgotten})
+        if _TRIPPED in names:
             os.rename(os.path.join(self._folder, _TRIPPED), os.path.join(self._folder, _ARMED))
         elif _ARMED not in names:
             os.close(os.open(os.path.join(self._folder, _ARMED), os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -223,8 +227,7 @@ class CallRecords:
             self._files.append(_opened(path))
             self._generation = generation
             if not self._take_all(self._files[-1]):
-                os.rename(path, path + ".bad")
-                self.forgotten = time.time()
+                os.rename(path, "%s.%d.bad" % (path, time.time_ns()))
                 return False
         oldest = time.time() - MAX_AGE
         for key in [key for key, place in self._known.items() if place.at < oldest]:

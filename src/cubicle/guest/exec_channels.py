@@ -156,11 +156,16 @@ class Attach(OutputChannel):
 
 
 class Signal(CommandChannel):
-    """Signal a command's process group."""
+    """Signal a command's process group; 0 only asks whether something is known of it."""
 
     REQUEST = operations.Signal
 
     def begin(self, request: operations.Signal) -> None:
+        if not request.signal:
+            if self.command_table.records.find(request.id) is None:
+                self.command_table.find(request.id)
+            self.end()
+            return
         command = self.command_table.find(request.id)
         if not command.ended:
             os.killpg(command.pid, request.signal)

@@ -137,22 +137,20 @@ class Write(OnceChannel):
 
     def _publish(self, mode: int) -> None:
         request = self._request
-        if self.told_again(request.id, operations.Written, self._path):
+        if self.told_again(request, operations.Written, self._path):
             self.on_cancel()
             return
         draft, self._draft = self._draft, None
         if draft is None:
             return
         answer = self._answer(draft.settle(mode)[0])
-        self.note_intent(request.id, draft, answer)
-        who, keeping = self.policy.who(request), self.keeping(request.keep, self._path)
-        self.publisher.publish(self, self._path, draft, mode, who, self._written, keeping)
+        self.publish_once(request, self._path, draft, mode, answer, self._written)
 
     def _answer(self, created: bool) -> operations.Written:
         return operations.Written(created=created, size=self._size, path=os.path.realpath(self._request.path))
 
     def _written(self, created: bool, told: bytes = b"") -> None:
-        self.tell_done(self._request.id, self._answer(created), told)
+        self.tell_done(self._request, self._answer(created), told)
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None
@@ -190,7 +188,7 @@ class Edit(OnceChannel):
 
     def _replace(self, path: str) -> None:
         call_id = self._request.id
-        if self.told_again(call_id, operations.Edited, path):
+        if self.told_again(self._request, operations.Edited, path):
             return
         with self.policy.who(self._request):
             draft, edited = self._changed(path)
@@ -202,13 +200,11 @@ class Edit(OnceChannel):
                     raise
                 self.end(edited)
                 return
-        self.note_intent(call_id, draft, edited)
-        who, keeping = self.policy.who(self._request), self.keeping(self._request.keep, path)
 
         def done(created: bool, told: bytes) -> None:
-            self.tell_done(call_id, edited, told)
+            self.tell_done(self._request, edited, told)
 
-        self.publisher.publish(self, path, draft, 0o644, who, done, keeping)
+        self.publish_once(self._request, path, draft, 0o644, edited, done)
 
     def _changed(self, path: str) -> tuple[AtomicWrite, operations.Edited]:
         """The file as it is to be, and what the host is told about it."""

@@ -99,7 +99,7 @@ class KeptFiles:
 
     def _record(self, id: str, path: str, folder: int, before: str | None, after: str) -> str:
         """Write the record of a change; the name for the file that goes with it."""
-        if not id or len(id) > 64 or not id.replace("-", "").isalnum() or not id.isascii():
+        if not _is_id(id):
             raise OSError(errno.EINVAL, "no id that a change can have")
         place = self._place(path, folder)
         numbers = [int(stem.partition(".")[0]) for _, stem in self._stems()]
@@ -172,6 +172,16 @@ class KeptFiles:
             if stem.partition(".")[2] == id:
                 _drop(folder, stem)
 
+    def rename(self, old: str, new: str) -> None:
+        """A change is asked for under another id from now on. The record moves last: until then, it is the old one."""
+        for folder, stem in list(self._stems()):
+            number, _, id = stem.partition(".")
+            for end in (_MOVING, _CONTENT, _RECORD) if id == old and _is_id(new) else ():
+                try:
+                    os.rename(os.path.join(folder, stem + end), os.path.join(folder, "%s.%s%s" % (number, new, end)))
+                except OSError:
+                    pass
+
     def make_room(self) -> bool:
         """Forget everything, for a disk that is full; whether that can have helped."""
         freed = False
@@ -231,6 +241,10 @@ class KeptFiles:
             os.close(folder)
         self._prune()
         return Undone(path=kept.path, size=size, hash=other)
+
+
+def _is_id(id: str) -> bool:
+    return 0 < len(id) <= 64 and id.replace("-", "").isalnum() and id.isascii()
 
 
 def _read(folder: str, stem: str) -> Kept | None:

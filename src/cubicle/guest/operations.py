@@ -193,6 +193,8 @@ class Attach(Request[Attached, Exit]):
 
 
 class Signal(Request[Nothing, Nothing]):
+    """0 is not sent: NOT_FOUND if no command of this id is running or kept."""
+
     OP = "signal"
     id: str = field(text)
     signal: int = field(number(0, 64))

@@ -49,9 +49,10 @@ class Publisher:
         who: As,
         done: Callable[[bool, bytes], None],
         keeping: Keeping | None = None,
+        failed: Callable[[], None] | None = None,
     ) -> None:
         """Put the draft on disk under its name; then call back with whether it is new there and what is told of the
-        change, or fail the channel."""
+        change, or call `failed` and fail the channel."""
         created, mode = draft.settle(mode)
 
         def work() -> bytes:
@@ -70,6 +71,8 @@ class Publisher:
                 draft.close()
                 done(created, told)
                 return
+            if failed is not None:
+                failed()
             with who:
                 draft.discard()
 

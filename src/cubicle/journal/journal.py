@@ -418,6 +418,12 @@ class Journal:
         """The number of the last entry of the service before this one; 0 when that was asked already."""
         return self._before.pop(bytes.fromhex(chat.digest), 0)
 
+    def put_back(self, chat: Chat, before: int) -> None:
+        """What was done with that number failed: who asks next gets it again."""
+        key = bytes.fromhex(chat.digest)
+        if chat.digest in self._heads or key in self._numbers:
+            self._before.setdefault(key, before)
+
     async def find_call(self, chat: Chat, identity: str) -> KeptCall | None:
         """The newest call with this identity, if the journal still has it."""
         if self._closed or not identity:

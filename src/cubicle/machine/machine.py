@@ -7,7 +7,7 @@ import contextvars
 import logging
 import socket
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from cubicle.machine.fd_passing import NotPassed
 from cubicle.machine.files import FileReader, SentFile, parse_entry
 from cubicle.machine.items import Data, End
 from cubicle.machine.passed_file import FileThreads, PassedFile
-from cubicle.machine.process import Process
+from cubicle.machine.process import Process, look_for
 from cubicle.machine.refusals import Refusals
 from cubicle.machine.stream import Stream, StreamConnection
 from cubicle.machine.text_pieces import encoded
@@ -172,12 +172,9 @@ class Machine:
             process.detach()
             yield process
 
-    async def is_running(self, id: str) -> bool:
-        """Whether the guest has a command of this id."""
-        with suppress(MachineError):
-            await self._line.ask(operations.Signal(id=id, signal=0))
-            return True
-        return False
+    async def look_for(self, id: str) -> None:
+        """MachineError `not-found` if nothing is known of this id. Who follows a command of it is not disturbed."""
+        await look_for(self._line, id, keeps=self.keeps)
 
     @asynccontextmanager
     async def _process(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -76,3 +77,12 @@ class Process:
         if not self._channel.over:
             self._line.forget(self._line.open(operations.Release(id=self.id)))
             self._line.forget(self._channel)
+
+
+async def look_for(line: GuestLink, id: str, *, keeps: bool) -> None:
+    """MachineError `not-found` if the guest cannot tell anything of this id. Who follows it is not disturbed."""
+    try:  # a guest that keeps no records refuses 0; the other signal does nothing to a command that goes on
+        await line.ask(operations.Signal(id=id, signal=0 if keeps else signal.SIGCONT))
+    except MachineError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            raise

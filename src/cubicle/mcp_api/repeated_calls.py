@@ -215,9 +215,15 @@ class RepeatedCalls:
             ttl=ttl,
         )
         if kept is not None:
-            call = self._taken_up(call, kept.begin)
+            call = self._as_begun(call, kept.begin)
             self._go_on_as_task(running, identity.text, kept.begin)
         return await self._run(running, tool, call, arguments)
+
+    def taken_up(self, chat: Chat, begin: Entry) -> RunningCall | None:
+        """The call that goes on with this one, if there is one."""
+        if (known := self.running(chat, str(begin.fields.get("identity") or ""))) is not None:
+            return known.call
+        return self._calls.find(chat, str(begin.fields.get("call")))
 
     def take_up(self, chat: Chat, begin: Entry, arguments: Mapping[str, Any] | None = None) -> RunningCall:
         """Go on with a call of bash_tool or sub_agent that a service before this one began, and that the sandbox knows;
@@ -225,12 +231,10 @@ class RepeatedCalls:
         fields = begin.fields
         tool = self._registry.find(str(fields.get("tool")))
         identity = str(fields.get("identity") or "")
-        if (known := self.running(chat, identity)) is not None:
-            return known.call
-        if (before := self._calls.find(chat, str(fields.get("call")))) is not None:
-            return before
+        if (known := self.taken_up(chat, begin)) is not None:
+            return known
         hash = str(fields.get("arguments_hash") or "")
-        call = self._taken_up(Call(Caller(chat, name=str(fields.get("user") or "")), identity=identity), begin)
+        call = self._as_begun(Call(Caller(chat, name=str(fields.get("user") or "")), identity=identity), begin)
         call = replace(call, only_known=arguments is None, arguments_hash=hash)
         given = known_arguments(fields) if arguments is None else arguments
         running = self._calls.start(
@@ -265,7 +269,7 @@ class RepeatedCalls:
         asyncio.get_running_loop().call_soon(running.begun.set)
         return await self._registry.run(tool, call, arguments)
 
-    def _taken_up(self, call: Call, begin: Entry) -> Call:
+    def _as_begun(self, call: Call, begin: Entry) -> Call:
         """The same call, as a service before this one began it."""
         command = str(begin.fields.get("command") or "")
         same_boot = command.partition("@")[2] == self._boot != ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from cubicle.core.chat import Chat
-from cubicle.fairness.fair_slots import Busy
-from cubicle.guest.wire import ErrorCode
+from cubicle.fairness.fair_slots import Busy, FairSlots
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 _MAX_ENTRIES = 100_000
 _MAX_CALLS = 64
 """Of one chat; older ones are only noted as interrupted."""
+_LOOK_SECONDS = 30.0
+"""For the calls of one chat: a sandbox may be silent."""
+_PAUSES = (30.0, 300.0)
+"""Before a chat whose calls could not be found out about is looked at again."""
 _STOPPED = "The service stopped before this call had an answer. Repeat it with the same key to go on with it."
 
 
@@ -34,7 +38,8 @@ class UnfinishedCalls:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._waiting: asyncio.Queue[tuple[Chat, Machine, int]] = asyncio.Queue()
-        self._later: set[asyncio.Task[None]] = set()
+        self._slots = FairSlots(total=32, of_tenant=16, of_chat=64)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
@@ -46,38 +51,55 @@ class UnfinishedCalls:
     @asynccontextmanager
     async def looked_after(self, repeated: RepeatedCalls) -> AsyncIterator[None]:
         """Take them up while the block runs."""
-        task = start_task(self._work(repeated), name="unfinished calls")
+        self._start(self._work(repeated), name="unfinished calls")
         try:
             yield
         finally:
-            tasks = {task, *self._later}
-            for one in tasks:
-                one.cancel()
-            await asyncio.wait(tasks)
+            while tasks := set(self._tasks):
+                for one in tasks:
+                    one.cancel()
+                await asyncio.wait(tasks)
+
+    def _start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        task = start_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _work(self, repeated: RepeatedCalls) -> None:
+        """Each chat by itself: what one sandbox does not say is in nobody else's way."""
         while True:
             chat, machine, before = await self._waiting.get()
+            self._start(self._try(chat, machine, before, repeated), name="unfinished calls of a chat")
+
+    async def _try(self, chat: Chat, machine: Machine, before: int, repeated: RepeatedCalls) -> None:
+        for pause in (*_PAUSES, None):
             try:
-                await self._look(chat, machine, before, repeated)
-            except (SandboxError, OSError) as error:
-                log.warning("the calls of a service before this one are not known: %s", error, extra=chat_fields(chat))
+                async with self._slots.hold(chat), asyncio.timeout(_LOOK_SECONDS):
+                    await self._look(chat, machine, before, repeated)
+                return
+            except (SandboxError, OSError, Busy) as error:
+                why = str(error) or type(error).__name__
+                log.warning("the calls of a service before this one are not known: %s", why, extra=chat_fields(chat))
             except Exception:
                 log.exception("the calls of a service before this one are not known", extra=chat_fields(chat))
+            self._journal.put_back(chat, before)  # for the next connection to this sandbox, or for the next try
+            if pause is None:
+                return
+            await asyncio.sleep(pause)
+            if not (before := self._journal.take_before(chat)):
+                return
 
     async def _look(self, chat: Chat, machine: Machine, before: int, repeated: RepeatedCalls) -> None:
         entries = await self._journal.entries(chat, limit=_MAX_ENTRIES)
         open_calls = await asyncio.to_thread(unfinished, entries, before)
         left: list[Entry] = []
         for number, begin in enumerate(reversed(open_calls)):
-            if repeated.running(chat, str(begin.fields.get("identity") or "")) is not None:
-                continue  # its caller was faster
+            if repeated.taken_up(chat, begin) is not None:
+                continue  # its caller was faster, or it was taken up at the first try
             if number >= _MAX_CALLS or not await _is_known(machine, begin) or not _take_up(repeated, chat, begin):
                 left.append(begin)
         if left:
-            task = start_task(self._note(chat, left, repeated), name="unfinished calls of a chat")
-            self._later.add(task)
-            task.add_done_callback(self._later.discard)
+            self._start(self._note(chat, left, repeated), name="interrupted calls of a chat")
 
     async def _note(self, chat: Chat, left: Sequence[Entry], repeated: RepeatedCalls) -> None:
         """Nobody came back for these: the journal says so."""
@@ -115,13 +137,11 @@ async def _is_known(machine: Machine, begin: Entry) -> bool:
             id = run_name(id)
         case _:
             return False
-    if await machine.is_running(id[:100]):
-        return True  # who follows it just now is not disturbed
     try:
-        async with machine.attach(id[:100]):
-            return True
-    except MachineError as error:
-        return error.code is ErrorCode.INTERRUPTED
+        await machine.look_for(id[:100])
+    except MachineError:
+        return False
+    return True
 
 
 def _take_up(repeated: RepeatedCalls, chat: Chat, begin: Entry) -> bool:

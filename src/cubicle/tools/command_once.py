@@ -69,7 +69,16 @@ def require_unbegun(machine: Machine, call: Call, unknown: MachineError) -> None
         raise MachineError(ErrorCode.INTERRUPTED, INTERRUPTED)
 
 
-def require_memory(machine: Machine, call: Call) -> None:
-    """For what the sandbox does once by itself, if it can remember: MachineError `interrupted` otherwise."""
-    if call.begun is not None and not (machine.keeps and call.same_boot):
+async def require_memory(machine: Machine, call: Call) -> None:
+    """For a change of a file, which the sandbox makes once by itself as long as it remembers: MachineError
+    `interrupted` if it may have made it and forgotten that."""
+    if call.begun is None:
+        return
+    if not (machine.keeps and call.same_boot):
         raise MachineError(ErrorCode.INTERRUPTED, INTERRUPTED)
+    try:
+        await machine.look_for(call.command_id)
+    except MachineError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        require_unbegun(machine, call, error)

@@ -46,7 +46,7 @@ class CreateFile:
         content = arguments.text("content", "file_text")
         try:
             async with self._workplace.lease(call.caller) as machine:
-                require_memory(machine, call)
+                await require_memory(machine, call)
                 written = await machine.write(
                     path, content, roots=WRITABLE_ROOTS, sync=True, id=call.once, keep=call.id
                 )
@@ -90,7 +90,7 @@ class StrReplace:
             return fail("`old_str` and `new_str` are the same, so nothing would change. Give the new text.")
         try:
             async with self._workplace.lease(call.caller) as machine:
-                require_memory(machine, call)
+                await require_memory(machine, call)
                 edited = await machine.edit(path, old, new, roots=WRITABLE_ROOTS, id=call.once, keep=call.id)
         except MachineError as error:
             return fail(_unmatched(error, path) or sentence(error, path, WRITABLE_ROOTS))
