@@ -20,7 +20,8 @@ from cubicle.core.call_identity import CallIdentity, task_identity, task_of
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
-from cubicle.journal.journal import Journal, KeptCall
+from cubicle.journal.journal import Journal
+from cubicle.journal.lookup import KeptCall
 from cubicle.mcp_api.repeated_calls import CAN_GO_ON, INTERRUPTED, KnownTask, OtherArguments, RepeatedCalls
 from cubicle.mcp_api.running_calls import RunningCall
 from cubicle.mcp_api.task_limits import expires_at, first_begun, ttl_of

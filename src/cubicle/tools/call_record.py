@@ -9,7 +9,6 @@ from typing import Any
 
 from cubicle.chat.activity_events import EndEvent
 from cubicle.core.arguments_hash import arguments_hash, is_large
-from cubicle.core.call_identity import is_task
 from cubicle.journal import format
 from cubicle.journal.journal import Journal
 from cubicle.tools.base import Answer, Call
@@ -39,7 +38,7 @@ class CallRecord:
         self._journal = journal
         self._call = call
         self._chat = call.caller.chat
-        self._hold = not is_task(call.identity)  # a task is on disk before its client is given its id
+        self._hold = call.ttl is None  # a task is on disk before its client is given its id
         self._cap = Cap()
         self._piece = ""
         self._place = 0
