@@ -152,3 +152,43 @@ async def test_streams_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert streams.has_room(Chat("three", "another"))
     streams.drop(made[0])
     assert streams.has_room(CHAT)
+
+
+async def test_when_streams_under_way_take_too_much_they_keep_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_streams, "MAX_LIVE_OF_A_TENANT", 60_000)
+    streams, stream = EventStreams(60), stream_of()
+    streams.add(stream)
+    with stream.reading(-1) as reader:
+        for _ in range(5):
+            await stream.put([b"data: " + b"x" * 10_000])
+            await reader.next()
+        waiting = asyncio.create_task(stream.put([b"data: " + b"x" * 10_000]))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert not streams.has_room(CHAT)
+        assert streams.has_room(Chat("one", tenant="another"))
+        await reader.next()  # what was sent before is dropped
+        await asyncio.wait_for(waiting, 10)
+        assert streams.has_room(CHAT)
+    stream.finish([b"data: answer"])
+    streams.keep(stream)
+    assert streams._bytes == event_streams.LiveBytes()
+    streams.close()
+
+
+async def test_a_delivered_answer_is_forgotten_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_streams, "DELIVERED_SECONDS", 0.01)
+    streams, delivered, lost = EventStreams(60), stream_of("delivered"), stream_of("lost")
+    for stream in (delivered, lost):
+        streams.add(stream)
+        with stream.reading(-1) as reader:
+            stream.finish([b"data: answer"])
+            streams.keep(stream)
+            await reader.next()
+            if stream is delivered:
+                await reader.next()
+        streams.forget_soon(stream)
+    await asyncio.sleep(0.05)
+    assert streams.find("delivered") is None
+    assert streams.find("lost") is lost
+    streams.close()

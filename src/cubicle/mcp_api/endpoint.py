@@ -67,7 +67,9 @@ class McpEndpoint:
         request_ids = RequestIds()
         repeated = RepeatedCalls(self._registry, self._calls, seconds, boot, request_ids)
         tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
-        answers = self._answers = ResumableAnswers(self._key, seconds, tasks.left_behind)
+        answers = self._answers = ResumableAnswers(
+            self._key, seconds, tasks.left_behind, has_journal=self._registry.journal.keeps
+        )
         async with self._calls, answers:
             protocol = McpHandlers(
                 self._registry,

@@ -28,6 +28,15 @@ MAX_ENDED = 128 * 1024**2
 """Bytes of finished answers that are kept."""
 MAX_ENDED_OF_A_TENANT = 64 * 1024**2
 MAX_ENDED_OF_A_CHAT = 32 * 1024**2
+MAX_LIVE = 128 * 1024**2
+"""Bytes of answers under way. Beyond that no more can be resumed, nothing is kept that was sent, and writers wait
+earlier."""
+MAX_LIVE_OF_A_TENANT = 32 * 1024**2
+MAX_UNSENT_WHEN_SHORT = 4 * 1024
+OBJECT_SIZE = 4 * 1024
+"""Bytes that a stream takes beside its events."""
+DELIVERED_SECONDS = 10.0
+"""For so long a finished answer is kept that was sent to its end, where the journal has it too."""
 MAX_COUNT = 65_536
 """Finished answers that are kept."""
 MAX_COUNT_OF_A_CHAT = 512
@@ -42,6 +51,23 @@ class _Event:
     number: int
     pieces: Pieces
     size: int
+
+
+@dataclass(slots=True)
+class LiveBytes:
+    """How much the streams under way take."""
+
+    total: int = 0
+    of_tenants: Counter[str] = field(default_factory=Counter)
+
+    def change(self, tenant: str, by: int) -> None:
+        self.total += by
+        self.of_tenants[tenant] += by
+        if not self.of_tenants[tenant]:
+            del self.of_tenants[tenant]
+
+    def are_short(self, tenant: str) -> bool:
+        return self.total > MAX_LIVE or self.of_tenants[tenant] > MAX_LIVE_OF_A_TENANT
 
 
 class EventStream:
@@ -70,6 +96,8 @@ class EventStream:
         self.news = asyncio.Event()
         self.abandon = abandon
         """Ends the work: nobody will read its answer."""
+        self.live: LiveBytes | None = None
+        """Where its bytes are counted while it is under way."""
         self._grace = grace
         self._prefix = prefix
         self._count = 0
@@ -100,7 +128,7 @@ class EventStream:
     async def put(self, message: Pieces) -> None:
         """Add an event, and wait until the client has taken most of what was added."""
         self._add(message)
-        while self._unsent > MAX_UNSENT and not self._hurries:
+        while self._unsent > (MAX_UNSENT_WHEN_SHORT if self._is_short else MAX_UNSENT) and not self._hurries:
             self._room.clear()
             await self._room.wait()
 
@@ -117,7 +145,7 @@ class EventStream:
     def finish(self, message: Pieces) -> None:
         """Add the answer, the last event."""
         self._add(message)
-        self.ended, self.kept_size = time.monotonic(), self.size
+        self.ended, self.kept_size = time.monotonic(), self.size + OBJECT_SIZE
         self.hurry()
         self._stop_clock()
 
@@ -126,7 +154,7 @@ class EventStream:
         event = _Event(self._count, pieces, sum(map(len, pieces)))
         self._count += 1
         self.events.append(event)
-        self.size += event.size
+        self._resize(event.size)
         self._unsent += event.size
         self.news.set()
 
@@ -165,10 +193,25 @@ class EventStream:
         """The client was sent this event, and all before it: the oldest need not be kept."""
         self.sent = number
         self._unsent = sum(event.size for event in self.events if event.number > number)
-        while self.size - self._unsent > MAX_SENT and self.events[0].number < min(number, self.last):
-            self.size -= self.events.popleft().size
+        most = 0 if self._is_short else MAX_SENT
+        while self.size - self._unsent > most and self.events[0].number < min(number, self.last):
+            self._resize(-self.events.popleft().size)
         if self._unsent <= MAX_UNSENT:
             self._room.set()
+
+    @property
+    def was_delivered(self) -> bool:
+        """Whether the answer was sent to its end. It may have been lost on its way."""
+        return bool(self.ended) and self.sent >= self.last
+
+    @property
+    def _is_short(self) -> bool:
+        return self.live is not None and self.live.are_short(self.chat.tenant)
+
+    def _resize(self, by: int) -> None:
+        self.size += by
+        if self.live is not None:
+            self.live.change(self.chat.tenant, by)
 
 
 class EventReader:
@@ -241,6 +284,7 @@ class EventStreams:
         self._keep_seconds = keep_seconds
         self._live: dict[str, EventStream] = {}
         self._counts: Counter[str] = Counter()
+        self._bytes = LiveBytes()
         self._all = _Shelf(MAX_ENDED, MAX_COUNT)
         self._tenants: dict[str, _Shelf] = {}
         self._chats: dict[str, _Shelf] = {}
@@ -251,11 +295,14 @@ class EventStreams:
             len(self._live) < MAX_STREAMS
             and self._counts[chat.tenant] < MAX_STREAMS_OF_A_TENANT
             and self._counts[chat.digest] < MAX_STREAMS_OF_A_CHAT
+            and not self._bytes.are_short(chat.tenant)
         )
 
     def add(self, stream: EventStream) -> None:
         """One that is under way. No other of the same id is."""
         self._live[stream.id] = stream
+        stream.live = self._bytes
+        self._bytes.change(stream.chat.tenant, stream.size + OBJECT_SIZE)
         self._counts.update((stream.chat.tenant, stream.chat.digest))
 
     def find(self, id: str) -> EventStream | None:
@@ -281,6 +328,16 @@ class EventStreams:
         if (stream := self._all.streams.get(id)) is not None:
             self._forget(stream)
 
+    def forget_soon(self, stream: EventStream) -> None:
+        """A finished one that was delivered need not be kept for long."""
+
+        def forget() -> None:
+            if self._all.streams.get(stream.id) is stream:
+                self._forget(stream)
+
+        if stream.was_delivered:
+            asyncio.get_running_loop().call_later(DELIVERED_SECONDS, forget)
+
     def drop(self, stream: EventStream) -> None:
         """The work ended without an answer."""
         self._drop_live(stream)
@@ -302,6 +359,8 @@ class EventStreams:
         if self._live.get(stream.id) is not stream:
             return
         del self._live[stream.id]
+        stream.live = None
+        self._bytes.change(stream.chat.tenant, -stream.size - OBJECT_SIZE)
         for name in (stream.chat.tenant, stream.chat.digest):
             self._counts[name] -= 1
             if not self._counts[name]:

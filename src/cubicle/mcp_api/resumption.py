@@ -85,8 +85,12 @@ class StoredExchange(Exchange):
 class ResumableAnswers:
     """Answers tool calls so that they can be resumed. Its block ends those that are under way."""
 
-    def __init__(self, key: bytes, seconds: float, left_behind: LeftBehind | None = None) -> None:
+    def __init__(
+        self, key: bytes, seconds: float, left_behind: LeftBehind | None = None, *, has_journal: bool = False
+    ) -> None:
+        """`has_journal`: answers can be had from there, too."""
         self._key = key
+        self._has_journal = has_journal
         self._left_behind = left_behind
         self._seconds = seconds
         self._streams = EventStreams(seconds)
@@ -149,6 +153,8 @@ class ResumableAnswers:
         with stream.reading(-1) as reader:
             self._start(self._work(server, exchange, message, version, stream, waited_for))
             await _send_events(reader, receive, send)
+        if self._has_journal:
+            self._streams.forget_soon(stream)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = start_task(work, name="resumable call")
