@@ -168,7 +168,7 @@ async def test_a_sandbox_without_a_journal_gets_one_with_its_next_call(chosen: S
     folder = chosen.data_dir / "journal" / Chat(CHAT).digest
     async with client_of(chosen) as client:
         await call(client, "bash_tool", command="echo one")
-    removal.remove_journal(chosen.data_dir, Chat(CHAT).digest)
+    await asyncio.to_thread(removal.remove_journal, chosen.data_dir, Chat(CHAT).digest)
     async with client_of(chosen) as client:
         await call(client, "bash_tool", command="echo two")
     assert folder.exists()
