@@ -2,10 +2,11 @@
 
 Attacker, victim, service and sandboxes share one machine, so a latency by the clock also shows how the kernel shares out
 the processors. From each call is taken off how long one thread (the service's main one, one that may have held the
-interpreter's lock, or the victim's), whichever waited longest, was ready to run and had no processor. What is left is what
-the service itself made the call wait for; it is what is judged, and it says nothing of an attack that takes the processors
-away from everybody: that is for the limits of sandboxes, which the memory driver of these tests has not. A table shows both
-figures, the one by the clock in brackets. The count of stalls and the calls that failed do not depend on a call's figure.
+interpreter's lock, or the victim's), whichever waited longest, was ready to run and had no processor, and for how long the
+host of a virtual machine took the processors away. What is left is what the service itself made the call wait for; it is
+what is judged, and it says nothing of an attack that takes the processors away from everybody: that is for the limits of
+sandboxes, which the memory driver of these tests has not. A table shows both figures, the one by the clock in brackets. The
+count of stalls and the calls that failed do not depend on a call's figure.
 """
 
 from __future__ import annotations
@@ -68,11 +69,12 @@ class Measured:
     @property
     def noise(self) -> float:
         """What a service that does nothing took meanwhile: the machine was that busy."""
-        return percentile(self.control)
+        return percentile(self.control) if self.control else 0.0
 
     @property
     def long_stalls(self) -> int:
-        return sum(seconds > STALL for seconds in self.stalls)
+        """Those that are longer than even a service that does nothing was kept waiting."""
+        return sum(seconds > STALL + self.noise for seconds in self.stalls)
 
     def __add__(self, more: Measured) -> Measured:
         """Both, one after the other."""

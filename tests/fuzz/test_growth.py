@@ -424,7 +424,7 @@ PARSES_NOTHING = {
         "frame_width",
     ),
     *("keymap", "network", "problem", "page_data", "page_policy", "page_scripts", "server_messages", "activity_events"),
-    *("arguments", "pricing"),
+    *("arguments", "pricing", "tcp_messages"),
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import socket as tcp
 import struct
 import sys
 from collections.abc import AsyncIterator
@@ -191,6 +192,70 @@ async def test_a_client_that_leaves_is_noticed_though_the_program_reads_nothing(
     async with asyncio.timeout(120):
         while len(list(files.iterdir())) > before:
             await asyncio.sleep(0.5)
+
+
+LATE = b"""
+import os, socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    sock, total = listener.accept()[0], 0
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+    while data := sock.recv(65536):
+        total += len(data)
+    try:
+        sock.sendall(b"that was %d" % total)
+    except OSError:
+        pass
+    sock.close()
+"""
+
+
+async def test_what_waits_for_a_slow_program_is_whole_when_its_end_comes_with_it(ground: Ground) -> None:
+    await ground.bash(CHAT, "touch go")  # the first connection is of who looks whether it is up
+    port = await start_echo(ground, CHAT, LATE)
+    for _ in range(5):
+        await ground.bash(CHAT, "rm -f go")
+        async with socket(ground, port) as client:
+            total = 0
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    total += 1 << 17
+                    await asyncio.wait_for(client.send(bytes(1 << 17)), 1)
+            rest = asyncio.gather(client.send(b"the last of it"), client.send("eof"))
+            await ground.bash(CHAT, "touch go")
+            await rest
+            assert await client.recv() == b"that was %d" % (total + len(b"the last of it"))
+
+
+LEAVING = b"""
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    with listener.accept()[0] as sock:
+        try:
+            sock.sendall(bytes(30_000_000))
+        except OSError:
+            pass
+"""
+
+
+async def test_a_client_that_pauses_gets_all_that_a_program_sent_before_it_left(own_name: Ground) -> None:
+    port = await start_echo(own_name, CHAT, LEAVING)
+    sock = tcp.socket()
+    sock.setsockopt(tcp.SOL_SOCKET, tcp.SO_RCVBUF, 1 << 16)  # what it does not read lies at the service
+    sock.connect(("127.0.0.1", own_name.port))
+    address = f"ws://127.0.0.1:{own_name.port}/api/chats/{CHAT.id}/ports/{port}/tcp"
+    async with connect(
+        address, sock=sock, additional_headers=own_name.key(CHAT), max_queue=1, compression=None
+    ) as client:
+        size, pauses = 0, [30_000_000 - (1 << 18) * left for left in (8, 4)]
+        while isinstance(message := await client.recv(), bytes):
+            size += len(message)
+            if pauses and size > pauses[0]:
+                pauses.pop(0)
+                await asyncio.sleep(2.5)  # longer than closing may take
+        assert (size, message) == (30_000_000, "eof")
 
 
 async def test_a_message_of_a_forward_has_a_limit(ground: Ground) -> None:

@@ -62,8 +62,14 @@ class Forward:
         address = self._at(f"ports/{self.port}/tcp").replace("http", "ws", 1)
         try:
             async with (
+                # Without pings: the answer to one lies behind what a local client does not read yet. The service pings.
                 connect(
-                    address, additional_headers=self.headers, proxy=None, max_size=None, compression=None
+                    address,
+                    additional_headers=self.headers,
+                    proxy=None,
+                    max_size=None,
+                    compression=None,
+                    ping_interval=None,
                 ) as socket,
                 asyncio.TaskGroup() as group,
             ):

@@ -72,25 +72,28 @@ class TcpForward:
     async def _inward(self) -> bool:
         """Client to program; whether the client just had no more to send."""
         try:
-            while not self._ends:
+            while True:
                 await self._came.wait()
                 self._came.clear()
                 while self._unsent:
                     await self._stream.write(self._unsent.popleft())
+                if self._ends:
+                    break
                 self._waits = False
-                self._socket.go_on()
+                self._socket.go_on()  # may hand over the next messages, and the end, in this very call
             self._stream.write_eof()
         except SandboxError:
             return False
         return True
 
     async def _outward(self) -> bool:
-        """Program to client; whether the program just had no more to send."""
+        """Program to client; whether the program just had no more to send. A client may read the end slowly."""
         try:
             while chunk := await self._stream.read():
                 if not self._socket.pass_on(chunk, False):
                     await self._socket.room()
         except SandboxError:
             return False
-        self._socket.pass_on(EOF.encode(), True)
+        if not self._socket.pass_on(EOF.encode(), True):
+            await self._socket.room()
         return True

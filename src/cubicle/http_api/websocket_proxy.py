@@ -161,6 +161,8 @@ class WebSocketProxy:
         try:
             await self._backend.follow(self._pass_out, self._room)
         except SandboxError as error:
+            if not self._limits.silence:
+                await self._room()  # closing has a limit, and would cut off what the client has not read yet
             return self._over(error)
         return ProxyEnding(close_codes.BROKEN)
 

@@ -36,8 +36,8 @@ narrow it with grep, head or tail, or write it to a file and view the part you n
 
 
 _LARGE = 32 * 1024
-_STARTS_SERVER = re.compile(r"> ?[^\s;&|>]+ (2>&1 )?&(\s+echo [^\n;&|>]*)?[\s)]*\Z")
 _TAIL = 1000
+_STARTS_SERVER = re.compile(r"> ?[^\s;&|>]+ (2>&1 )?&(\s+echo [^\n;&|>]*)?[\s)]*\Z")
 """A command as the description has it: in the background, with its output in a file. Its port opens in a moment."""
 _ROOM = (
     "Note: the sandbox had as many processes as it may have, so {} that earlier commands had left in the background "
