@@ -32,7 +32,10 @@ from cubicle.chat.authentication import read_cookies
 from cubicle.chat.links import Links
 from cubicle.core import (
     accept,
+    arguments_hash,
+    call_identity,
     caller,
+    event_ids,
     hosts,
     http_ranges,
     image_header,
@@ -58,6 +61,7 @@ from cubicle.http_api import port_headers
 from cubicle.http_api.files import _folder
 from cubicle.http_api.multipart import _Form
 from cubicle.http_api.urls import without_key
+from cubicle.journal import format as journal_lines
 from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.files import parse_entry
@@ -304,6 +308,10 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
         b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * (len(data) // 96)
     ),
     "head of a program": lambda data: program_answer(data),
+    "call's key": lambda data: call_identity.find_identity(raw_headers(b""), {"callId": text(data)}, text(data), 1),
+    "call's arguments": lambda data: arguments_hash.arguments_hash("a", {text(data): [text(data)] * 4}),
+    "event id": lambda data: event_ids.parse(b"k" * 32, Chat("a"), "session", text(data)),
+    "journal's line": journal_lines.check,
     "session id": lambda data: sessions.is_wellformed(text(data)),
     "accept": lambda data: accept.accepts_mcp([text(data)]),
     "accept preference": lambda data: accept.asks_for([text(data)], "text/plain", instead_of="application/json"),
