@@ -143,13 +143,7 @@ class SubAgents:
         async with (
             self.tokens.running(chat, folder.run),
             machine.run(
-                command,
-                cwd=HOME,
-                env=env,
-                timeout=self._timeout,
-                id=folder.run,
-                keep=bool(call.identity),
-                stays=call.leaving,
+                command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run, keep=bool(call.identity)
             ) as process,
         ):
             process.detach()
