@@ -80,7 +80,7 @@ class KeptFiles:
         reason = ""
         try:
             content = self._record(id, path, facts.get("before"), facts["after"])
-            if old is not None and not _take(old, folder, name, content):
+            if old is not None and not _take(old, folder, name, content, facts["before"]):
                 reason = "it was changed at the same time"
             self._prune()
         except OSError as error:
@@ -214,8 +214,8 @@ def _read(base: str) -> Kept | None:
     return Kept(base, path, (before, after)) if isinstance(path, str) and texts else None
 
 
-def _take(old: int, folder: int, name: str, content: str) -> bool:
-    """Keep an open file that has this name; whether it is still the one that was read."""
+def _take(old: int, folder: int, name: str, content: str, hash: str) -> bool:
+    """Keep an open file that has this name and this hash; whether it is still the one that was read."""
     found = os.fstat(old)
     try:
         os.link(name, content, src_dir_fd=folder, follow_symlinks=False)
@@ -225,7 +225,10 @@ def _take(old: int, folder: int, name: str, content: str) -> bool:
             raise
         file_copies.copy_in(old, content)
         now = os.fstat(old)
-    return stat.S_ISREG(now.st_mode) and (now.st_size, now.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+    if not stat.S_ISREG(now.st_mode):
+        return False
+    # gVisor tells other times of the same file by each of its names.
+    return (now.st_size, now.st_mtime_ns) == (found.st_size, found.st_mtime_ns) or _hash(content) == hash
 
 
 def _resume(kept: Kept, in_place: str | None) -> None:
