@@ -19,6 +19,7 @@ from pathlib import Path
 from websockets.asyncio.client import connect
 
 from bench.report import Report, percentile
+from bench.service import cpu_seconds
 from cubicle.core.chat import Chat
 from tests.ports.conftest import Ground, ground_of
 from tests.support.process import free_port
@@ -153,8 +154,10 @@ async def latency(ground: Ground, report: Report) -> None:
     report.row("by its name", [one * 1000 for one in through], added < 0.001, f"{added * 1000:.2f} ms added (p50)")
 
 
-def _both(kind: Callable[[Asker], float], direct: Asker, proxied: Asker) -> tuple[float, float]:
-    return kind(direct), kind(proxied)
+def _both(kind: Callable[[Asker], float], direct: Asker, proxied: Asker, pid: int) -> tuple[float, float, float]:
+    """Bytes a second of either, and the seconds of processor that the service took for its part."""
+    plain, before = kind(direct), cpu_seconds(pid)
+    return plain, kind(proxied), cpu_seconds(pid) - before
 
 
 async def throughput(ground: Ground, report: Report) -> None:
@@ -165,10 +168,10 @@ async def throughput(ground: Ground, report: Report) -> None:
         "1 GB up": (Asker.upload, None),
     }
     for name, (kind, bar) in kinds.items():
-        pairs = [await asyncio.to_thread(_both, kind, direct, proxied) for _ in range(5)]
-        plain, through = sorted(pair[0] for pair in pairs)[2], sorted(pair[1] for pair in pairs)[2]
+        rounds = [await asyncio.to_thread(_both, kind, direct, proxied, ground.service.pid) for _ in range(5)]
+        plain, through, cpu = (sorted(each)[2] for each in zip(*rounds, strict=True))
         share = through / plain
-        text = f"{through / 1e6:.0f} MB/s, directly {plain / 1e6:.0f}: {share:.2f} of it"
+        text = f"{through / 1e6:.0f} MB/s, directly {plain / 1e6:.0f}: {share:.2f} of it; {cpu:.2f} s of processor"
         report.note(name, text, None if bar is None else share >= bar)
 
 

@@ -136,6 +136,23 @@ async def test_leaving_early_kills_everything_within_a_second(machine: Machine) 
     raise AssertionError(f"gone only after {quickest:.1f} s")
 
 
+async def test_a_command_whose_start_nobody_heard_of_may_stay(machine: Machine) -> None:
+    """Its caller is called off after the guest was asked, and before it says that it started it."""
+
+    async def start() -> None:
+        command = "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/stayed"
+        async with machine.run(command, id="unheard", keep=True, unattended=600, stays=lambda: True):
+            raise AssertionError("it was called off too late")
+
+    starting = asyncio.create_task(start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await machine.output("touch /tmp/go", timeout=60)
+    await until(machine, "[ -e /tmp/stayed ]")
+
+
 async def test_a_background_process_does_not_hold_the_answer_and_lives_on(machine: Machine) -> None:
     """It may also go on writing to the output that nobody reads any more."""
     began = time.monotonic()

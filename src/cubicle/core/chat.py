@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _CHAT_ID = re.compile(r"[A-Za-z0-9_:@-][A-Za-z0-9._:@-]{0,127}")
 
@@ -30,7 +31,12 @@ class Chat:
     @property
     def digest(self) -> str:
         """The name for folders, containers and pods: never the raw id."""
-        return hashlib.sha256(f"{self.tenant}\0{self.id}".encode()).hexdigest()[:32]
+        return _digest(self.tenant, self.id)
+
+
+@lru_cache(maxsize=4096)
+def _digest(tenant: str, id: str) -> str:
+    return hashlib.sha256(f"{tenant}\0{id}".encode()).hexdigest()[:32]
 
 
 DEFAULT_CHAT = Chat(DEFAULT_CHAT_ID)

@@ -148,8 +148,10 @@ class Machine:
         keep: bool = False,
         known: bool = False,
         unattended: float | None = None,
+        stays: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[Process]:
-        """Start a command; leaving the block before its end kills everything it started, unless it is detached.
+        """Start a command; leaving the block before its end kills everything it started, unless it is detached, or
+        unless `stays` says that it goes on although nobody knows yet that it was started.
 
         With `keep`, a command of this id runs once: after that it is followed, or told how it ended (MachineError
         `interrupted` if nobody can tell); with `known`, only that. `unattended`: seconds until nobody's is killed.
@@ -167,7 +169,7 @@ class Machine:
             channel = self._line.open(request)
         except wire.WireError:
             raise _too_long() from None
-        async with process_of(self._line, channel) as process:
+        async with process_of(self._line, channel, stays) as process:
             yield process
 
     @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -83,7 +83,9 @@ class Process:
 
 @asynccontextmanager
 async def process_of(
-    line: GuestLink, channel: Channel[Started, Exit] | Channel[Attached, Exit]
+    line: GuestLink,
+    channel: Channel[Started, Exit] | Channel[Attached, Exit],
+    stays: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[Process]:
     """The command of a channel; leaving the block ends it, unless it is detached."""
     process: Process | None = None
@@ -93,10 +95,12 @@ async def process_of(
         line.on_round_trip(time.perf_counter() - began)
         yield process
     finally:
-        if process is None or not process.detached:
-            channel.cancel()
-        else:
+        if process is not None and process.detached:
             process.let_go()
+        elif process is None and stays():
+            line.forget(channel)
+        else:
+            channel.cancel()
 
 
 async def look_for(line: GuestLink, id: str, *, keeps: bool) -> None:

@@ -92,7 +92,8 @@ class CallRecord:
             fields["begun"] = False
         fields |= {name: value for name, value in event.items() if name not in ("type", "id")}
         head, tail = self._cap.ends()
-        whole = format.size(head) + format.size(tail) <= _MAX_OUTPUT_SIZE
+        ends = head, tail
+        whole = sum(map(format.most_size, ends)) <= _MAX_OUTPUT_SIZE or sum(map(format.size, ends)) <= _MAX_OUTPUT_SIZE
         if not whole:
             head, tail = (head + tail)[:_SHORT_END], (head + tail)[-_SHORT_END:]
         if self._cap.characters:
@@ -117,7 +118,7 @@ def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
         else:
             text = value if isinstance(value, str) else json.dumps(value, default=str)
         most = min(_MAX_ARGUMENT, left)
-        if (size := format.size(text[:most])) > room:
+        if (size := format.most_size(text[:most])) > room and (size := format.size(text[:most])) > room:
             most = max(0, room) // 12
             size = format.size(text[:most])
         left -= min(len(text), most)

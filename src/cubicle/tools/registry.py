@@ -98,7 +98,7 @@ class Registry:
         try:
             if call.chosen:
                 await self.journal.settle(call.caller.chat)
-            else:
+            elif call.identity:
                 self.journal.hurry(call.caller.chat)
             answer = await tool(replace(call, report=report), Arguments(arguments))
             end = _end(answer)
