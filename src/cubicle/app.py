@@ -121,7 +121,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, access.secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
-    metering = Metering(settings, network)
+    metering = Metering(settings, network, access.ring)
     notes = JournalNotes(journal := make_journal(settings))
     calls = UnfinishedCalls(journal)
     beside = (metering, agent_tokens, network, StartCommands(), notes, calls)

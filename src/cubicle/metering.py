@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
+from cubicle.core.keys import KeyRing
 from cubicle.mcp_api.tracing import exporting
 from cubicle.metrics.loop_lag import LoopLag
 from cubicle.metrics.metrics import Metrics
@@ -22,22 +23,23 @@ from cubicle.worker.network import NetworkWorker
 class Metering:
     """The metrics, traces and quotas of one service, and what feeds them."""
 
-    def __init__(self, settings: Settings, network: NetworkWorker) -> None:
+    def __init__(self, settings: Settings, network: NetworkWorker, keys: KeyRing | None = None) -> None:
         self.metrics = Metrics(tenants=settings.metrics_tenants)
         self._collector = settings.otel_exporter_otlp_endpoint
         self.lag = LoopLag(self.metrics.loop_lag.observe)
         self.attached = RoundTrips(self.metrics.round_trip.observe).attached
         """For the fleet."""
         network.egress.listen(counted_by(self.metrics))
-        self.quotas = Quotas(settings, self.metrics, self.lag, network.egress)
+        self.quotas = Quotas(settings, self.metrics, self.lag, network.egress, keys)
         network.egress.listen(self.quotas.take)
+        network.budgets.user_of = self.quotas.user_of
 
     def tools(self, registry: Registry) -> Registry:
         return limited(measured(registry, self.metrics), self.quotas)
 
     @asynccontextmanager
     async def running(self, fleet: Fleet) -> AsyncIterator[None]:
-        fleet.admission = self.quotas.starts.admitted
+        fleet.admission = self.quotas.admitted
         fleet.on_removed(self.quotas.forget)
         traced = exporting(self._collector) if self._collector else nullcontext()
         async with self.lag.measured(), traced, self.quotas.running(fleet):

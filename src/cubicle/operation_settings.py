@@ -87,6 +87,12 @@ class OperationSettings(BaseSettings):
     user_disk_mb: int = Field(
         0, ge=0, description="MiB that the sandboxes of one user (X-User-Email) may hold; 0: any."
     )
+    sub_agent_user_budget_usd: float = Field(
+        0,
+        ge=0,
+        description="Dollars that the agents of all chats of one user (X-User-Email) may spend on models in "
+        "SUB_AGENT_TENANT_DAYS; 0: no limit.",
+    )
     shed_memory_mb: int = Field(
         128,
         ge=0,

@@ -31,6 +31,8 @@ def make_budgets(settings: Settings) -> BudgetStore:
         Budget.of(settings),
         removal.tenant_budgets_folder(settings.data_dir),
         Budget.of_tenant(settings),
+        removal.user_budgets_folder(settings.data_dir),
+        Budget.of_user(settings),
     )
 
 

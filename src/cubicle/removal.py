@@ -19,6 +19,10 @@ def tenant_budgets_folder(data_dir: Path) -> Path:
     return data_dir / "tenants"
 
 
+def user_budgets_folder(data_dir: Path) -> Path:
+    return data_dir / "users"
+
+
 def agent_runs_folder(data_dir: Path) -> Path:
     return data_dir / "agent-runs"
 

@@ -18,10 +18,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import httpx
@@ -199,10 +200,16 @@ class Ground:
 
 @asynccontextmanager
 async def ground(
-    folder: Path, seconds: float, patience: float = ANSWER_SECONDS, short: bool = False, **options: str
+    folder: Path,
+    seconds: float,
+    patience: float = ANSWER_SECONDS,
+    short: bool = False,
+    port: int = 0,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Ground]:
-    """Everything up, both chats with a sandbox that was used."""
-    data, port = folder / "data", free_port()
+    """Everything up, both chats with a sandbox that was used. `port`: that of the service, if the caller chose it;
+    `options`: settings of it."""
+    data, port = folder / "data", port or free_port()
     keys = folder / "keys.json"
     keys.write_text(json.dumps({VICTIM_KEY: "victim", ATTACKER_KEY: "attacker"}))
     (folder / "stalls").touch()

@@ -311,6 +311,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "call's key": lambda data: call_identity.find_identity(raw_headers(b""), {"callId": text(data)}, text(data), 1),
     "call's arguments": lambda data: arguments_hash.arguments_hash("a", {text(data): [text(data)] * 4}),
     "event id": lambda data: event_ids.parse(b"k" * 32, Chat("a"), "session", text(data)),
+    "conversation of an event id": lambda data: event_ids.conversation(text(data)),
     "journal's line": journal_lines.check,
     "session id": lambda data: sessions.is_wellformed(text(data)),
     "accept": lambda data: accept.accepts_mcp([text(data)]),

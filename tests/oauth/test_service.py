@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from cubicle.drivers.factory import make_driver
 from cubicle.settings import BadSettings, Settings, load
 from tests.oauth.issuer_server import IssuerServer, issuer_server
 from tests.support.emptying import empty
-from tests.support.service import ACCEPT, messages, serve
+from tests.support.service import ACCEPT, MODERN, messages, modern_meta, serve
 
 BASE = "https://box.example/tools"
 KEY, CUSTOMER = "key-of-the-operator", "key-of-a-customer"
@@ -215,6 +218,61 @@ class TestWhoseChat:
             assert (await site.client.request(method, path, headers=mallory)).status_code == 403, path
         assert "user:alice" not in (await site.client.get("/api/sandboxes", headers=mallory)).text
         assert (await site.client.get("/files/user:alice", headers=site.bearer(sub="alice"))).status_code == 200
+
+    async def test_a_sign_in_link_opens_no_more_than_its_maker_may(self, site: Site) -> None:
+        await site.bash("true", site.bearer(sub="alice"))
+        made = await site.client.post("/api/sign-in-links", headers=site.bearer(sub="mallory"))
+        once = made.json()["url"].partition("?once=")[2]
+        await site.client.post("/login", data={"once": once})
+        cookie = {"Cookie": f"cubicle-login={site.client.cookies['cubicle-login']}"}
+        site.client.cookies.clear()
+        assert (await site.client.get("/files/user:mallory", headers=cookie)).status_code == 200
+        assert (await site.client.get("/files/user:alice", headers=cookie)).status_code == 401
+        assert "user:alice" not in (await site.client.get("/api/sandboxes", headers=cookie)).text
+
+    async def test_with_one_chat_for_all_people_still_have_one_each(self, tmp_path: Path) -> None:
+        async with issuer_server() as server, site_of(tmp_path, server, single_user_mode="true") as site:
+            alice, bob = site.bearer(sub="alice"), site.bearer(sub="bob")
+            assert (await site.client.put("/api/uploads/any/mine.txt", content=b"a", headers=alice)).status_code == 201
+            assert "mine.txt" in await site.bash("ls /mnt/user-data/uploads", alice)
+            assert "mine.txt" in (await site.client.get("/api/uploads/user:alice", headers=alice)).text
+            assert "mine.txt" not in (await site.client.get("/api/uploads/any", headers=bob)).text
+            assert "mine.txt" not in await site.bash(
+                "ls /mnt/user-data/uploads", {"Authorization": f"Bearer {CUSTOMER}"}
+            )
+
+    async def test_a_chat_named_by_a_conversation_is_resumed(self, site: Site) -> None:
+        """Whoever comes back with GET sends no `_meta`."""
+        session = {"Mcp-Session-Id": str(uuid.uuid4()), "MCP-Protocol-Version": "2025-11-25"}
+        for who in (site.bearer(sub="alice"), {"Authorization": f"Bearer {CUSTOMER}"}):
+            params = {"name": "bash_tool", "arguments": {"command": "echo resumed", "description": "test"}}
+            params["_meta"] = {"openai/session": "v1/resumed"}
+            answer = await site.post("tools/call", params, **session, **who)
+            first = next(line[4:] for line in answer.text.splitlines() if line.startswith("id: "))
+            asked = {"Accept": "text/event-stream", "Last-Event-ID": first, **session}
+            again = await site.client.get("/mcp", headers={**asked, **who})
+            assert again.status_code == 200, again.text
+            assert messages(again)[-1]["result"]["content"][0]["text"] == "resumed\n"
+            for other in (site.bearer(sub="mallory"), {"Authorization": f"Bearer {KEY}"}):
+                assert (await site.client.get("/mcp", headers={**asked, **other})).status_code == 400
+            elsewhere = {**asked, **who, "X-Chat-Id": "elsewhere"}
+            assert (await site.client.get("/mcp", headers=elsewhere)).status_code == 400
+            session["Mcp-Session-Id"] = str(uuid.uuid4())
+
+    async def test_a_stream_that_listens_ends_with_its_token_and_a_call_does_not(self, site: Site) -> None:
+        now = int(time.time())
+        soon = site.bearer(sub="alice", exp=now - 50, nbf=now - 120, iat=now - 120)  # the skew is 60 s
+        body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen"}
+        asked = {"_meta": modern_meta(), "notifications": {"resourcesListChanged": True}}
+        headers = {"Accept": ACCEPT, "MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
+        calling = asyncio.ensure_future(site.bash("sleep 12; echo done", soon))
+        async with asyncio.timeout(60):
+            listened = await site.client.post("/mcp", json={**body, "params": asked}, headers={**headers, **soon})
+        assert listened.status_code == 200
+        assert messages(listened)[-1]["id"] == 1
+        assert time.time() >= now + 9
+        assert await calling == "done\n"
+        assert (await site.post("tools/list", {}, **soon)).status_code == 401
 
     async def test_a_conversation_of_a_client_is_a_chat_of_its_own(self, site: Site) -> None:
         alice, key = site.bearer(sub="alice"), {"Authorization": f"Bearer {CUSTOMER}"}

@@ -16,8 +16,10 @@ from cubicle.metrics.loop_lag import LoopLag
 from cubicle.metrics.metrics import Metrics
 from cubicle.quotas.call_quotas import CallQuotas
 from cubicle.quotas.daily_usage import DailyUsage
-from cubicle.quotas.limits import Limit, Overloaded, QuotaExceeded, QuotaLimits, Scope, Subject
+from cubicle.quotas.disk_usage import DiskUsage
+from cubicle.quotas.limits import Limit, LimitTable, Overloaded, QuotaExceeded, QuotaLimits, Scope, Subject
 from cubicle.quotas.load_shedding import LoadShedding
+from cubicle.quotas.owners import ChatOwners, subjects_of
 from cubicle.quotas.quotas import Quotas
 from cubicle.quotas.start_queue import StartQueue
 from cubicle.sandbox.fleet import Fleet
@@ -41,8 +43,8 @@ class Hands:
         return self.time
 
 
-def limits(tenant: QuotaLimits | None = None, user: QuotaLimits | None = None) -> dict[Scope, QuotaLimits]:
-    return {Scope.TENANT: tenant or QuotaLimits(), Scope.USER: user or QuotaLimits()}
+def limits(tenant: QuotaLimits | None = None, user: QuotaLimits | None = None) -> LimitTable:
+    return LimitTable({Scope.TENANT: tenant or QuotaLimits(), Scope.USER: user or QuotaLimits()})
 
 
 def test_calls_at_once_are_limited_for_the_tenant_and_for_each_user() -> None:
@@ -76,6 +78,16 @@ def test_calls_per_minute_end_with_the_minute_and_a_refused_call_costs_nothing()
     clock.time += 60
     with quotas.counted([ACME]):
         pass
+
+
+def test_many_names_of_users_do_not_take_the_counter_of_their_tenant_away() -> None:
+    quotas = CallQuotas(limits(QuotaLimits(per_minute=25_000), QuotaLimits(per_minute=1)))
+    for number in range(25_000):
+        with quotas.counted([ACME, Subject(Scope.USER, "acme", f"user-{number}")]):
+            pass
+    with pytest.raises(QuotaExceeded) as over, quotas.counted([ACME, Subject(Scope.USER, "acme", "one-more")]):
+        pass
+    assert over.value.scope is Scope.TENANT
 
 
 def test_another_tenant_has_limits_of_its_own() -> None:
@@ -139,18 +151,18 @@ class Host:
 
     def __init__(self, tenant_most: int = 0, total: int = 0, user_most: int = 0, patience: float = 30) -> None:
         self.up: dict[str, str] = {}
-        self.users: dict[str, str] = {}
+        self.owners = ChatOwners()
         self.order: list[str] = []
         self.queue = StartQueue(
             limits(QuotaLimits(sandboxes=tenant_most), QuotaLimits(sandboxes=user_most)),
             total,
             patience=patience,
             running=lambda: list(self.up.items()),
-            user_of=lambda digest: self.users.get(digest, ""),
+            owners=self.owners.of,
         )
 
     async def start(self, chat: Chat, user: str = "") -> None:
-        self.users[chat.digest] = user
+        self.owners.note(chat, subjects_of(chat, user))
         async with self.queue.admitted(chat):
             self.up[chat.digest] = chat.tenant
             self.order.append(f"{chat.tenant}/{chat.id}")
@@ -309,6 +321,41 @@ async def test_disk_over_the_limit_refuses_uploads_and_new_chats_only(fleet: Fle
                 pass
         async with quotas.call(chat, None):
             pass
-        quotas.forget(chat)
-        async with quotas.call(chat, None, writes=True):
+    again = Quotas(chosen, Metrics(), LoopLag(lambda seconds: None), Blocks())
+    async with again.running(fleet):
+        with pytest.raises(QuotaExceeded, match="TENANT_DISK_MB"):
+            async with again.call(Chat("one-more", "disks"), None):
+                pass
+        again.forget(chat)
+        async with again.call(chat, None, writes=True):
             pass
+
+
+CHAT_A, CHAT_B = "a" * 16, "b" * 16
+
+
+async def test_disk_use_is_kept_for_the_chats_that_there_are(tmp_path: Path) -> None:
+    first = DiskUsage(tmp_path)
+    first.note(CHAT_A, [ACME, ANN], 100)
+    first.note(CHAT_B, [ACME], 10)
+    first.note(CHAT_A, [ACME, BOB], 50)
+    assert [first.used(each) for each in (ACME, ANN, BOB)] == [60, 0, 50]
+    await first.save()
+    again = DiskUsage(tmp_path)
+    again.open()
+    assert [again.used(each) for each in (ACME, ANN, BOB)] == [60, 0, 50]
+    again.keep_only({CHAT_B})
+    assert [again.used(each) for each in (ACME, BOB)] == [10, 0]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"chats":[]}', b'{"chats":{"a":[-1,"b"]}}', b'{"chats":{"a":1}}']
+)
+def test_a_record_of_disk_use_that_cannot_be_read_is_set_aside(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "disk.json").write_bytes(content)
+    usage = DiskUsage(tmp_path)
+    usage.open()
+    assert usage.used(ACME) == 0
+    (aside,) = tmp_path.iterdir()
+    assert aside.read_bytes() == content
+    assert ".bad-" in aside.name

@@ -73,7 +73,8 @@ class Access:
             prompt_access=settings.prompt_links,
         )
         tokens = make_token_access(settings, web) if web is not None else None
-        ring.external = tokens is not None
+        if tokens is not None:
+            ring.external = tokens.has_tenant
         authentication = Authentication(
             keys, links, settings.known_hosts, settings.metrics_token, tokens=tokens, origins=settings.cors_origins
         )

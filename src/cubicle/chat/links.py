@@ -127,7 +127,7 @@ class Links:
     def is_known(self, who: SignIn) -> bool:
         """Whether a person who signed in so is still let in."""
         if not who.key_id:
-            return self._ring.external
+            return bool(who.person) and self._ring.external(who.tenant)
         key = self._ring.of_id(who.key_id)
         return key is not None and (key.tenant, key.role) == (who.tenant, who.role)
 

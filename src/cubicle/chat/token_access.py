@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import httpx
 
+from cubicle.core.api_keys import RESERVED
 from cubicle.core.identity import Credential, Identity
 from cubicle.core.keys import bearer_key
 from cubicle.core.problem import Problem
@@ -30,12 +31,10 @@ class TokenAccess:
         self.mcp_paths = tuple(mcp_paths)
 
     async def identify(self, token: str, path: str) -> Identity | Problem:
-        """Who it is, or why the token does not do. What began with a good token at an MCP path goes on when the token
-        ends: a command may run for longer than the minutes that a token has."""
+        """Who it is, and until when, or why the token does not do."""
         try:
             person = await self.tokens.verify(token)
-            end = None if path in self.mcp_paths else person.expires + self.tokens.rules.skew
-            return replace(identity_of(person), expires=end)
+            return replace(identity_of(person), expires=person.expires + self.tokens.rules.skew)
         except BadToken as error:
             return self.challenged(Problem(401, str(error)), path, "invalid_token")
         except MissingScope as error:
@@ -57,6 +56,11 @@ class TokenAccess:
         header = {"WWW-Authenticate": "Bearer " + ", ".join(parts)}
         detail = problem.detail if error else f"{problem.detail} {_HOW}"
         return replace(problem, detail=detail, headers={**problem.headers, **header})
+
+    def has_tenant(self, tenant: str) -> bool:
+        """Whether a token can be of this tenant."""
+        rules = self.tokens.claims
+        return tenant == rules.tenant if not rules.tenant_claim else tenant.lower() not in RESERVED
 
     def tenant(self, authorization: str | None) -> str | None:
         """Whose request it is, if its token was verified before: whom its first steps are charged to."""

@@ -36,6 +36,8 @@ class Caller:
     mcp_servers: tuple[str, ...] = ()
     identity: Identity | None = None
     """Who was let in; None where nobody was asked, as in what the service does by itself."""
+    conversation: str = ""
+    """That by which `_meta` named the chat (core/personal_chats.py)."""
 
 
 class NotYourChat(ValueError):
@@ -112,11 +114,17 @@ def in_conversation(caller: Caller, headers: Headers, mode: Isolation, meta: Any
 
     Raises ChatIdMissing when nothing does, and one is required.
     """
+    return in_named(caller, headers, mode, conversation(meta))
+
+
+def in_named(caller: Caller, headers: Headers, mode: Isolation, named: str | None) -> Caller:
+    """The same of a conversation by its name in chat ids. Raises ChatIdMissing, BadChatId."""
     if mode is Isolation.SINGLE or chat_id(headers) is not None:
         return caller
     identity = caller.identity or Identity(caller.chat.tenant)
-    if named := conversation(meta):
-        return replace(caller, chat=Chat(chat_id_of(identity.person, named), caller.chat.tenant), shared=False)
+    if named:
+        chat = Chat(chat_id_of(identity.person, named), caller.chat.tenant)
+        return replace(caller, chat=chat, shared=False, conversation=named)
     if not identity.person:
         assign(mode, None)
     return caller

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cubicle.core import api_keys
-from cubicle.core.api_keys import ApiKey, BadKeys, KeyFile, check_key, digest_of
+from cubicle.core.api_keys import ApiKey, BadKeys, KeyFile, KeyLimits, check_key, digest_of
 from cubicle.core.chat import DEFAULT_TENANT
 from cubicle.core.identity import Role
 
@@ -30,6 +30,7 @@ class _Table:
     by_id: dict[str, ApiKey]
     of_tenant: dict[str, list[ApiKey]]
     generations: dict[str, str]
+    has_limits: bool
 
     def find(self, key: str) -> ApiKey | None:
         digest = digest_of(self.salt, key)
@@ -59,8 +60,8 @@ class KeyRing:
         """`tenants`: keys as they are. `pepper` makes ids for them that tell nothing of the key."""
         self._clock = clock
         self.locked = bool(tenants) or file is not None
-        self.external = False
-        """Set where people and programs can also come by another sign-in: then tenants need no key of their own."""
+        self.external: Callable[[str], bool] = lambda tenant: False
+        """Whether people and programs can come as this tenant by another sign-in: then it needs no key of its own."""
         self.version = 0
         """Changes with the keys."""
         self.shows_keys = bool(file and file.plain)
@@ -114,9 +115,19 @@ class KeyRing:
         found = self._table.by_id.get(id)
         return found if found is not None and found.works_at(self._clock()) else None
 
+    def limits(self, id: str) -> KeyLimits:
+        """What the key of this id may use at most."""
+        found = self._table.by_id.get(id)
+        return found.limits if found is not None else KeyLimits()
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any key has limits of its own."""
+        return self._table.has_limits
+
     def has_tenant(self, tenant: str) -> bool:
         """Whether anybody can still come as this tenant."""
-        if not self.locked or self.external:
+        if not self.locked or self.external(tenant):
             return True
         now = self._clock()
         return any(key.works_at(now) for key in self._table.of_tenant.get(tenant, ()))
@@ -127,7 +138,8 @@ class KeyRing:
 
 
 def _made(tenants: Mapping[str, str], file: KeyFile, pepper: bytes) -> _Table:
-    table = _Table(file.salt, secrets.token_bytes(32), {}, {}, {}, {})
+    has_limits = any(key.limits != KeyLimits() for key in file.keys)
+    table = _Table(file.salt, secrets.token_bytes(32), {}, {}, {}, {}, has_limits)
     for key in file.keys:
         table.add(bytes.fromhex(key.digest), key)
     plain: dict[str, list[str]] = {}

@@ -9,6 +9,7 @@ from cubicle.core.api_keys import is_tenant
 from cubicle.core.chat import DEFAULT_CHAT_ID, BadChatId, Chat
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.identity import Identity
+from cubicle.core.personal_chats import PREFIX, chat_id_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.routes import row_of
 from cubicle.http_api.urls import segment
@@ -30,6 +31,15 @@ def asked_tenant(connection: HTTPConnection) -> str:
     return asked
 
 
+def _only(connection: HTTPConnection, named: Chat) -> Chat:
+    """With one chat for all: that one. People whom an issuer knows have one each, which others do not enter."""
+    if named.id.startswith(PREFIX):
+        return named
+    identity = getattr(connection.state, "identity", None)
+    person = identity.person if isinstance(identity, Identity) else ""
+    return Chat(chat_id_of(person) if person else DEFAULT_CHAT_ID, named.tenant)
+
+
 def chat_of(connection: HTTPConnection) -> Chat:
     """The chat of `{chat}` in the path. The gate before the routes sets `state.tenant`. Raises BadChatId."""
     # Routes and the gate see the decoded path, what comes behind the id is read from the raw one: an encoded slash
@@ -42,6 +52,6 @@ def chat_of(connection: HTTPConnection) -> Chat:
     if opened is not None and named != opened:
         raise BadChatId("The link is another chat's.")
     alone = getattr(connection.state, "isolation", None) is Isolation.SINGLE
-    chat = Chat(DEFAULT_CHAT_ID, named.tenant) if alone else named
+    chat = _only(connection, named) if alone else named
     note_caller(chat, getattr(connection.state, "user", None))
     return chat

@@ -64,7 +64,8 @@ class LinkRoutes:
         identity: Identity = request.state.identity
         if not self._links.locked:
             raise refuse(400, "This service has no key: nobody has to sign in.")
-        who = SignIn(identity.tenant, identity.role, identity.key_id, "" if identity.key_id else identity.user or "")
+        user = "" if identity.key_id else identity.user or ""
+        who = SignIn(identity.tenant, identity.role, identity.key_id, user, identity.person)
         url = self._links.one_time(who, ONE_TIME_SECONDS)
         return JSONResponse(SignInLink(url=url, seconds=ONE_TIME_SECONDS), 201, {"Cache-Control": "no-store"})
 

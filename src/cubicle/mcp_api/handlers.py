@@ -233,7 +233,9 @@ class McpHandlers:
     async def _listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        return await self.listening.serve(context, params, caller_of(context).chat)
+        caller = caller_of(context)
+        expires = caller.identity.expires if caller.identity is not None else None
+        return await self.listening.serve(context, params, caller.chat, expires)
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams

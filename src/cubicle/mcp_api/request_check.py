@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcp.server.lowlevel import Server
@@ -20,11 +20,12 @@ from pydantic_core import from_json
 from cubicle.chat.access_watch import AccessOver, AccessWatch
 from cubicle.chat.authentication import Authentication, Shown, Who
 from cubicle.chat.authentication import Refused as NotLetIn
-from cubicle.core import problem
+from cubicle.core import event_ids, problem
 from cubicle.core.accept import accepts_mcp, is_json
-from cubicle.core.caller import Caller, Headers, NotYourChat, identify, in_conversation
+from cubicle.core.caller import Caller, Headers, NotYourChat, identify, in_conversation, in_named
 from cubicle.core.chat import BadChatId
 from cubicle.core.chat_isolation import ChatIdMissing, Isolation
+from cubicle.core.identity import Identity
 from cubicle.core.problem import Problem
 from cubicle.core.request_limits import JsonStructure, TooComplex
 from cubicle.fairness.fair_slots import Busy, FairSlots
@@ -93,7 +94,7 @@ class RequestCheck:
             caller = await self._caller(scope, headers)
             note_caller(caller.chat, caller.email)
             assert caller.identity is not None
-            await self.watch.run(lambda: self._held(scope, headers, caller, receive, tell), caller.identity)
+            await self.watch.run(lambda: self._held(scope, headers, caller, receive, tell), _watched(caller.identity))
         except AccessOver:
             if not started:
                 await send_refusal(tell, problem.UNAUTHORIZED)
@@ -120,8 +121,9 @@ class RequestCheck:
             identity = await self.authentication.admit(shown, Who.BEARER)
         except NotLetIn as refused:
             raise McpRefused(refused.problem) from None
-        # A POST whose body will be read may name its conversation in it.
+        # A POST whose body will be read may name its conversation in it, a GET in the id of the event.
         read = scope["method"] == "POST" and accepts_mcp(headers.all("Accept")) and is_json(headers.get("Content-Type"))
+        read = read or (scope["method"] == "GET" and headers.get(LAST_EVENT_ID) is not None)
         mode = Isolation.LENIENT if self.mode is Isolation.STRICT and read else self.mode
         try:
             note(**identity.log_fields)
@@ -151,9 +153,17 @@ class RequestCheck:
                 session = self._session(headers, caller)
                 if session is None:
                     raise McpRefused(problem.bad_request(f"Name the MCP session in the header {SESSION_HEADER}."))
+                caller = self._resuming(caller, headers, event)
                 await self.resumable.resume(event, caller, session, receive, _with_session(send, session))
             case _:
                 raise McpRefused(problem.not_allowed("POST", "DELETE"))
+
+    def _resuming(self, caller: Caller, headers: Headers, event: str) -> Caller:
+        """Whoever comes back sends no `_meta`: the event names the conversation, if that named the chat."""
+        try:
+            return in_named(caller, headers, self.mode, event_ids.conversation(event))
+        except (BadChatId, ChatIdMissing) as error:
+            raise McpRefused(problem.bad_request(str(error))) from None
 
     async def _post(
         self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send, stack: AsyncExitStack
@@ -221,6 +231,12 @@ class RequestCheck:
         if self.sessions.is_ended(caller.chat.tenant, session):
             raise McpRefused(_ENDED)
         return session
+
+
+def _watched(identity: Identity) -> Identity:
+    """What ends a request: a key that ends, or is revoked. The end of an OAuth token does not: a command may run for
+    longer than the minutes that a token has. Streams that only listen end with it by themselves."""
+    return replace(identity, expires=None) if identity.person else identity
 
 
 def _is_handshake(headers: Headers) -> bool:

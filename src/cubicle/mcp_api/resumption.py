@@ -139,7 +139,7 @@ class ResumableAnswers:
         primed = version is not None and version >= _PRIMED_SINCE
         can_resume = primed or (caller.chat.tenant, session) in self._came_back
         id, request = secrets.token_hex(8), message.id or 0
-        prefix = event_ids.prefix(self._key, caller.chat, session, id, request)
+        prefix = event_ids.prefix(self._key, caller.chat, session, id, request, caller.conversation)
         waited_for = anyio.CancelScope()
         grace = self._seconds if can_resume else 0.0
         stream = EventStream(id, caller.chat, session, prefix, grace, waited_for.cancel)
@@ -218,7 +218,8 @@ class ResumableAnswers:
             return
         if isinstance(found, RunningCall):
             waited_for = anyio.CancelScope()
-            prefix = event_ids.prefix(self._key, caller.chat, session, event.call, event.request)
+            names = (session, event.call, event.request, caller.conversation)
+            prefix = event_ids.prefix(self._key, caller.chat, *names)
             stream = EventStream(event.call, caller.chat, session, prefix, self._seconds, waited_for.cancel)
             if not self._streams.has_room(caller.chat):
                 raise Busy("Too many answers are resumed already. Try again when some of them are done.")

@@ -1,4 +1,4 @@
-"""Calls at once and calls per minute, of each tenant and user."""
+"""Calls at once and calls per minute, of each tenant, user and key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from limits import RateLimitItemPerMinute
 from limits.strategies import FixedWindowRateLimiter
 
 from cubicle.chat.key_attempts import BoundedCounters
-from cubicle.quotas.limits import Limit, QuotaExceeded, QuotaLimits, Scope, Subject
+from cubicle.quotas.limits import Limit, LimitTable, QuotaExceeded, QuotaLimits, Scope, Subject, setting_name
 
 _MAX_COUNTERS = 20_000
 _BUSY_SECONDS = 2
@@ -21,11 +21,11 @@ _BUSY_SECONDS = 2
 class CallQuotas:
     """Counts calls; refuses those beyond the limits."""
 
-    def __init__(self, limits: Mapping[Scope, QuotaLimits], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: LimitTable, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
-        self._is_limited = {scope: bool(each.calls or each.per_minute) for scope, each in limits.items()}
         self._clock = clock
-        self._counted = FixedWindowRateLimiter(BoundedCounters(_MAX_COUNTERS, clock))
+        # Apart: many names of users take no place from the counters of tenants and keys.
+        self._rates = {scope: FixedWindowRateLimiter(BoundedCounters(_MAX_COUNTERS, clock)) for scope in Scope}
         self._under_way: Counter[Subject] = Counter()
         self._tenants: Counter[str] = Counter()
 
@@ -38,47 +38,43 @@ class CallQuotas:
     def counted(self, subjects: Sequence[Subject]) -> Iterator[None]:
         """A call, for as long as the block lasts. Raises QuotaExceeded before it begins."""
         tenant = subjects[0].tenant
-        subjects = [subject for subject in subjects if self._is_limited[subject.scope]]
-        for subject in subjects:
-            self._require(subject)
+        found = [(subject, self._limits.of(subject)) for subject in subjects]
+        held = [(subject, limits) for subject, limits in found if limits.calls or limits.per_minute]
+        for subject, limits in held:
+            self._require(subject, limits)
         self._tenants[tenant] += 1
-        for subject in subjects:
+        for subject, limits in held:
             self._under_way[subject] += 1
-            if rate := self._limits[subject.scope].per_minute:
-                self._counted.hit(RateLimitItemPerMinute(rate), *_key(subject))
+            if limits.per_minute:
+                self._rates[subject.scope].hit(RateLimitItemPerMinute(limits.per_minute), *_key(subject))
         try:
             yield
         finally:
             self._tenants[tenant] -= 1
             if not self._tenants[tenant]:
                 del self._tenants[tenant]
-            for subject in subjects:
+            for subject, _ in held:
                 self._under_way[subject] -= 1
                 if not self._under_way[subject]:
                     del self._under_way[subject]
 
-    def _require(self, subject: Subject) -> None:
-        scope, limits = subject.scope, self._limits[subject.scope]
+    def _require(self, subject: Subject, limits: QuotaLimits) -> None:
+        scope, rates = subject.scope, self._rates[subject.scope]
         if limits.calls and self._under_way[subject] >= limits.calls:
-            sentence = (
-                f"This {scope} has {limits.calls} calls under way, as many as it may ({_setting(scope)}_MAX_CALLS)."
-            )
+            where = setting_name(scope, "MAX_CALLS")
+            sentence = f"This {scope} has {limits.calls} calls under way, as many as it may ({where})."
             raise QuotaExceeded(Limit.CALLS, scope, sentence, _BUSY_SECONDS)
         if not limits.per_minute:
             return
         item, key = RateLimitItemPerMinute(limits.per_minute), _key(subject)
-        if not self._counted.test(item, *key):
-            ends = self._counted.get_window_stats(item, *key).reset_time - self._clock()
+        if not rates.test(item, *key):
+            ends = rates.get_window_stats(item, *key).reset_time - self._clock()
             sentence = (
                 f"This {scope} has made the {limits.per_minute} calls that it may make in a minute "
-                f"({_setting(scope)}_CALLS_PER_MINUTE)."
+                f"({setting_name(scope, 'CALLS_PER_MINUTE')})."
             )
             raise QuotaExceeded(Limit.RATE, scope, sentence, ends)
 
 
 def _key(subject: Subject) -> tuple[str, str, str]:
-    return subject.scope.value, subject.tenant, subject.user
-
-
-def _setting(scope: Scope) -> str:
-    return scope.value.upper()
+    return subject.scope.value, subject.tenant, subject.name

@@ -105,7 +105,7 @@ class DailyUsage:
                 del self._kept[subject]
 
     def _path(self, subject: Subject) -> Path:
-        text = "\0".join((subject.scope.value, subject.tenant, subject.user))
+        text = "\0".join((subject.scope.value, subject.tenant, subject.name))
         return self._folder / hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
     def _read(self, subject: Subject) -> DayUse:

@@ -1,4 +1,4 @@
-"""The limits of a tenant and of a user, and the errors that say which one is reached and when that ends.
+"""The limits of a tenant, of a user and of a key, and the errors that say which one is reached and when that ends.
 
 QuotaExceeded   a limit of the caller is reached
 Overloaded      the host is short; the caller has more than its share under way
@@ -7,10 +7,13 @@ Overloaded      the host is short; the caller has more than its share under way
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Self
 
+from cubicle.core.api_keys import KeyLimits
+from cubicle.core.keys import KeyRing
 from cubicle.operation_settings import OperationSettings
 
 
@@ -19,6 +22,8 @@ class Scope(StrEnum):
 
     TENANT = "tenant"
     USER = "user"
+    KEY = "key"
+    """An API key, beside what its tenant and user may."""
 
 
 class Limit(StrEnum):
@@ -34,7 +39,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """Of one tenant or user; 0 is no limit."""
+    """Of one tenant, user or key; 0 is no limit."""
 
     calls: int = 0
     per_minute: int = 0
@@ -59,11 +64,37 @@ class QuotaLimits:
 
 
 class Subject(NamedTuple):
-    """One whose use is counted: a tenant, or a user of it."""
+    """One whose use is counted: a tenant, a user of it, or a key of it."""
 
     scope: Scope
     tenant: str
-    user: str = ""
+    name: str = ""
+    """Of the user; of a key its id."""
+
+
+def setting_name(scope: Scope, name: str) -> str:
+    """Where a limit is set, for whoever has reached it."""
+    return "`cubicle keys list` shows the limits of a key" if scope is Scope.KEY else f"{scope.value.upper()}_{name}"
+
+
+class LimitTable:
+    """The limits of every subject: tenants and users have those of the settings, each key those of its entry."""
+
+    def __init__(self, settings: Mapping[Scope, QuotaLimits], keys: KeyRing | None = None) -> None:
+        self._settings = settings
+        self._keys = keys
+
+    def of(self, subject: Subject) -> QuotaLimits:
+        if subject.scope is not Scope.KEY:
+            return self._settings[subject.scope]
+        found = self._keys.limits(subject.name) if self._keys is not None else KeyLimits()
+        return QuotaLimits(found.calls_at_once, found.calls_per_minute, sandboxes=found.sandboxes)
+
+    @property
+    def sandboxes(self) -> bool:
+        """Whether anybody has a limit of sandboxes."""
+        keys = self._keys is not None and self._keys.has_limits
+        return keys or any(limits.sandboxes for limits in self._settings.values())
 
 
 class QuotaExceeded(Exception):

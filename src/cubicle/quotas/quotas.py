@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 from cubicle.core.chat import Chat
+from cubicle.core.keys import KeyRing
 from cubicle.egress.tally import EgressReport
-from cubicle.machine.errors import SandboxError
+from cubicle.machine.errors import SandboxError, StartRefused
 from cubicle.metrics.loop_lag import LoopLag
 from cubicle.metrics.metrics import Metrics
 from cubicle.quotas.call_quotas import CallQuotas
 from cubicle.quotas.daily_usage import DailyUsage
-from cubicle.quotas.limits import Limit, Overloaded, QuotaExceeded, QuotaLimits, Scope, Subject
+from cubicle.quotas.disk_usage import DiskUsage
+from cubicle.quotas.limits import Limit, LimitTable, Overloaded, QuotaExceeded, QuotaLimits, Scope, Subject
 from cubicle.quotas.load_shedding import LoadShedding
+from cubicle.quotas.owners import ChatOwners, subjects_of
 from cubicle.quotas.start_queue import StartQueue
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.fleet import Fleet
@@ -28,7 +31,6 @@ from cubicle.tasks import start_task
 log = logging.getLogger(__name__)
 
 FOLDER = "quotas"
-_MAX_USERS = 20_000
 _MAX_REPORTS = 10_000
 _KEEP_SECONDS = 1.0
 _SAMPLE_EVERY = 15
@@ -37,6 +39,9 @@ _SAVE_EVERY = 5
 _ASK_SECONDS = 3.0
 _MAX_CONCURRENT = 8
 _DISK_SECONDS = 60.0
+_CLOCK_ERROR = 1.0
+"""Seconds by which two looks may differ about the start of a sandbox."""
+_NO_LIMITS = QuotaLimits()
 
 
 class EgressBlocks(Protocol):
@@ -49,46 +54,50 @@ class EgressBlocks(Protocol):
 class Quotas:
     """Asked by tools and HTTP routes; fed by the network worker's reports and by looks at the sandboxes."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, lag: LoopLag, egress: EgressBlocks) -> None:
-        self.limits = {scope: QuotaLimits.of(settings, scope) for scope in Scope}
-        self._counts_users = self.limits[Scope.USER] != QuotaLimits()
+    def __init__(
+        self, settings: Settings, metrics: Metrics, lag: LoopLag, egress: EgressBlocks, keys: KeyRing | None = None
+    ) -> None:
+        """`keys`: those with limits of their own."""
+        self.limits = {scope: QuotaLimits.of(settings, scope) for scope in (Scope.TENANT, Scope.USER)}
+        self._table = LimitTable(self.limits, keys)
         self._metrics = metrics
-        self._calls = CallQuotas(self.limits)
+        self._calls = CallQuotas(self._table)
         self._daily = DailyUsage(settings.data_dir / FOLDER)
         self._shedding = LoadShedding(settings.shed_memory_mb << 20, settings.shed_lag_ms / 1000, lambda: lag.typical)
-        self._users: OrderedDict[str, str] = OrderedDict()
-        """Who used a chat last, by the chat's digest."""
+        self._owners = ChatOwners()
+        self._users_have_budgets = bool(settings.sub_agent_user_budget_usd)
         self._fleet: Fleet | None = None
         self._began = 0.0
         self.starts = StartQueue(
-            self.limits,
+            self._table,
             settings.max_sandboxes,
             patience=settings.start_queue_seconds,
             running=self._up,
-            user_of=lambda digest: self._users.get(digest, ""),
+            owners=self._owners.of,
             waited=metrics.start_wait.observe,
             refused=lambda limit, scope: metrics.refusals.labels(limit.value, scope.value).inc(),
         )
         self._reports: list[EgressReport] = []
         self._egress = egress
-        self._cpu: dict[str, float] = {}
-        """Seconds of each sandbox at the last look, by its name."""
-        self._disk: dict[str, tuple[Subject, Subject | None, int]] = {}
-        """Bytes of each chat's sandbox at the last look, by the chat's digest."""
+        self._cpu: dict[str, tuple[float, float]] = {}
+        """Seconds of each sandbox at the last look, and when it was started, by its name."""
+        self._disk = DiskUsage(settings.data_dir / FOLDER)
 
     @asynccontextmanager
-    async def call(self, chat: Chat, user: str | None, *, writes: bool = False) -> AsyncIterator[None]:
+    async def call(
+        self, chat: Chat, user: str | None, key_id: str = "", *, writes: bool = False
+    ) -> AsyncIterator[None]:
         """One call or request, for as long as the block lasts. Raises QuotaExceeded, Overloaded before it begins.
 
         With `writes` it brings more onto the disk, and is refused when that is used up.
         """
-        self._note_user(chat, user)
-        subjects = _subjects(chat, user)
+        subjects = subjects_of(chat, user, key_id)
+        self._owners.note(chat, [each for each in subjects if self._is_noted(each)])
         try:
             self._shedding.require(chat.tenant, self._calls.tenants)
             for subject in subjects:
                 await self._require_day(subject)
-                if self.limits[subject.scope].disk_bytes and (writes or not self._has_sandbox(chat)):
+                if self._table.of(subject).disk_bytes and (writes or not self._has_sandbox(chat)):
                     self._require_disk(subject)
             counted = self._calls.counted(subjects)
             counted.__enter__()
@@ -104,10 +113,26 @@ class Quotas:
             counted.__exit__(None, None, None)
 
     @asynccontextmanager
+    async def admitted(self, chat: Chat) -> AsyncIterator[None]:
+        """Around each start of a sandbox, whatever wakes it: for whose day is used up it stays down. Raises
+        StartRefused."""
+        try:
+            for subject in (*subjects_of(chat, None), *self._owners.of(chat.digest)):
+                await self._require_day(subject)
+        except QuotaExceeded as over:
+            self._metrics.refusals.labels(over.limit.value, over.scope.value).inc()
+            raise StartRefused(str(over)) from None
+        async with self.starts.admitted(chat):
+            yield
+
+    @asynccontextmanager
     async def running(self, fleet: Fleet) -> AsyncIterator[None]:
         """Count what is used, within the block."""
         self._fleet, self._began = fleet, time.monotonic()
         await asyncio.to_thread(self._daily.open)
+        if any(limits.disk_bytes for limits in self.limits.values()):
+            await asyncio.to_thread(self._disk.open)
+            self._disk.keep_only({each.digest for each in fleet.overview()})
         keeper = start_task(self._keep(fleet), name="quotas")
         try:
             yield
@@ -117,6 +142,7 @@ class Quotas:
             await self.starts.close()
             await self.count_egress()
             await self._daily.save()
+            await self._disk.save()
 
     def take(self, report: EgressReport) -> None:
         """What the egress proxy did for a chat."""
@@ -125,13 +151,21 @@ class Quotas:
 
     def forget(self, chat: Chat) -> None:
         """The chat is removed. What it used stays its tenant's and its user's until their day is over."""
-        self._users.pop(chat.digest, None)
-        self._disk.pop(chat.digest, None)
+        self._owners.forget(chat)
+        self._disk.forget(chat.digest)
+
+    def user_of(self, chat: Chat) -> str:
+        """Who used the chat last, if users have limits."""
+        return self._owners.user(chat.digest)
 
     # ---- what is asked
 
+    def _is_noted(self, subject: Subject) -> bool:
+        """Whether it matters whose the chat is."""
+        return self._table.of(subject) != _NO_LIMITS or (subject.scope is Scope.USER and self._users_have_budgets)
+
     async def _require_day(self, subject: Subject) -> None:
-        limits, scope = self.limits[subject.scope], subject.scope
+        limits, scope = self._table.of(subject), subject.scope
         if not limits.cpu_seconds and not limits.egress_bytes:
             return
         use = await self._daily.of(subject)
@@ -150,8 +184,8 @@ class Quotas:
             raise QuotaExceeded(Limit.EGRESS, scope, sentence, self._daily.left(use))
 
     def _require_disk(self, subject: Subject) -> None:
-        most = self.limits[subject.scope].disk_bytes
-        if most and sum(size for tenant, user, size in self._disk.values() if subject in (tenant, user)) >= most:
+        most = self._table.of(subject).disk_bytes
+        if most and self._disk.used(subject) >= most:
             sentence = (
                 f"The sandboxes of this {subject.scope} hold the {most >> 20} MiB that they may "
                 f"({subject.scope.value.upper()}_DISK_MB). Remove files or chats that are not needed."
@@ -160,14 +194,6 @@ class Quotas:
 
     def _has_sandbox(self, chat: Chat) -> bool:
         return self._fleet is not None and self._fleet.has(chat)
-
-    def _note_user(self, chat: Chat, user: str | None) -> None:
-        if user and self._counts_users:
-            digest = chat.digest
-            self._users[digest] = user
-            self._users.move_to_end(digest)
-            while len(self._users) > _MAX_USERS:
-                self._users.popitem(last=False)
 
     # ---- what is used
 
@@ -189,6 +215,7 @@ class Quotas:
                     await self.sample(fleet)
                 if turns % _SAVE_EVERY == 0:
                     await self._daily.save()
+                    await self._disk.save()
             except Exception:
                 log.exception("what tenants use could not be counted")
 
@@ -199,7 +226,7 @@ class Quotas:
             return
         used: Counter[Subject] = Counter()
         for report in reports:
-            for subject in _subjects(report.chat, self._users.get(report.chat.digest)):
+            for subject in subjects_of(report.chat, self._owners.user(report.chat.digest)):
                 used[subject] += report.tally.sent + report.tally.received
         for subject, amount in used.items():
             await self._daily.add(subject, egress_bytes=amount)
@@ -209,9 +236,9 @@ class Quotas:
             if (most := self.limits[subject.scope].egress_bytes) and use.egress_bytes >= most
         }
         self._egress.spent_tenants = sorted(subject.tenant for subject in spent if subject.scope is Scope.TENANT)[:500]
-        users = {(subject.tenant, subject.user) for subject in spent if subject.scope is Scope.USER}
+        users = {(subject.tenant, subject.name) for subject in spent if subject.scope is Scope.USER}
         up = self._up() if users else []
-        self._egress.spent_chats = [digest for digest, tenant in up if (tenant, self._users.get(digest, "")) in users][
+        self._egress.spent_chats = [digest for digest, tenant in up if (tenant, self._owners.user(digest)) in users][
             :500
         ]
 
@@ -224,33 +251,39 @@ class Quotas:
 
         async def look(chat: Chat, name: str) -> None:
             async with gate:
-                try:
-                    async with asyncio.timeout(_ASK_SECONDS), fleet.look(chat) as machine:
-                        stats = await machine.stats()
-                except (SandboxError, TimeoutError):
-                    return
-            subjects = _subjects(chat, self._users.get(chat.digest))
-            if stats.disk_used is not None:
-                self._disk[chat.digest] = (subjects[0], subjects[1] if len(subjects) > 1 else None, stats.disk_used)
-            if stats.cpu_seconds is not None:
-                used = self._cpu_used(name, stats.cpu_seconds, stats.uptime)
-                for subject in subjects:
-                    await self._daily.add(subject, cpu_seconds=used)
+                await self._look(fleet, chat, name)
 
         await asyncio.gather(*(look(each.chat, each.name) for each in seen if each.chat is not None))
         names = {each.name for each in seen}
-        self._cpu = {name: seconds for name, seconds in self._cpu.items() if name in names}
+        self._cpu = {name: look for name, look in self._cpu.items() if name in names}
+
+    async def count_cpu(self, chat: Chat) -> None:
+        """Look at one sandbox before it is stopped: who stops it again and again before the next look saves nothing."""
+        seen = self._fleet.state(chat) if self._fleet is not None else None
+        limited = any(limits.cpu_seconds for limits in self.limits.values())
+        if limited and self._fleet is not None and seen is not None and seen.state is State.RUNNING:
+            await self._look(self._fleet, chat, seen.name)
+
+    async def _look(self, fleet: Fleet, chat: Chat, name: str) -> None:
+        try:
+            async with asyncio.timeout(_ASK_SECONDS), fleet.look(chat) as machine:
+                stats = await machine.stats()
+        except (SandboxError, TimeoutError):
+            return
+        subjects = subjects_of(chat, self._owners.user(chat.digest))
+        if stats.disk_used is not None:
+            self._disk.note(chat.digest, subjects, stats.disk_used)
+        if stats.cpu_seconds is not None:
+            used = self._cpu_used(name, stats.cpu_seconds, stats.uptime)
+            for subject in subjects:
+                await self._daily.add(subject, cpu_seconds=used)
 
     def _cpu_used(self, name: str, seconds: float, uptime: float) -> float:
         """Since the last look. What a sandbox used before this service began was counted by the one before."""
-        before = self._cpu.get(name)
-        self._cpu[name] = seconds
+        started = time.monotonic() - uptime
+        before, self._cpu[name] = self._cpu.get(name), (seconds, started)
         if before is None:
-            return seconds if uptime <= time.monotonic() - self._began else 0.0
-        return seconds - before if seconds >= before else seconds  # fewer: it was started anew
-
-
-def _subjects(chat: Chat, user: str | None) -> tuple[Subject, ...]:
-    """Whose limits hold for a call: the tenant's, and those of its user if one is named."""
-    tenant = Subject(Scope.TENANT, chat.tenant)
-    return (tenant, Subject(Scope.USER, chat.tenant, user)) if user else (tenant,)
+            return seconds if started >= self._began else 0.0
+        used, then = before
+        anew = (uptime > 0 and started > then + _CLOCK_ERROR) or seconds < used  # guests of old say no uptime
+        return seconds if anew else seconds - used

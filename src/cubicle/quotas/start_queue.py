@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from cubicle.core.chat import Chat
 from cubicle.machine.errors import StartRefused
-from cubicle.quotas.limits import Limit, QuotaLimits, Scope, duration
+from cubicle.quotas.limits import Limit, LimitTable, Scope, Subject, duration, setting_name
 from cubicle.tasks import start_task
 
 _LOOK_SECONDS = 0.5
@@ -30,7 +30,7 @@ Running = Callable[[], Iterable[tuple[str, str]]]
 @dataclass(eq=False, slots=True)
 class _Waiter:
     chat: Chat
-    user: str
+    owners: tuple[Subject, ...]
     admitted: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -39,18 +39,17 @@ class StartQueue:
 
     def __init__(
         self,
-        limits: Mapping[Scope, QuotaLimits],
+        limits: LimitTable,
         total: int,
         *,
         patience: float,
         running: Running,
-        user_of: Callable[[str], str],
+        owners: Callable[[str], tuple[Subject, ...]],
         waited: Callable[[float], None] = lambda seconds: None,
         refused: Callable[[Limit, Scope], None] = lambda limit, scope: None,
     ) -> None:
         self._limits, self._total, self._patience = limits, total, patience
-        self._running, self._user_of, self._waited, self._refused = running, user_of, waited, refused
-        self.limited = bool(total or any(each.sandboxes for each in limits.values()))
+        self._running, self._owners, self._waited, self._refused = running, owners, waited, refused
         self._waiting: list[_Waiter] = []
         self._starting: dict[str, str] = {}
         """Admitted, and perhaps not seen as starting yet: tenant by digest."""
@@ -59,6 +58,11 @@ class StartQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def limited(self) -> bool:
+        """Whether a start can have to wait at all."""
+        return bool(self._total) or self._limits.sandboxes
 
     @contextmanager
     def followed(self, chat: Chat, report: Callable[[str], None]) -> Iterator[None]:
@@ -81,7 +85,7 @@ class StartQueue:
         if not self.limited:
             yield
             return
-        await self._admit(_Waiter(chat, self._user_of(chat.digest)))
+        await self._admit(_Waiter(chat, self._owners(chat.digest)))
         try:
             yield
         finally:
@@ -136,23 +140,22 @@ class StartQueue:
         self._refused(Limit.SANDBOXES, scope)
         return StartRefused(f"{sentence} {why} Stop one that is not needed, or try again in {duration(10)}.")
 
-    def _counts(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
-        """Sandboxes that are up or starting, by tenant and by user."""
+    def _counts(self) -> tuple[Counter[str], Counter[Subject]]:
+        """Sandboxes that are up or starting, by tenant, and by user and key."""
         up = {**dict(self._running()), **self._starting}
-        users = Counter((tenant, user) for digest, tenant in up.items() if (user := self._user_of(digest)))
-        return Counter(up.values()), users
+        return Counter(up.values()), Counter(owner for digest in up for owner in self._owners(digest))
 
-    def _has_room(self, waiter: _Waiter, counts: tuple[Counter[str], Counter[tuple[str, str]]]) -> bool:
+    def _has_room(self, waiter: _Waiter, counts: tuple[Counter[str], Counter[Subject]]) -> bool:
         return not self._reason(waiter, counts)[1]
 
-    def _reason(self, waiter: _Waiter, counts: tuple[Counter[str], Counter[tuple[str, str]]]) -> tuple[Scope, str]:
+    def _reason(self, waiter: _Waiter, counts: tuple[Counter[str], Counter[Subject]]) -> tuple[Scope, str]:
         """Whose limit keeps it from starting, and the sentence for it; none if nothing does."""
-        tenants, users = counts
-        if (most := self._limits[Scope.TENANT].sandboxes) and tenants[waiter.chat.tenant] >= most:
-            return Scope.TENANT, f"This tenant has {most} sandboxes running, as many as it may (TENANT_MAX_SANDBOXES)."
-        most = self._limits[Scope.USER].sandboxes
-        if most and waiter.user and users[waiter.chat.tenant, waiter.user] >= most:
-            return Scope.USER, f"This user has {most} sandboxes running, as many as one may (USER_MAX_SANDBOXES)."
+        tenants, owners = counts
+        tenant = Subject(Scope.TENANT, waiter.chat.tenant)
+        for subject, count in ((tenant, tenants[tenant.tenant]), *((each, owners[each]) for each in waiter.owners)):
+            if (most := self._limits.of(subject).sandboxes) and count >= most:
+                where = setting_name(subject.scope, "MAX_SANDBOXES")
+                return subject.scope, f"This {subject.scope} has {most} sandboxes running, as many as it may ({where})."
         if self._total and tenants.total() >= self._total:
             return Scope.TENANT, f"The service has {self._total} sandboxes running, as many as it may (MAX_SANDBOXES)."
         return Scope.TENANT, ""

@@ -29,12 +29,14 @@ class LimitedTool:
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
         if call.only_known:  # it was let in before, and goes on in the sandbox
             return await self._tool(call, arguments)
+        caller = call.caller
+        key_id = caller.identity.key_id if caller.identity is not None else ""
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self._quotas.call(call.caller.chat, call.caller.email))
+                await stack.enter_async_context(self._quotas.call(caller.chat, caller.email, key_id))
             except (QuotaExceeded, Overloaded) as over:
                 raise NotBegun(f"The call was not run. {over}") from None
-            stack.enter_context(self._quotas.starts.followed(call.caller.chat, call.report))
+            stack.enter_context(self._quotas.starts.followed(caller.chat, call.report))
             return await self._tool(call, arguments)
 
 
