@@ -129,7 +129,6 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     calls = UnfinishedCalls(journal)
     beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
-    auditing.watch(fleet)
     screens = LiveViews()
     await claim_image(settings, driver)
     startup_check = make_startup_check(settings, driver)
@@ -140,7 +139,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
-        registry = auditing.tools(metering.tools(built))
+        registry = auditing.tools(metering.tools(built), fleet)
         uploads = Uploads(fleet, journal)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,

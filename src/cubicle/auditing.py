@@ -39,7 +39,10 @@ class Auditing:
         notes.told = self._taken_over
         access.key_watch.changed = self._key_changed
 
-    def tools(self, registry: Registry) -> Registry:
+    def tools(self, registry: Registry, fleet: Fleet) -> Registry:
+        """The same tools, told of; and from now on what becomes of sandboxes is."""
+        fleet.lifecycle.listen(self._lifecycle)
+        self.audit.attend(fleet.lifecycle.reading)
         return audited(registry, self.audit)
 
     def port_link_used(self, chat: Chat, token: str, address: str) -> None:
@@ -47,10 +50,6 @@ class Auditing:
         self.audit.require()
         fields = {"what": "port", "link": self.audit.digest("link", token), "network": network_of(address)}
         self.audit.record("link_use", fields, chat=chat)
-
-    def watch(self, fleet: Fleet) -> None:
-        fleet.lifecycle.listen(self._lifecycle)
-        self.audit.attend(fleet.lifecycle.reading)
 
     def _lifecycle(self, event: LifecycleEvent) -> None:
         fields = {"what": event.what}

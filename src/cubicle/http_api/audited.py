@@ -119,6 +119,8 @@ class AuditedRequests:
         if status in (401, 403) or (status == 429 and (identity is None or identity.public)):
             self._refuse(scope, status)
             return
+        if status == 503 and self._audit.error:
+            return  # it was not begun; to tell of it would fill the memory
         notes = scope.get("state", {}).get(_NOTES, {})
         if isinstance(row, Row) and not notes.get("skip") and _is_event(scope, row):
             outcome = "done" if 0 < status < 400 else "refused" if status in (409, 429, 503) else "failed"

@@ -9,8 +9,8 @@ from cubicle.tools.arguments import BadArgument
 from cubicle.tools.base import Answer, NotBegun
 
 OUTCOMES = (
-    "done", "failed", "timed_out", "out_of_memory", "killed", "bad_argument", "sandbox_gone", "sandbox_failed",
-    "cancelled", "crashed",
+    "done", "failed", "timed_out", "out_of_memory", "killed", "bad_argument", "refused", "sandbox_gone",
+    "sandbox_failed", "cancelled", "crashed",
 )  # fmt: skip
 
 

@@ -66,8 +66,8 @@ def counted_by(metrics: Metrics) -> Callable[[EgressReport], None]:
 
 
 class AuditedEgress:
-    """Has the audit log tell of each decision; what a chat repeats within a second is counted, and so is what the worker
-    did not tell of because it was too much."""
+    """Has the audit log tell of each decision. What a chat repeats within a second is counted, and so is what the
+    worker did not tell of because it was too much."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
