@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from cubicle import __version__
 from cubicle.audit.files import SEGMENT
+from cubicle.audit.repeats import SECONDS, Repeats, Tell
 from cubicle.audit.writer import AuditWriter, Batch, Progress, Prune
 from cubicle.core.chat import Chat
 from cubicle.core.identity import Identity
@@ -73,6 +74,7 @@ class Audit:
         self._error = ""
         self._closed = True
         self._keeper: asyncio.Task[None] | None = None
+        self._repeats: list[Repeats] = []
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -90,6 +92,8 @@ class Audit:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
+        for repeats in self._repeats:
+            repeats.end()
         self._hand_over()
         self._closed = True
         if not await asyncio.to_thread(self._writer.stop, _STOP_SECONDS):
@@ -163,6 +167,11 @@ class Audit:
         self._waiting += len(body)
         if self._timer is None:
             self._timer = self._loop.call_later(GATHER_SECONDS, self._hand_over)
+
+    def repeats(self, tell: Tell, seconds: float = SECONDS) -> Repeats:
+        """For what may happen very often: the log tells of the first, and counts the others."""
+        self._repeats.append(made := Repeats(tell, seconds))
+        return made
 
     async def settle(self) -> None:
         """Wait until all that was recorded before is on disk, or cannot be written."""

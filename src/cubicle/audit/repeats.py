@@ -12,11 +12,14 @@ MAX_KEYS = 1_000
 OTHER = "other"
 
 
+Tell = Callable[[tuple[str, ...], Any, int], None]
+"""Gets the key, what the last one was about, and how many there were."""
+
+
 class Repeats:
     """Tells of the first of each key at once, and of the others when the time is over."""
 
-    def __init__(self, tell: Callable[[tuple[str, ...], Any, int], None], seconds: float = SECONDS) -> None:
-        """`tell` gets the key, what the last one was about, and how many there were."""
+    def __init__(self, tell: Tell, seconds: float = SECONDS) -> None:
         self._tell = tell
         self._seconds = seconds
         self._counts: dict[tuple[str, ...], tuple[int, Any]] = {}
@@ -31,7 +34,12 @@ class Repeats:
         self._tell(key, about, 1)
         asyncio.get_running_loop().call_later(self._seconds, self._over, key)
 
+    def end(self) -> None:
+        """Tell of what was counted so far."""
+        for key in list(self._counts):
+            self._over(key)
+
     def _over(self, key: tuple[str, ...]) -> None:
-        count, about = self._counts.pop(key)
+        count, about = self._counts.pop(key, (0, None))
         if count:
             self._tell(key, about, count)

@@ -11,6 +11,7 @@ from pathlib import Path
 from cubicle.audit.files import UNCLEAN, AuditFiles, Head, read_head
 from cubicle.audit.writer import LOST
 from cubicle.journal import format, reading
+from cubicle.journal.chat_files import HALF_LINE
 from cubicle.journal.format import GAP, Line
 from cubicle.journal.verify import verify
 
@@ -75,7 +76,7 @@ def _note_gap(result: AuditCheck, line: Line, text: bytes) -> None:
     if why in _PRUNED:
         return  # the chain shows it as a break that is noted
     first, last = (entry.fields.get("first"), entry.fields.get("last")) if entry is not None else (0, 0)
-    if why == UNCLEAN:
+    if why in (UNCLEAN, HALF_LINE):
         result.noted.append(f"after record {line.number}: {why}")
     elif why == LOST:
         result.noted.append(f"records {first} to {last}: {why}")

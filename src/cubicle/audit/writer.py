@@ -8,9 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import cast
 
 from cubicle import record
 from cubicle.audit import inbox
@@ -30,7 +31,7 @@ _MAX_BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records in their order; `lost` further ones came before them and were not kept."""
+    """Records in their order; `lost` further ones came after them and were not kept."""
 
     bodies: Sequence[bytes] = ()
     size: int = 0
@@ -77,11 +78,11 @@ class AuditWriter:
         self._version = version
         self._queue: SimpleQueue[Batch | Prune | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[bytes | int] = deque()
+        """Records; a number stands for so many that were lost there."""
         self._tokens: deque[tuple[int, int, int]] = deque()
         """Of batches that wait: how many records are to be on disk, bytes, token."""
         self._taken = self._done = 0
-        self._lost = 0
         self._number = 0
         self._usable = self._begun = False
         self._error = self._reported = ""
@@ -115,9 +116,11 @@ class AuditWriter:
         self._end()
 
     def _take(self, batch: Batch) -> None:
-        self._lost += batch.lost
         self._waiting.extend(batch.bodies)
         self._taken += len(batch.bodies)
+        if batch.lost:
+            self._waiting.append(batch.lost)
+            self._taken += 1
         if batch.token:
             self._tokens.append((self._taken, batch.size, batch.token))
 
@@ -149,30 +152,34 @@ class AuditWriter:
             self._waiting.appendleft(format.body(time.time(), "start", fields))
             self._taken += 1
             self._tokens = deque((count + 1, size, token) for count, size, token in self._tokens)
-        for _ in range(max(0, self._files.number - self._number)):  # written before it failed
-            self._pop(1)
+        while self._waiting and self._number < self._files.number:  # written before it failed
+            self._pop()
+        self._number = max(self._number, self._files.number)
         self._usable = True
 
     def _write(self) -> None:
-        if self._lost:
-            note = format.gap(LOST, self._number + 1, self._number + self._lost)
-            self._files.append([(self._number + self._lost, format.body(time.time(), GAP, note))], sync=False)
-            self._number, self._lost = self._number + self._lost, 0
         while self._waiting:
-            some = list(islice(self._waiting, _MAX_BATCH))
-            self._files.append([(self._number + 1 + place, body) for place, body in enumerate(some)], sync=True)
-            self._pop(len(some))
+            if isinstance(lost := self._waiting[0], int):
+                last = self._number + lost
+                note = format.body(time.time(), GAP, format.gap(LOST, self._number + 1, last))
+                self._files.append([(last, note)], sync=True)
+                self._pop()
+                continue
+            bodies = takewhile(lambda one: isinstance(one, bytes), islice(self._waiting, _MAX_BATCH))
+            some = [(self._number + 1 + place, cast(bytes, body)) for place, body in enumerate(bodies)]
+            self._files.append(some, sync=True)
+            for _ in some:
+                self._pop()
         self._files.sync()
         if time.monotonic() - self._saved >= _SAVE_SECONDS:
             self._saved = time.monotonic()
             self._files.save_head()
 
-    def _pop(self, count: int) -> None:
-        """So many records are on disk."""
-        for _ in range(min(count, len(self._waiting))):
-            self._waiting.popleft()
-        self._number += count
-        self._done += count
+    def _pop(self) -> None:
+        """The first that waits is on disk."""
+        first = self._waiting.popleft()
+        self._number += first if isinstance(first, int) else 1
+        self._done += 1
 
     def _failed(self, why: str) -> None:
         if self._error != why:

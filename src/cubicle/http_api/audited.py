@@ -13,7 +13,6 @@ from starlette.requests import HTTPConnection
 from starlette.routing import compile_path
 
 from cubicle.audit.audit import Audit, AuditUnavailable
-from cubicle.audit.repeats import Repeats
 from cubicle.chat.key_attempts import network_of
 from cubicle.core.chat import Chat
 from cubicle.core.close_codes import NOT_ALLOWED, TRY_LATER
@@ -87,8 +86,8 @@ class AuditedRequests:
     def __init__(self, app: App, audit: Audit) -> None:
         self._app = app
         self._audit = audit
-        self._refusals = Repeats(self._refused)
-        self._links = Repeats(self._link_used)
+        self._refusals = audit.repeats(self._refused)
+        self._links = audit.repeats(self._link_used)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._audit.keeps:

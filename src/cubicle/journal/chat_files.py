@@ -23,6 +23,7 @@ _SEGMENTS = 8
 """Of a chat's bound, each segment may take this part."""
 _LOOK_SECONDS = 1.0
 MIN_SEGMENT = 16 * 1024
+HALF_LINE = "The last line had been written by half, and was cut off."
 _GAP_BODY = re.compile(rb'"at":-?[0-9.]+,"kind":"gap"')
 
 
@@ -116,7 +117,7 @@ class ChatFiles:
                 durable.write(path, b"".join(text + b"\n" for _, text in lines))
         elif rest:
             os.truncate(path, sum(len(text) + 1 for text in texts))
-            why = "The last line had been written by half, and was cut off."
+            why = HALF_LINE
         if lines:
             self._segments.append(segment_of(number, lines))
             for line, text in lines:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cubicle.audit.audit import Audit
-from cubicle.audit.repeats import Repeats
 from cubicle.core.chat import Chat
 from cubicle.egress.tally import EgressReport
 from cubicle.metrics.metrics import Metrics
@@ -20,6 +19,7 @@ _MAX_REPORTS = 1000
 _DECISIONS = ("allowed", "denied", "failed")
 _AGAIN_SECONDS = 1.0
 _MAX_TEXT = 256
+_MAX_TOLD = 50_000
 
 
 class EgressReports:
@@ -71,13 +71,15 @@ class AuditedEgress:
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
-        self._repeats = Repeats(self._record, _AGAIN_SECONDS)
+        self._repeats = audit.repeats(self._record, _AGAIN_SECONDS)
         self._told: Counter[tuple[str, str]] = Counter()
         """Decisions of each chat since its last report."""
 
     def decide(self, chat: Chat, decision: str, fields: Mapping[str, Any]) -> None:
         if decision not in _DECISIONS or not self._audit.keeps:
             return
+        if len(self._told) > _MAX_TOLD:
+            self._told.clear()  # a worker that ended did not report them
         self._told[chat.digest, decision] += 1
         said = {name: str(fields.get(name, ""))[:_MAX_TEXT] for name in ("host", "port", "protocol", "rule", "reason")}
         key = (chat.digest, decision, said["host"], said["port"], said["protocol"])
