@@ -14,12 +14,15 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from cubicle import log as logs
 from cubicle import removal, settings
 from cubicle.app import running
 from cubicle.audit.audit import Audit
 from cubicle.audit.verify import check_log
+from cubicle.chat.journal_notes import JournalNotes
 from cubicle.chat.links import kept_secret
 from cubicle.cli import main
 from cubicle.core.chat import Chat
@@ -27,6 +30,7 @@ from cubicle.drivers.factory import make_driver
 from cubicle.http_api.audited import EVENTS, NO_EVENTS
 from cubicle.http_api.routes import ROWS, WEBSOCKET, Use
 from cubicle.journal import reading
+from cubicle.journal.journal import no_journal
 from cubicle.settings import Settings
 from tests.support.emptying import empty
 from tests.support.service import ACCEPT, serve
@@ -193,6 +197,55 @@ async def test_changes_of_keys_are_told_of_by_the_service_and_the_command_line(
     assert (change["what"], change["key"], change["tenant"]) == ("revoked", id, "acme")
     assert [each["what"] for each in records(chosen, "command")] == ["cubicle keys add", "cubicle keys revoke"]
     assert made.output.split()[-1] not in whole(chosen)
+
+
+async def test_egress_decisions_are_told_of_with_host_and_rule(chosen: Settings) -> None:
+    async with client_of(chosen) as client:
+        many = "for i in 1 2 3 4 5; do curl -s --max-time 20 http://10.0.0.1/private?token=secret-word; done; true"
+        await call(client, "bash_tool", command=many)
+        async with asyncio.timeout(30):
+            while sum(each["count"] for each in records(chosen, "egress")) < 5:
+                await asyncio.sleep(0.1)
+    egress = records(chosen, "egress")
+    assert {(each["decision"], each["host"], each["port"]) for each in egress} == {("denied", "10.0.0.1", "80")}
+    assert sum(each["count"] for each in egress) == 5
+    assert egress[0]["chat"] == digest_of(chosen)
+    assert egress[0]["rule"]
+    assert "secret-word" not in whole(chosen)
+
+
+async def test_attaching_and_detaching_are_told_of(chosen: Settings) -> None:
+    server = "import socket; s = socket.create_server(('127.0.0.1', 18461)); print(s.accept()[0].recv(9))"
+    async with client_of(chosen) as client:
+        up = "for i in $(seq 100); do ss -ltn | grep -q 18461 && break; sleep 0.1; done"
+        await call(client, "bash_tool", command=f'python3 -c "{server}" >/dev/null 2>&1 & {up}')
+        url = str(client.base_url).replace("http", "ws", 1)
+        async with connect(f"{url}/api/chats/{CHAT}/ports/18461/tcp", additional_headers=BEARER, proxy=None) as socket:
+            await socket.send(b"typed text")
+            async with asyncio.timeout(30):
+                while not records(chosen, "port"):
+                    await asyncio.sleep(0.05)
+            assert [each["outcome"] for each in records(chosen, "port")] == ["attached"]
+        async with asyncio.timeout(30):
+            while len(records(chosen, "port")) < 2:
+                await asyncio.sleep(0.05)
+        with pytest.raises(ConnectionClosed):
+            async with connect(f"{url}/terminal/{CHAT}/ws", proxy=None) as stranger:
+                await stranger.recv()
+    attached, detached = records(chosen, "port")
+    assert detached["outcome"] == "detached"
+    assert attached["user"] == detached["user"] == USER
+    assert records(chosen, "refused")[-1]["status"] == 401
+    assert "typed text" not in whole(chosen)
+
+
+def test_a_take_over_is_told_of() -> None:
+    told: list[tuple[Chat, str, str]] = []
+    notes = JournalNotes(no_journal())
+    notes.told = lambda *one: told.append(one)
+    for _ in range(3):
+        notes.take_over(Chat(CHAT), "browser", "Ann")
+    assert told == [(Chat(CHAT), "browser", "Ann")]
 
 
 async def test_while_the_log_cannot_be_written_nothing_new_begins_and_then_it_goes_on(

@@ -9,7 +9,6 @@ from typing import Any
 
 SECONDS = 60.0
 MAX_KEYS = 1_000
-OTHER = "other"
 
 
 Tell = Callable[[tuple[str, ...], Any, int], None]
@@ -24,9 +23,10 @@ class Repeats:
         self._seconds = seconds
         self._counts: dict[tuple[str, ...], tuple[int, Any]] = {}
 
-    def add(self, key: tuple[str, ...], about: Any) -> None:
+    def add(self, key: tuple[str, ...], about: Any, *, wide: tuple[tuple[str, ...], Any]) -> None:
+        """`wide` takes the place of key and about when very many keys are counted: it must be of few."""
         if key not in self._counts and len(self._counts) >= MAX_KEYS:
-            key = (OTHER, *key[1:2], *("" for _ in key[2:]))
+            key, about = wide
         if key in self._counts:
             self._counts[key] = (self._counts[key][0] + 1, about)
             return

@@ -165,7 +165,9 @@ class AuditedRequests:
     def _refuse(self, scope: Scope, status: int) -> None:
         row = scope.get(ROW)
         what = row.handler if isinstance(row, Row) else ""
-        self._refusals.add((network_of(_address(scope)), str(status), what), (_chat(scope), _identity(scope)))
+        about = (_chat(scope), _identity(scope))
+        wide = (("many", str(status), ""), (None, None))
+        self._refusals.add((network_of(_address(scope)), str(status), what), about, wide=wide)
 
     def _refused(self, key: tuple[str, ...], about: tuple[Chat | None, Identity | None], count: int) -> None:
         network, status, what = key
@@ -176,7 +178,8 @@ class AuditedRequests:
         """A link was opened: its token came in the URL."""
         if identity is not None and identity.link and identity.credential is Credential.LINK:
             key = (self._audit.digest("link", identity.link), network_of(_address(scope)))
-            self._links.add(key, (identity.chat, identity))
+            about = (identity.chat, identity)
+            self._links.add(key, about, wide=((key[0], "many"), about))
 
     def _link_used(self, key: tuple[str, ...], about: tuple[Chat | None, Identity | None], count: int) -> None:
         chat, identity = about

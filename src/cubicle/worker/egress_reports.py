@@ -83,7 +83,8 @@ class AuditedEgress:
         self._told[chat.digest, decision] += 1
         said = {name: str(fields.get(name, ""))[:_MAX_TEXT] for name in ("host", "port", "protocol", "rule", "reason")}
         key = (chat.digest, decision, said["host"], said["port"], said["protocol"])
-        self._repeats.add(key, (chat, {"decision": decision, **said}))
+        wide = ((chat.digest, decision), (chat, {"decision": decision, "left_out": True}))
+        self._repeats.add(key, (chat, {"decision": decision, **said}), wide=wide)
 
     def take(self, report: EgressReport) -> None:
         """A report counts every decision: what it has more than was told of is told of as a number."""
