@@ -92,6 +92,8 @@ class AuditFiles(ChatFiles):
         end = self.folder / reading.segment_name(self._segments[-1].number) if self._segments else None
         last_line = reading.last_line(end) if end is not None else None
         self._ended = last_line is None or last_line.kind == STOP
+        first_line = reading.first_line(end) if end is not None else None
+        self._day = int(first_line.at // _DAY) if first_line is not None else 0
         self._note_end(notes)
 
     def _note_end(self, notes: list[dict[str, object]]) -> None:

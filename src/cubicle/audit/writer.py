@@ -86,7 +86,9 @@ class AuditWriter:
         self._number = 0
         self._usable = self._begun = False
         self._error = self._reported = ""
-        self._saved = self._looked = 0.0
+        self._saved = self._looked = self._retry = 0.0
+        self._notes: tuple[int, Sequence[Path]] = (0, ())
+        """Of the command line, that wait: how many records are to be on disk before their files go."""
 
     def start(self) -> None:
         self._thread.start()
@@ -124,8 +126,11 @@ class AuditWriter:
         if batch.token:
             self._tokens.append((self._taken, batch.size, batch.token))
 
-    def _flush(self, *, asked: bool = False) -> None:
-        """Write all that waits; what cannot be written goes on waiting."""
+    def _flush(self, *, asked: bool = False, now: bool = False) -> None:
+        """Write all that waits; what cannot be written goes on waiting, and is tried again after a while or `now`."""
+        if not now and time.monotonic() < self._retry:
+            self._report(asked=asked)
+            return
         try:
             self._open()
             self._read_inbox()
@@ -171,9 +176,19 @@ class AuditWriter:
             for _ in some:
                 self._pop()
         self._files.sync()
+        if self._notes[1] and self._done >= self._notes[0]:
+            for path in self._notes[1]:
+                record.remove(path)
+            self._notes = (0, ())
         if time.monotonic() - self._saved >= _SAVE_SECONDS:
-            self._saved = time.monotonic()
+            self._save_head()
+
+    def _save_head(self) -> None:
+        self._saved = time.monotonic()
+        try:
             self._files.save_head()
+        except OSError as error:  # the log itself has its place on the disk
+            log.warning("how far the audit log has come could not be saved: %s", error.strerror)
 
     def _pop(self) -> None:
         """The first that waits is on disk."""
@@ -184,7 +199,7 @@ class AuditWriter:
     def _failed(self, why: str) -> None:
         if self._error != why:
             log.error("the audit log cannot be written: %s", why)
-        self._error, self._usable = why, False
+        self._error, self._usable, self._retry = why, False, time.monotonic() + RETRY_SECONDS
         self._files.close()
 
     def _report(self, *, asked: bool) -> None:
@@ -199,16 +214,12 @@ class AuditWriter:
 
     def _read_inbox(self) -> None:
         """Take what the command line left; a note is removed once it is in the log."""
-        if time.monotonic() - self._looked < _LOOK_SECONDS:
+        if self._notes[1] or time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
         notes = inbox.read_notes(self._folder)
-        if notes:
-            self._write()
-            self._files.append([(self._number + 1 + place, body) for place, (_, body) in enumerate(notes)], sync=True)
-            self._number += len(notes)
-            for path, _ in notes:
-                record.remove(path)
+        self._take(Batch([body for _, body in notes]))
+        self._notes = (self._taken, [path for path, _ in notes])
 
     def _prune(self, prune: Prune) -> None:
         try:
@@ -220,16 +231,16 @@ class AuditWriter:
                 self._files.prune(old.number, old.size)
         except OSError as error:
             log.warning("old records of the audit log could not be dropped: %s", error.strerror)
+        except Exception:
+            log.exception("old records of the audit log could not be dropped")
 
     def _end(self) -> None:
-        self._waiting.append(format.body(time.time(), STOP, {}))
-        self._flush()
+        self._flush(now=True)
+        self._take(Batch([format.body(time.time(), STOP, {})]))
+        self._flush(now=True)
         if self._error:
             log.error("%d records of the audit log could not be written: %s", len(self._waiting), self._error)
             return
-        try:
-            self._files.save_head()
-        except OSError as error:
-            log.warning("the end of the audit log could not be saved: %s", error.strerror)
+        self._save_head()
         log.info("the audit log is closed", extra={"record": self._files.number, "hash": self._files.hash})
         self._files.close()
