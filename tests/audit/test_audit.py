@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from cubicle.core.identity import Credential, Identity, Role
 from cubicle.journal import reading
 from cubicle.journal.format import Entry
 from cubicle.operation_settings import AuditMode
+from tests.audit.disk import fill
 
 KEY = b"k" * 32
 CHAT = Chat("room-1", "acme")
@@ -185,17 +186,6 @@ async def test_a_killed_service_loses_a_second_at_most_and_the_log_says_so(tmp_p
     assert len(check_log(folder).noted) == 1  # it is said once
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "audit-test", str(folder)], check=False)
-    if mounted.returncode:
-        pytest.skip("a file system cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 async def test_a_full_disk_refuses_new_work_and_loses_nothing(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,10 +194,7 @@ async def test_a_full_disk_refuses_new_work_and_loses_nothing(
     async with audit_in(folder) as audit:
         audit.record("call", {"call": "0"})
         await audit.settle()
-        with open(small_disk / "others", "wb") as file, pytest.raises(OSError, match="No space"):
-            while True:
-                file.write(b"x" * 4096)
-                file.flush()
+        await asyncio.to_thread(fill, small_disk / "others")
         count = 0
         async with asyncio.timeout(30):
             while not audit.error:  # the file that is open has its place: it takes some
@@ -235,14 +222,14 @@ async def test_a_log_that_cannot_be_opened_refuses_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cubicle.audit.writer.RETRY_SECONDS", 0.05)
-    folder = tmp_path / "audit"
-    folder.symlink_to("audit")  # a loop
+    folder = tmp_path / "file" / "audit"
+    folder.parent.touch()
     async with audit_in(folder) as audit:
         assert audit.error
         with pytest.raises(AuditUnavailable):
             audit.require()
         audit.record("call", {"call": "kept"})
-        folder.unlink()
+        folder.parent.unlink()
         async with asyncio.timeout(30):
             while audit.error:
                 await asyncio.sleep(0.02)
@@ -251,8 +238,8 @@ async def test_a_log_that_cannot_be_opened_refuses_until_it_can(
 
 
 async def test_who_does_not_require_the_log_goes_on_without_it(tmp_path: Path) -> None:
-    folder = tmp_path / "audit"
-    folder.symlink_to("audit")
+    folder = tmp_path / "file" / "audit"
+    folder.parent.touch()
     async with audit_in(folder, mode=AuditMode.ON) as audit:
         assert audit.error
         audit.require()
@@ -342,7 +329,7 @@ async def test_a_disk_that_does_not_answer_is_noticed(tmp_path: Path, monkeypatc
 
 
 async def test_notes_of_the_command_line_are_taken_in_once(tmp_path: Path) -> None:
-    inbox.leave_note(tmp_path, "command", {"what": "cubicle keys add", "user": "root"})
+    await asyncio.to_thread(inbox.leave_note, tmp_path, "command", {"what": "cubicle keys add", "user": "root"})
     (tmp_path / inbox.FOLDER / "garbage.json").write_bytes(b"\xff{")
     for _ in range(2):
         async with audit_in(tmp_path):

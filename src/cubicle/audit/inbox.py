@@ -29,7 +29,17 @@ def leave_note(folder: Path, kind: str, fields: Mapping[str, object]) -> None:
     inbox = folder / FOLDER
     record.make_folder(inbox)
     content = {"at": time.time(), "kind": kind, "fields": fields}
-    durable.write(inbox / f"{time.time_ns():020}-{secrets.token_hex(4)}{_SUFFIX}", json.dumps(content).encode())
+    path = inbox / f"{time.time_ns():020}-{secrets.token_hex(4)}{_SUFFIX}"
+    durable.write(path, json.dumps(content).encode())
+    _give_away(folder.parent, folder, inbox, path)
+
+
+def _give_away(whose: Path, *paths: Path) -> None:
+    """What root made belongs to the user of the service, as the folder around it does."""
+    owner = whose.stat()
+    if os.geteuid() == 0 and owner.st_uid:
+        for path in paths:
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def read_notes(folder: Path) -> list[tuple[Path, bytes]]:

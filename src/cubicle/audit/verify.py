@@ -46,11 +46,13 @@ def check_log(folder: Path, expected: Head | None = None) -> AuditCheck:
 def _check(folder: Path, expected: Head | None) -> AuditCheck:
     result, known = AuditCheck(), [head for head in (read_head(folder), expected) if head is not None]
     hashes: dict[int, set[str]] = {head.number: set() for head in known}
+    present: set[int] = set()
 
     def each(line: Line, text: bytes) -> None:
         result.hash = line.hash
         if line.number in hashes:
             hashes[line.number].add(line.hash)  # a gap has the number of the record before it
+            present.update({line.number} if line.kind != GAP else ())
         if line.kind == GAP:
             _note_gap(result, line, text)
         else:
@@ -64,7 +66,7 @@ def _check(folder: Path, expected: Head | None) -> AuditCheck:
         (result.noted if is_explained else result.problems).append(noted)
     result.problems += [f"{name} was damaged, and was set aside by a service" for name in found.set_aside]
     for head in known:
-        if hashes[head.number] and head.hash not in hashes[head.number]:
+        if head.number in present and head.hash not in hashes[head.number]:
             result.problems.append(f"record {head.number} is not the one that was written: its hash is another one")
     del result.problems[_MAX_LISTED:]
     return result

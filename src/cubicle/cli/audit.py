@@ -30,7 +30,7 @@ _FOLLOW_SECONDS = 0.5
 _HEAD = re.compile(r"(\d{1,15}):([0-9a-f]{64})")
 
 
-class _HeadType(click.ParamType):
+class _HeadType(click.ParamType[Head]):
     name = "number:hash"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Head:

@@ -43,7 +43,8 @@ class AuditedTool:
             except AuditUnavailable as no:
                 raise NotBegun(f"The call was not run. {no}") from None
         given = call.arguments_hash or arguments_hash(self.name, arguments.values)
-        fields = {"call": call.id, "tool": self.name, "arguments": self._audit.digest("arguments", given)}
+        fields: dict[str, Any] = {"call": call.id, "tool": self.name}
+        fields["arguments"] = self._audit.digest("arguments", given)
         fields["arguments_size"] = _size(arguments.values)
         if call.begun is not None:
             fields["resumed"] = True
