@@ -54,4 +54,5 @@ def chat_of(connection: HTTPConnection) -> Chat:
     alone = getattr(connection.state, "isolation", None) is Isolation.SINGLE
     chat = _only(connection, named) if alone else named
     note_caller(chat, getattr(connection.state, "user", None))
+    connection.state.chat = chat
     return chat

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal, no_journal
@@ -18,17 +19,44 @@ log = logging.getLogger(__name__)
 _MAX_REASON = 500
 
 
+@dataclass(frozen=True, slots=True)
+class LifecycleEvent:
+    """Something that became of a sandbox."""
+
+    what: str
+    """created, started, stopped, failed, removed (to the trash), deleted."""
+    reason: str
+    digest: str
+    """Of the chat."""
+    chat: Chat | None = None
+    """None where only the digest is known."""
+
+
 class Lifecycle:
     """Tells of starts, stops and removals."""
 
     def __init__(self, journal: Journal | None, clock: ServiceClock) -> None:
         self._journal = journal or no_journal()
-        self._journal.attend(lambda: clock.now() if clock.is_calm else None)
+        self.reading: Callable[[], float | None] = lambda: clock.now() if clock.is_calm else None
+        """The service's clock, by which things age; None while nothing is to be dropped."""
+        self._journal.attend(self.reading)
+        self._listeners: list[Callable[[LifecycleEvent], None]] = []
         self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
 
     def on_removed(self, callback: Callable[[Chat], Awaitable[None] | None]) -> None:
         """Call back when a chat is removed: whatever is kept for a chat ends there, or is bounded otherwise."""
         self._on_removed.append(callback)
+
+    def listen(self, listener: Callable[[LifecycleEvent], None]) -> None:
+        """Call back with everything that becomes of a sandbox; the listener must not wait."""
+        self._listeners.append(listener)
+
+    def _tell(self, event: LifecycleEvent) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                log.exception("an event of a sandbox was not taken", extra=chat_fields(event.chat))
 
     def record(self, slot: Slot, what: str, reason: str = "") -> None:
         """Write down what became of a chat's sandbox."""
@@ -43,6 +71,7 @@ class Lifecycle:
             yield
 
     def _record(self, chat: Chat, what: str, reason: str, sandbox: str) -> None:
+        self._tell(LifecycleEvent(what, reason[:_MAX_REASON], chat.digest, chat))
         fields = {"what": what, "reason": reason[:_MAX_REASON], "sandbox": sandbox}
         self._journal.record(chat, "lifecycle", fields, hold=not sandbox)
 
@@ -51,6 +80,7 @@ class Lifecycle:
         if chat is None:
             return
         if gone:
+            self._tell(LifecycleEvent("deleted", reason, chat.digest, chat))
             self._journal.forget(chat)
         else:
             self._record(chat, "removed", reason, sandbox)
@@ -65,4 +95,5 @@ class Lifecycle:
 
     def tell_deleted(self, digest: str) -> None:
         """The last that there was of a chat was deleted from the trash."""
+        self._tell(LifecycleEvent("deleted", "", digest))
         self._journal.forget_digest(digest)
