@@ -31,10 +31,12 @@ async def command_of(
     options |= {"id": call.command_id, "keep": bool(call.identity), "unattended": resume_seconds + _SLACK}
     async with AsyncExitStack() as stack:
         process = None
+        call.reached("starts")
         if call.begun is not None:
             process = await _known(stack, machine, call, command, options)
         if process is None:
             process = await stack.enter_async_context(machine.run(command, **options))
+        call.reached("runs")
         try:
             yield process
         except asyncio.CancelledError:
