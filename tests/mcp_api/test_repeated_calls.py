@@ -314,8 +314,9 @@ async def test_a_command_runs_on_through_a_restart_of_the_service(ours: Restarta
     async with asyncio.timeout(60):
         while not await ours.runs():
             await asyncio.sleep(0.05)
-    await ours.restart()
+    ours.service.door.end_streams()  # as the server does after the drain
     told = await first
+    await ours.restart()
     assert told["isError"]
     assert "it goes on in the sandbox" in told["content"][-1]["text"]
     again = asyncio.create_task(ours.bash("k1", command))
@@ -416,8 +417,9 @@ async def test_without_an_identity_a_command_goes_on_too_and_its_caller_is_told(
         while not await ours.runs():
             await asyncio.sleep(0.05)
     ours.settings["resume_seconds"] = 0.1
-    await ours.restart()
+    ours.service.door.end_streams()  # as the server does after the drain
     told = await first
+    await ours.restart()
     assert told["isError"]
     assert told["content"][0]["text"] == "begun\n"
     await asyncio.sleep(1)  # longer than it would have if its caller were to come back
