@@ -336,6 +336,11 @@ async def test_a_command_that_nobody_comes_back_for_is_ended_by_the_next_service
             await asyncio.sleep(0.05)
     first.cancel()  # its caller has gone before the service stops, and was told nothing
     await asyncio.gather(first, return_exceptions=True)
+    calls = ours.service.door._calls
+    assert calls is not None
+    async with asyncio.timeout(60):
+        while calls.followed:
+            await asyncio.sleep(0.02)
     ours.settings["resume_seconds"] = 1
     await ours.restart()
     await until_gone(ours, "sleep 634")
