@@ -36,6 +36,7 @@ from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.cors import Cors
 from cubicle.http_api.disk_health import DiskHealthRoutes
+from cubicle.http_api.draining import Drain, DrainCheck
 from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
@@ -197,6 +198,8 @@ def make_app(parts: Parts) -> Starlette:
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
     visits = EndedVisits(make_ports(parts))
 
+    drain = Drain(settings.drain_seconds, parts.endpoint.drain)
+
     def end_streams() -> None:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         parts.endpoint.end_streams()
@@ -207,6 +210,7 @@ def make_app(parts: Parts) -> Starlette:
         routes=table.bind(**make_routes(parts, table), ports=port_routes),
         middleware=[
             Middleware(RequestMetrics, parts.metering.metrics),
+            Middleware(DrainCheck, drain, settings.mcp_paths),
             Middleware(PortHosts, visits, settings.preview_domains, own_names(settings)),
             Middleware(FairShare, parts.queue, parts.access.ring, parts.access.tokens),
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
@@ -221,7 +225,7 @@ def make_app(parts: Parts) -> Starlette:
         ],
         exception_handlers=HANDLERS,
     )
-    app.state.end_streams = end_streams
+    app.state.end_streams, app.state.drain = end_streams, drain.run
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
 

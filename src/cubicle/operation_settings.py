@@ -25,6 +25,13 @@ class OperationSettings(BaseSettings):
     resume_seconds: float = Field(
         60, ge=0, le=3600, description="Seconds that a call goes on after its client, which can resume, was cut off."
     )
+    drain_seconds: float = Field(
+        20,
+        ge=0,
+        le=3600,
+        description="Seconds that running calls and uploads have to finish after SIGTERM, while new ones get 503. "
+        "Commands that run longer go on in their sandboxes.",
+    )
     task_hours: float = Field(24, gt=0, le=8760, description="Hours that an MCP task and its result are kept, at most.")
     journal_mb: float = Field(
         2, ge=0, le=1024, description="MiB that the journal of one chat may take (docs/journal.md); 0: none is kept."

@@ -57,7 +57,8 @@ def links_folder(data_dir: Path) -> Path:
 def remove_records(data_dir: Path, digest: str) -> None:
     """Remove the budget, the live runs, the egress allowance, the links and the shares of ports of a chat that was
     removed, while no service runs."""
-    LinkStore(links_folder(data_dir)).drop(digest)
+    if links_folder(data_dir).is_dir():  # no service has run yet over chats that were imported
+        LinkStore(links_folder(data_dir)).drop(digest)
     shares.remove_record(port_shares_folder(data_dir), digest)
     budget.remove_record(budgets_folder(data_dir), digest)
     live_tokens.remove_record(agent_runs_folder(data_dir), digest)

@@ -18,6 +18,7 @@ import uvloop
 
 from cubicle import heap
 from cubicle import log as logs
+from cubicle.backup import MARKER as RESTORING
 from cubicle.cli import host_setup
 from cubicle.cli.errors import exits
 from cubicle.fairness.fair_queue import task_factory
@@ -73,6 +74,8 @@ async def _serve(settings: Settings) -> None:
         )
     if settings.host not in _LOCAL and not settings.public_base_url:
         log.warning("links will lead to %s: set PUBLIC_BASE_URL to the address that people use", base_url(settings))
+    if (settings.data_dir / RESTORING).exists():
+        raise BadSettings("A restore into this DATA_DIR was not finished: run the same `cubicle restore FILE` again.")
     with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
         async with heap.kept_small(), running(settings) as app:
             _settle_garbage()
@@ -83,6 +86,7 @@ async def _serve(settings: Settings) -> None:
                 app,
                 listening,
                 app.state.end_streams,
+                app.state.drain,
                 root_path=settings.root_path,
                 forwarded_allow_ips=list(settings.forwarded_allow_ips),
                 timeout_graceful_shutdown=5,

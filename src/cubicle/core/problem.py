@@ -54,6 +54,12 @@ SERVER_ERROR = Problem(
     500, "The service failed while it handled this request. The request id is in its log; try again."
 )
 
+DRAINING = Problem(
+    503,
+    "The service is about to be restarted, and takes no new work. Nothing was done. Try again in a minute.",
+    {"Retry-After": "15"},
+)
+
 
 def too_many_tries(seconds: int) -> Problem:
     detail = f"Too many wrong keys came from this address, or this one too often. Try again in {seconds} seconds."

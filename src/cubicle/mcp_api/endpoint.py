@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -101,6 +101,7 @@ class McpEndpoint:
                     answers,
                     request_ids,
                     self._watch,
+                    self._calls,
                 )
                 yield
                 self._gate = None
@@ -114,10 +115,15 @@ class McpEndpoint:
     def end_streams(self) -> None:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         self._listening.close()
+        keeps = self._answers is not None and self._registry.journal.keeps
+        coming_back = self._answers.part() if self._answers is not None and keeps else ()
         if self._calls is not None:
-            self._calls.stopping = True
-        if self._answers is not None and self._registry.journal.keeps:
-            self._answers.part()
+            self._calls.stop(coming_back)
+
+    async def drain(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Refuse new calls, and wait so long for those that run: before `end_streams`."""
+        if self._calls is not None:
+            await self._calls.drain(seconds, is_over)
 
     @property
     def endpoint(self) -> _Endpoint:

@@ -26,7 +26,7 @@ from cubicle.journal.lookup import KeptCall
 from cubicle.log import chat_fields
 from cubicle.mcp_api.kept_arguments import known_arguments, whole_arguments
 from cubicle.mcp_api.request_ids import RequestIds
-from cubicle.mcp_api.running_calls import RunningCall, RunningCalls
+from cubicle.mcp_api.running_calls import CAN_GO_ON, RunningCall, RunningCalls
 from cubicle.mcp_api.task_limits import TaskLimits, expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Call, Tool, fail, say
 from cubicle.tools.kept_answer import read_answer
@@ -34,8 +34,8 @@ from cubicle.tools.registry import Registry
 
 log = logging.getLogger(__name__)
 
-CAN_GO_ON = ("bash_tool", "sub_agent")
-"""Tools whose work goes on in the sandbox while the service is restarted."""
+DETACHED = "detached"
+"""The kind of an entry of the journal: the caller was told that the call goes on, and need not come back."""
 INTERRUPTED = "interrupted"
 """The ending of a call that nobody came back for: it is not final, since the sandbox may know more of it."""
 _TOO_LARGE = "This call was done before. Its answer was too large to be kept; look at what it left behind."
@@ -268,12 +268,14 @@ class RepeatedCalls:
             self._tasks.add(running, identity, expires)
 
     async def _run(self, running: RunningCall, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
-        leaves = bool(call.identity) or tool.outlives_caller
+        leaves = bool(call.identity) or tool.outlives_caller or tool.name in CAN_GO_ON
+        running.on_detached = lambda: self._journal.record(call.caller.chat, DETACHED, {"call": call.id})
         call = replace(
             call,
             report=running.report,
             heard=lambda: running.is_followed,
             cancelled=lambda: running.cancelled,
+            reached=lambda step: setattr(running, "step", step),
             leaving=lambda: leaves and self._calls.stopping and not running.cancelled,
         )
         # The first step of `run` records the call: what is called soon comes after it.

@@ -40,10 +40,11 @@ from cubicle.mcp_api.request_context import CALLER, SESSION
 from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.resumption import HEADER as LAST_EVENT_ID
 from cubicle.mcp_api.resumption import ResumableAnswers
+from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, TooLong
-from cubicle.mcp_api.transport import Unforeseen, answer
+from cubicle.mcp_api.transport import Unforeseen, answer, refuse_call
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class RequestCheck:
     resumable: ResumableAnswers
     request_ids: RequestIds
     watch: AccessWatch
+    calls: RunningCalls
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
 
@@ -191,6 +193,12 @@ class RequestCheck:
         note(chat=caller.chat.id)
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
+        if self.calls.draining and message.method == "tools/call":
+            if session is None or not self.in_flight.has(session, caller.chat):
+                raise McpRefused(problem.DRAINING)
+            # A refusal by its status would end the session of many clients, and with it the calls that still run.
+            await refuse_call(message, _with_session(send, session))
+            return
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
             aside = scope[SET_ASIDE] = SetAside()

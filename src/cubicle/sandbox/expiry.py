@@ -81,6 +81,7 @@ class Expiry:
         remove: Callable[[Slot], Awaitable[None]],
         trash_changed: Callable[[Collection[str]], Awaitable[None]],
         deleted: Callable[[str], None],
+        follow_deleted: Callable[[], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -91,6 +92,7 @@ class Expiry:
         self._remove = remove
         self._trash_changed = trash_changed
         self._deleted = deleted
+        self._follow_deleted = follow_deleted
         self._in_trash: dict[str, float] | None = None
         """The readings at which what is in the trash was first seen there; None before the first look."""
 
@@ -112,6 +114,7 @@ class Expiry:
                 log.exception("sweeping failed", extra={"chat": slot.chat.id if slot.chat else "?"})
         try:
             await self._sweep_trash()
+            await self._follow_deleted()
         except Exception:
             log.exception("the trash could not be swept")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Self
@@ -23,6 +23,7 @@ from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, SandboxSeen, S
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lifecycle import Lifecycle
+from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
 from cubicle.sandbox.slot import Overview, Slot, unforeseen
 from cubicle.sandbox.trash import Discarded, TrashNote
@@ -73,6 +74,9 @@ class Fleet:
         self.lifecycle = Lifecycle(journal, self._clock)
         self._sandbox_services = SandboxServices([self.lifecycle.attached, *sandbox_services])
         self.on_removed = self.lifecycle.on_removed
+        removals = Removals(
+            driver, chat_index, self._slots, self.lifecycle, hang_up=self._hang_up, slot_of=self._slot_of
+        )
         self._expiry = Expiry(
             driver,
             self._clock,
@@ -81,8 +85,9 @@ class Fleet:
             used=self._used,
             stop=self._stop,
             remove=self._expire,
-            trash_changed=self._follow_trash,
+            trash_changed=removals.follow_trash,
             deleted=self.lifecycle.tell_deleted,
+            follow_deleted=removals.follow_deleted,
         )
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
         self.pool = WarmPool(driver, pool_size, furnish)
@@ -412,18 +417,6 @@ class Fleet:
         async with slot.lock:
             slot.name = await self._driver.find(slot.digest, slot.name) or ""
         return bool(slot.name)
-
-    async def _follow_trash(self, in_trash: Collection[str]) -> None:
-        """Forget what the command line removed, and take in what it restored."""
-        for slot in [slot for slot in self._slots.values() if slot.name in in_trash]:
-            async with slot.lock:
-                if slot.name in in_trash and not slot.leases:
-                    self._hang_up(slot)
-                    self._slots.pop(slot.digest, None)
-        records = await asyncio.to_thread(self._chat_index.read)
-        for found in await self._driver.list():
-            if found.owner in records and found.owner not in self._slots:
-                self._slots[found.owner] = self._slot_of(found, records[found.owner])
 
     async def _look_for(self, chat: Chat) -> Slot | None:
         """The sandbox of a chat that has none as far as is known: the command line may have restored it."""
