@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
+from cubicle import removal
 from cubicle.mcp_api.tracing import exporting
 from cubicle.metrics.loop_lag import LoopLag
 from cubicle.metrics.metrics import Metrics
+from cubicle.metrics.recent_file import RecentFile
 from cubicle.quotas.quotas import Quotas
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.round_trips import RoundTrips
@@ -24,6 +26,7 @@ class Metering:
 
     def __init__(self, settings: Settings, network: NetworkWorker) -> None:
         self.metrics = Metrics(tenants=settings.metrics_tenants)
+        self._file = RecentFile(self.metrics.recent, removal.metrics_folder(settings.data_dir))
         self._collector = settings.otel_exporter_otlp_endpoint
         self.lag = LoopLag(self.metrics.loop_lag.observe)
         self.attached = RoundTrips(self.metrics.round_trip.observe).attached
@@ -31,6 +34,7 @@ class Metering:
         network.egress.listen(counted_by(self.metrics))
         self.quotas = Quotas(settings, self.metrics, self.lag, network.egress)
         network.egress.listen(self.quotas.take)
+        self.budgets = network.budgets
 
     def tools(self, registry: Registry) -> Registry:
         return limited(measured(registry, self.metrics), self.quotas)
@@ -39,6 +43,7 @@ class Metering:
     async def running(self, fleet: Fleet) -> AsyncIterator[None]:
         fleet.admission = self.quotas.starts.admitted
         fleet.on_removed(self.quotas.forget)
+        fleet.on_removed(lambda chat: self.metrics.recent.forget(chat.id, chat.tenant))
         traced = exporting(self._collector) if self._collector else nullcontext()
-        async with self.lag.measured(), traced, self.quotas.running(fleet):
+        async with self._file.kept(), self.lag.measured(), traced, self.quotas.running(fleet):
             yield

@@ -131,9 +131,9 @@ class BudgetStore:
         tenant_limits: BudgetLimits | None = None,
     ) -> None:
         self._limits = limits
-        self._tenant_limits = tenant_limits or BudgetLimits()
+        self.tenant_limits = tenant_limits or BudgetLimits()
         self._chats = Spending(folder)
-        self._tenants = Spending(tenants_folder or folder / "tenants", self._tenant_limits.days)
+        self._tenants = Spending(tenants_folder or folder / "tenants", self.tenant_limits.days)
 
     def open(self) -> None:
         self._chats.open()
@@ -151,7 +151,7 @@ class BudgetStore:
         await self.spent(chat)
         # Asked again: both are known now, so nothing is waited for between the look and the count.
         _require_chat(await self.spent(chat), self._limits)
-        _require_tenant(chat.tenant, await self.spent_by(chat.tenant), self._tenant_limits)
+        _require_tenant(chat.tenant, await self.spent_by(chat.tenant), self.tenant_limits)
         self._chats.add(chat.digest, requests=1)
         self._tenants.add(chat.tenant, requests=1)
 

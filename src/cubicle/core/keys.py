@@ -7,7 +7,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from cubicle.core import api_keys
@@ -91,6 +91,11 @@ class KeyRing:
         self._table = other._table
         self.locked = self.locked or other.locked
         self.version += 1
+
+    @property
+    def tenants(self) -> Collection[str]:
+        """Every tenant that has, or had, a key."""
+        return self._table.of_tenant.keys()
 
     def tenant(self, authorization: str | None) -> str | None:
         """The tenant that this Authorization header opens; None when it opens nothing."""

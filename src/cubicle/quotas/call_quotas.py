@@ -34,6 +34,14 @@ class CallQuotas:
         """Calls under way, by tenant."""
         return self._tenants
 
+    def in_this_minute(self, tenant: str) -> int:
+        """Calls of a tenant in the minute that its limit counts; 0 without a limit."""
+        rate = self._limits[Scope.TENANT].per_minute
+        if not rate:
+            return 0
+        stats = self._counted.get_window_stats(RateLimitItemPerMinute(rate), *_key(Subject(Scope.TENANT, tenant)))
+        return rate - stats.remaining
+
     @contextmanager
     def counted(self, subjects: Sequence[Subject]) -> Iterator[None]:
         """A call, for as long as the block lasts. Raises QuotaExceeded before it begins."""

@@ -66,6 +66,14 @@ class Subject(NamedTuple):
     user: str = ""
 
 
+class Standing(NamedTuple):
+    """How much of a limit is used."""
+
+    limit: Limit
+    used: float
+    most: float
+
+
 class QuotaExceeded(Exception):
     """A limit is reached; the message says which one and when that ends."""
 

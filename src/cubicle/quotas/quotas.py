@@ -17,7 +17,7 @@ from cubicle.metrics.loop_lag import LoopLag
 from cubicle.metrics.metrics import Metrics
 from cubicle.quotas.call_quotas import CallQuotas
 from cubicle.quotas.daily_usage import DailyUsage
-from cubicle.quotas.limits import Limit, Overloaded, QuotaExceeded, QuotaLimits, Scope, Subject
+from cubicle.quotas.limits import Limit, Overloaded, QuotaExceeded, QuotaLimits, Scope, Standing, Subject
 from cubicle.quotas.load_shedding import LoadShedding
 from cubicle.quotas.start_queue import StartQueue
 from cubicle.sandbox.driver import State
@@ -67,7 +67,7 @@ class Quotas:
             running=self._up,
             user_of=lambda digest: self._users.get(digest, ""),
             waited=metrics.start_wait.observe,
-            refused=lambda limit, scope: metrics.refusals.labels(limit.value, scope.value).inc(),
+            refused=lambda limit, scope, chat: metrics.quota_refused(limit.value, scope.value, chat.tenant, chat.id),
         )
         self._reports: list[EgressReport] = []
         self._egress = egress
@@ -93,10 +93,10 @@ class Quotas:
             counted = self._calls.counted(subjects)
             counted.__enter__()
         except QuotaExceeded as over:
-            self._metrics.refusals.labels(over.limit.value, over.scope.value).inc()
+            self._metrics.quota_refused(over.limit.value, over.scope.value, chat.tenant, chat.id)
             raise
         except Overloaded as over:
-            self._metrics.shed.labels(over.reason).inc()
+            self._metrics.load_shed(over.reason, chat.tenant, chat.id)
             raise
         try:
             yield
@@ -168,6 +168,39 @@ class Quotas:
             self._users.move_to_end(digest)
             while len(self._users) > _MAX_USERS:
                 self._users.popitem(last=False)
+
+    # ---- what is shown
+
+    def under_way(self, tenant: str | None) -> int:
+        """Calls and uploads of a tenant, or of all, that have not ended."""
+        return sum(self._calls.tenants.values()) if tenant is None else self._calls.tenants.get(tenant, 0)
+
+    async def standing(self, tenant: str, running: int) -> list[Standing]:
+        """How much of each limit a tenant has used, which has so many sandboxes running. Only of limits that are set."""
+        limits, found = self.limits[Scope.TENANT], []
+        day = None
+        if limits.cpu_seconds or limits.egress_bytes:
+            day = await self._daily.of(Subject(Scope.TENANT, tenant))
+        used: dict[Limit, float] = {
+            Limit.SANDBOXES: running,
+            Limit.CALLS: self._calls.tenants.get(tenant, 0),
+            Limit.RATE: self._calls.in_this_minute(tenant),
+            Limit.CPU: day.cpu_seconds if day is not None else 0,
+            Limit.EGRESS: day.egress_bytes if day is not None else 0,
+            Limit.DISK: sum(size for subject, _, size in self._disk.values() if subject.tenant == tenant),
+        }
+        most: dict[Limit, float] = {
+            Limit.SANDBOXES: limits.sandboxes,
+            Limit.CALLS: limits.calls,
+            Limit.RATE: limits.per_minute,
+            Limit.CPU: limits.cpu_seconds,
+            Limit.EGRESS: limits.egress_bytes,
+            Limit.DISK: limits.disk_bytes,
+        }
+        for limit in Limit:
+            if most[limit]:
+                found.append(Standing(limit, used[limit], most[limit]))
+        return found
 
     # ---- what is used
 

@@ -31,6 +31,7 @@ Running = Callable[[], Iterable[tuple[str, str]]]
 class _Waiter:
     chat: Chat
     user: str
+    since: float = field(default_factory=time.time)
     admitted: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -46,7 +47,7 @@ class StartQueue:
         running: Running,
         user_of: Callable[[str], str],
         waited: Callable[[float], None] = lambda seconds: None,
-        refused: Callable[[Limit, Scope], None] = lambda limit, scope: None,
+        refused: Callable[[Limit, Scope, Chat], None] = lambda limit, scope, chat: None,
     ) -> None:
         self._limits, self._total, self._patience = limits, total, patience
         self._running, self._user_of, self._waited, self._refused = running, user_of, waited, refused
@@ -59,6 +60,10 @@ class StartQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def waiting(self) -> list[tuple[Chat, str, float]]:
+        """Chat, user, and since when it waits, of each start of the queue, in the order in which they came."""
+        return [(waiter.chat, waiter.user, waiter.since) for waiter in self._waiting]
 
     @contextmanager
     def followed(self, chat: Chat, report: Callable[[str], None]) -> Iterator[None]:
@@ -133,7 +138,7 @@ class StartQueue:
 
     def _refusal(self, waiter: _Waiter, why: str) -> StartRefused:
         scope, sentence = self._reason(waiter, self._counts())
-        self._refused(Limit.SANDBOXES, scope)
+        self._refused(Limit.SANDBOXES, scope, waiter.chat)
         return StartRefused(f"{sentence} {why} Stop one that is not needed, or try again in {duration(10)}.")
 
     def _counts(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:

@@ -49,8 +49,8 @@ class MeasuredTool:
             outcome = "cancelled"
             raise
         finally:
-            seconds = time.perf_counter() - began
-            self._metrics.call_ended(self.name, outcome, seconds, call.caller.chat.tenant)
+            seconds, chat = time.perf_counter() - began, call.caller.chat
+            self._metrics.call_ended(self.name, outcome, seconds, chat.tenant, chat.id)
 
 
 def _outcome(answer: Answer) -> str:

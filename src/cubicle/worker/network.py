@@ -57,7 +57,7 @@ class NetworkWorker:
         transparent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._setup = replace(setup, has_additions=additions is not None)
-        self._budgets = budgets
+        self.budgets = budgets
         self._transparent = transparent
         self._rulebook = RulesFile(setup.rules_file, setup.policy)
         self._answers = Answers(budgets, tokens, additions, self._rulebook)
@@ -77,7 +77,7 @@ class NetworkWorker:
     async def __aenter__(self) -> Self:
         """Check what a worker will need, and have one started. Raises BadRules, OSError."""
         await self._rulebook.open()
-        await asyncio.to_thread(self._budgets.open)
+        await asyncio.to_thread(self.budgets.open)
         if self._setup.rules_file is not None or self._setup.has_additions:
             await asyncio.to_thread(Authority(self._setup.folder).open)
         self._keeper = start_task(self._keep_running(), name="network worker")
@@ -91,7 +91,7 @@ class NetworkWorker:
 
     async def forget(self, chat: Chat) -> None:
         """The chat is removed."""
-        await self._budgets.forget(chat)
+        await self.budgets.forget(chat)
         with suppress(ChannelLost):
             if self._channel is not None:
                 await self._channel.ask("forget", limit=_FORGET_SECONDS, chat=chat.id, tenant=chat.tenant)
