@@ -67,6 +67,7 @@ from cubicle.machine.errors import SandboxError
 from cubicle.machine.files import parse_entry
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.mcp_api import jsonrpc, sessions
+from cubicle.metrics import recent_file
 from cubicle.mcp_api.handlers import _resources
 from cubicle.ports import services
 from cubicle.ports.program import ProgramConnection
@@ -312,6 +313,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "call's arguments": lambda data: arguments_hash.arguments_hash("a", {text(data): [text(data)] * 4}),
     "event id": lambda data: event_ids.parse(b"k" * 32, Chat("a"), "session", text(data)),
     "journal's line": journal_lines.check,
+    "recent counts": recent_file.parse,
     "session id": lambda data: sessions.is_wellformed(text(data)),
     "accept": lambda data: accept.accepts_mcp([text(data)]),
     "accept preference": lambda data: accept.asks_for([text(data)], "text/plain", instead_of="application/json"),

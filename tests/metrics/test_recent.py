@@ -191,7 +191,7 @@ async def test_it_is_written_while_the_service_runs(tmp_path: Path, clock: Clock
     [
         b"", b"garbage\n", b"[]\n", b"\xff\xfe\n", b'{"minutes": 3}\n', b'{"minutes": {"x": {}}}\n',
         b'{"minutes": {"1": {"done": -1}}}\n', b'{"minutes": {"1": {"done": 1e999}}}\n', b"[" * 100_000,
-        b'{"tenant": 4, "minutes": {}}\n', b'{"tenant": "a", "minutes": {}, "problems": [[1]]}\n',
+        b'{"tenant": 4, "minutes": {}}\n', b'{"tenant": "../../x", "minutes": {}}\n', b'{"tenant": "a", "minutes": {}, "problems": [[1]]}\n',
         b'{"tenant": "a", "minutes": {}, "problems": [["../x", "call", "d", 1, 1, 1]]}\n',
         b'{"tenant": "a", "minutes": {}, "problems": [["x", "call", "d", NaN, 1, 1]]}\n',
         b'{"minutes": {"' + b"9" * 5000 + b'": {}}}\n',

@@ -52,8 +52,7 @@ class Feed:
         """All parts, as they are. Only what is seen is asked what it uses."""
         snapshot = await self._numbers.snapshot()
         names = page_of([entry for entry in snapshot.entries if view.shows(entry.chat)], view)[1]
-        seen = [entry.seen for entry in snapshot.entries if entry.seen.name in set(names)]
-        await self._sources.stats.sample(seen, names)
+        await self._sources.stats.sample([entry.seen for entry in snapshot.entries], set(names), others=0)
         return (await self._parts(await self._numbers.snapshot(), view))[0]
 
     async def follow(self, view: View) -> AsyncGenerator[Parts | None]:

@@ -25,7 +25,7 @@ from cubicle.isolation.startup_check import StartupCheck
 from cubicle.machine.errors import SandboxError
 from cubicle.metrics.loop_lag import LoopLag
 from cubicle.metrics.metrics import WELL
-from cubicle.metrics.recent import MINUTE, Recent
+from cubicle.metrics.recent import MINUTE, OTHER, Recent
 from cubicle.quotas.quotas import Quotas
 from cubicle.sandbox.driver import CONDITIONS, State
 from cubicle.sandbox.fleet import Fleet
@@ -43,7 +43,7 @@ _DISK_STEP = 100_000_000
 _NOT_CALLS = ("refused", "shed", "http_5xx")
 _COUNTERS = (
     "cubicle_tool_calls_total", "cubicle_egress_decisions_total", "cubicle_quota_refusals_total",
-    "cubicle_load_shed_total", "cubicle_http_requests_total",
+    "cubicle_load_shed_total",
 )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ class Numbers:
         if view.one_tenant is not None:
             names = {view.one_tenant}
         else:
-            names = {*sandboxes, *waiting, *self._of.recent.tenants, *islice(self._of.ring.tenants, _MAX_KNOWN)}
+            names = {*sandboxes, *waiting, *self._of.recent.tenants, *islice(self._of.ring.tenants, _MAX_KNOWN)} - {OTHER}
         hours = {name: self._of.recent.last_hour(name) for name in names}
         busiest = sorted(names, key=lambda name: (-running[name], -sandboxes[name], -hours[name].total(), name))
         rows: list[TenantShown] = []

@@ -43,20 +43,20 @@ class SandboxStats:
     def of(self, name: str) -> SandboxUse:
         return self._uses.get(name, _UNKNOWN)
 
-    async def sample(self, seen: Sequence[Overview], visible: Collection[str]) -> None:
-        """One turn: ask all that are visible, and some of the others."""
+    async def sample(self, seen: Sequence[Overview], visible: Collection[str], others: int = _OTHERS) -> None:
+        """One turn: of all that were seen ask those that are visible, and some of the others."""
         self._turn += 1
         running = [each for each in seen if each.chat is not None and each.state is State.RUNNING]
         names = {each.name for each in running}
-        for kept in (self._uses, self._cpu, self._asked):
-            for name in [name for name in kept if name not in names]:
-                del kept[name]  # type: ignore[attr-defined]
+        self._uses = {name: use for name, use in self._uses.items() if name in names}
+        self._cpu = {name: look for name, look in self._cpu.items() if name in names}
+        self._asked = {name: turn for name, turn in self._asked.items() if name in names}
         first = [each for each in running if each.name in visible]
-        others = sorted(
+        rest = sorted(
             (each for each in running if each.name not in visible), key=lambda each: self._asked.get(each.name, 0)
         )
         gate = asyncio.Semaphore(_MAX_CONCURRENT)
-        await asyncio.gather(*(self._ask(each, gate) for each in (*first, *others[:_OTHERS])))
+        await asyncio.gather(*(self._ask(each, gate) for each in (*first, *rest[:others])))
 
     async def _ask(self, overview: Overview, gate: asyncio.Semaphore) -> None:
         assert overview.chat is not None

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from cubicle import record
+from cubicle.core.api_keys import is_tenant
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.metrics.recent import (
-    DAY, HOUR, MAX_NAMES, MAX_PROBLEMS, MAX_TENANTS, MINUTE, Minutes, Problem, Recent, TenantRecord,
+    DAY, HOUR, MAX_NAMES, MAX_PROBLEMS, MAX_TENANTS, MINUTE, OTHER, Minutes, Problem, Recent, TenantRecord,
 )  # fmt: skip
 from cubicle.record import BadRecord
 from cubicle.tasks import start_task
@@ -165,6 +166,8 @@ def _line(found: object) -> dict[str, Any]:
     line: dict[str, Any] = {"minutes": _minutes(found.get("minutes"))}
     if "tenant" in found:
         line["tenant"] = _text(found["tenant"])
+        if line["tenant"] != OTHER and not is_tenant(line["tenant"]):
+            raise BadRecord("tenant is not the name of one")
         problems = found.get("problems", [])
         if not isinstance(problems, list) or len(problems) > MAX_PROBLEMS:
             raise BadRecord("problems is not a list, or is too long")

@@ -130,6 +130,7 @@ export class Feed {
   #open(): void {
     if (this.#source) return;
     clearTimeout(this.#again);
+    this.#again = undefined;
     const source = new EventSource(this.address(this.#query, true));
     this.#source = source;
     this.#hear();

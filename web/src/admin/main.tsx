@@ -115,7 +115,7 @@ interface FilterProps {
 }
 
 function Filters({ wanted, operator, tenants, onWant }: FilterProps) {
-  const typing = useRef<ReturnType<typeof setTimeout>>();
+  const typing = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const text = useSignal(wanted.q);
   useEffect(() => {
     text.value = wanted.q;
