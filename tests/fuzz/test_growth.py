@@ -67,8 +67,8 @@ from cubicle.machine.errors import SandboxError
 from cubicle.machine.files import parse_entry
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.mcp_api import jsonrpc, sessions
-from cubicle.metrics import recent_file
 from cubicle.mcp_api.handlers import _resources
+from cubicle.metrics import recent_file
 from cubicle.ports import services
 from cubicle.ports.program import ProgramConnection
 from cubicle.prompt import skills

@@ -131,7 +131,8 @@ async def test_a_user_may_not_ask_for_others(site: Site, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["sort=evil", "state=evil", "offset=-1", "offset=x", "limit=1e9", "limit=%F0%9F%92%A9", "offset=9999999999"]
+    "query",
+    ["sort=evil", "state=evil", "offset=-1", "offset=x", "limit=1e9", "limit=%F0%9F%92%A9", "offset=9999999999"],
 )
 async def test_a_question_that_cannot_be_is_refused(site: Site, query: str) -> None:
     assert (await site.client.get(f"/api/overview?{query}", headers=ACME)).status_code == 400

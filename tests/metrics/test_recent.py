@@ -256,8 +256,8 @@ async def test_a_chat_that_is_removed_while_no_service_runs_is_forgotten(tmp_pat
     recent.note("acme", "secret", "call", "x: failed")
     recent.note("acme", "other", "call", "x: failed")
     await RecentFile(recent, tmp_path).save()
-    recent_file.remove_records(tmp_path, Chat("secret", "acme").digest)
+    await asyncio.to_thread(recent_file.remove_records, tmp_path, Chat("secret", "acme").digest)
     text = (tmp_path / "recent.jsonl").read_text()
     assert "secret" not in text
     assert "other" in text
-    recent_file.remove_records(tmp_path / "none", Chat("secret", "acme").digest)
+    await asyncio.to_thread(recent_file.remove_records, tmp_path / "none", Chat("secret", "acme").digest)

@@ -7,7 +7,10 @@ const wanted = (more: Partial<Wanted> = {}): Wanted => ({ ...readWanted("", true
 
 describe("what is wanted", () => {
   test("an address says it, and nothing else is believed", () => {
-    const found = readWanted("?tab=problems&sort=cpu&order=desc&q=a%20b&state=failed&offset=250&tenant=acme", true);
+    const found = readWanted(
+      "?tab=problems&sort=cpu&order=desc&q=a%20b&state=failed&offset=250&tenant=acme",
+      true,
+    );
     expect(found).toEqual({
       tab: "problems",
       tenant: "acme",
@@ -114,7 +117,10 @@ describe("words", () => {
     });
     const none = { dollars: 0, most_dollars: 0, requests: 0, most_requests: 0, tokens: 0, most_tokens: 0 };
     expect(budget(none)).toEqual({ text: "", tone: "" });
-    expect(budget({ ...none, dollars: 1.5, most_dollars: 1.5 })).toEqual({ text: "1.50 of 1.50 USD", tone: "bad" });
+    expect(budget({ ...none, dollars: 1.5, most_dollars: 1.5 })).toEqual({
+      text: "1.50 of 1.50 USD",
+      tone: "bad",
+    });
   });
   test("hostile details are text without direction marks", () => {
     const problem: ProblemShown = {

@@ -16,8 +16,19 @@ from cubicle.core.keys import KeyRing
 from cubicle.core.text import one_line
 from cubicle.http_api.gauges import Gauges
 from cubicle.http_api.overview_models import (
-    BudgetUse, HistoryShown, HostNumbers, IsolationState, LastHour, ProblemKind, ProblemShown, QueuedStart, QuotaUse,
-    Series, ServiceNumbers, TenantList, TenantShown,
+    BudgetUse,
+    HistoryShown,
+    HostNumbers,
+    IsolationState,
+    LastHour,
+    ProblemKind,
+    ProblemShown,
+    QueuedStart,
+    QuotaUse,
+    Series,
+    ServiceNumbers,
+    TenantList,
+    TenantShown,
 )  # fmt: skip
 from cubicle.http_api.sandbox_stats import SandboxStats
 from cubicle.http_api.sandbox_table import Entry, View, natural
@@ -92,7 +103,8 @@ class Numbers:
         seen = await self._of.gauges.measure()
         self._count += 1
         trash = await self._discarded()
-        return Snapshot(self._count, self._entries(seen), self._of.gauges.metrics.values(), trash)
+        values = await asyncio.to_thread(self._of.gauges.metrics.values)
+        return Snapshot(self._count, self._entries(seen), values, trash)
 
     def _entries(self, seen: Sequence[Overview]) -> list[Entry]:
         errors = Counter[tuple[str, str]]()
@@ -193,7 +205,9 @@ class Numbers:
         if view.one_tenant is not None:
             names = {view.one_tenant}
         else:
-            names = {*sandboxes, *waiting, *self._of.recent.tenants, *islice(self._of.ring.tenants, _MAX_KNOWN)} - {OTHER}
+            names = {*sandboxes, *waiting, *self._of.recent.tenants, *islice(self._of.ring.tenants, _MAX_KNOWN)} - {
+                OTHER
+            }
         hours = {name: self._of.recent.last_hour(name) for name in names}
         busiest = sorted(names, key=lambda name: (-running[name], -sandboxes[name], -hours[name].total(), name))
         rows: list[TenantShown] = []

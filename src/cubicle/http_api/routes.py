@@ -289,7 +289,7 @@ _OWN = (
     Row("DELETE", "/api/sandboxes/{chat}", "admin.remove", _KEY, _ENDS,
         "Moves a chat to the trash (`TRASH_DAYS`).", ChatIn.PATH),
     Row("GET", "/api/overview", "overview.get", _KEY, _LOOKS,
-        "The numbers and the table of the admin page. `q`, `state`, `sort`, `order`, `offset`, `limit` choose the rows, "
+        "The numbers and the table of the admin page. `q`, `state`, `sort`, `order`, `offset`, `limit` choose rows, "
         "`tenant` as above."),
     Row("GET", "/api/overview/events", "overview.events", _KEY, _LOOKS,
         "The same each time that a part of it changes, server-sent events."),

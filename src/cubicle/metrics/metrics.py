@@ -142,7 +142,7 @@ class Metrics:
             self.recent.note(tenant, chat, "egress", "denied", count)
 
     def values(self) -> dict[tuple[str, tuple[str, ...]], float]:
-        """Every number as /metrics shows it: by name, and the values of the labels in the order of the labels' names."""
+        """Every number of /metrics, by its name and the values of its labels, in the order of the labels' names."""
         return {
             (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
             for family in self.registry.collect()

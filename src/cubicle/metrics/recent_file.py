@@ -18,7 +18,17 @@ from cubicle import record
 from cubicle.core.api_keys import is_tenant
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.metrics.recent import (
-    DAY, HOUR, MAX_NAMES, MAX_PROBLEMS, MAX_TENANTS, MINUTE, OTHER, Minutes, Problem, Recent, TenantRecord,
+    DAY,
+    HOUR,
+    MAX_NAMES,
+    MAX_PROBLEMS,
+    MAX_TENANTS,
+    MINUTE,
+    OTHER,
+    Minutes,
+    Problem,
+    Recent,
+    TenantRecord,
 )  # fmt: skip
 from cubicle.record import BadRecord
 from cubicle.tasks import start_task
@@ -192,7 +202,9 @@ def _problem(found: object) -> Problem:
     if not isinstance(found, list) or len(found) != 6:
         raise BadRecord("a problem has another form")
     chat, kind, detail, since, at, count = found
-    if not all(isinstance(each, int | float) and 0 <= each < _MAX_COUNT for each in (since, at)) or not _is_count(count):
+    if not all(isinstance(each, int | float) and 0 <= each < _MAX_COUNT for each in (since, at)) or not _is_count(
+        count
+    ):
         raise BadRecord("a time of a problem is not a number")
     try:
         Chat(_text(chat))

@@ -176,7 +176,7 @@ class Quotas:
         return sum(self._calls.tenants.values()) if tenant is None else self._calls.tenants.get(tenant, 0)
 
     async def standing(self, tenant: str, running: int) -> list[Standing]:
-        """How much of each limit a tenant has used, which has so many sandboxes running. Only of limits that are set."""
+        """How much of each limit that is set a tenant has used, which has so many sandboxes running."""
         limits, found = self.limits[Scope.TENANT], []
         day = None
         if limits.cpu_seconds or limits.egress_bytes:

@@ -188,7 +188,7 @@ async def test_the_table_is_sorted_by_the_keyboard(firm: Firm, browser: Browser)
         page = seen.page
         heading = page.get_by_role("columnheader", name="Chat")
         await expect(heading).to_have_attribute("aria-sort", "ascending")
-        names = [text for text in await page.locator("tbody th").all_inner_texts()]
+        names = list(await page.locator("tbody th").all_inner_texts())
         assert names == sorted(names, key=natural)
         await heading.get_by_role("button").focus()
         await page.keyboard.press("Enter")
@@ -203,9 +203,7 @@ async def test_the_table_is_sorted_by_the_keyboard(firm: Firm, browser: Browser)
 
 @pytest.mark.parametrize("width", [1200, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_it_keeps_nobody_out(
-    firm: Firm, browser: Browser, scheme: Literal["light", "dark"], width: int
-) -> None:
+async def test_it_keeps_nobody_out(firm: Firm, browser: Browser, scheme: Literal["light", "dark"], width: int) -> None:
     async with visit(browser, f"{firm.house.url}/login", width=width, scheme=scheme) as seen:
         await sign_in(seen, OPERATOR)
         page = seen.page

@@ -4,7 +4,10 @@ import { shownName } from "../common/format";
 import { Empty } from "../ui/parts";
 import { budget, count, problemWords, quota, span } from "./words";
 
-const NUMBERS: [title: string, value: "sandboxes" | "running" | "waiting" | "calls" | "errors" | "denied" | "refused"][] = [
+const NUMBERS: [
+  title: string,
+  value: "sandboxes" | "running" | "waiting" | "calls" | "errors" | "denied" | "refused",
+][] = [
   ["Sandboxes", "sandboxes"],
   ["Running", "running"],
   ["Waiting", "waiting"],
@@ -86,7 +89,12 @@ export function Tenants({ list, onTenant }: { list: TenantList; onTenant?: (tena
   );
 }
 
-export function Problems(props: { list: ProblemShown[]; now: number; tenants: boolean; onChat: (chat: string) => void }) {
+export function Problems(props: {
+  list: ProblemShown[];
+  now: number;
+  tenants: boolean;
+  onChat: (chat: string) => void;
+}) {
   if (!props.list.length) return <Empty icon="activity" title="No problems in the last hour" />;
   return (
     <table>

@@ -18,7 +18,17 @@ import { count } from "./words";
 
 const TYPING_MS = 250;
 
-function Confirm({ deed, whose, onYes, onNo }: { deed: Deed; whose: string; onYes: () => void; onNo: () => void }) {
+function Confirm({
+  deed,
+  whose,
+  onYes,
+  onNo,
+}: {
+  deed: Deed;
+  whose: string;
+  onYes: () => void;
+  onNo: () => void;
+}) {
   const remove = deed.verb === "remove";
   return (
     <Dialog title={`${remove ? "Remove" : "Stop"} the sandbox of ${whose}?`} onClose={onNo}>
@@ -73,7 +83,15 @@ function tabCount(tab: Tab, overview: Partial<Overview>): number | undefined {
   }
 }
 
-function Tabs({ shown, overview, onTab }: { shown: Tab; overview: Partial<Overview>; onTab: (tab: Tab) => void }) {
+function Tabs({
+  shown,
+  overview,
+  onTab,
+}: {
+  shown: Tab;
+  overview: Partial<Overview>;
+  onTab: (tab: Tab) => void;
+}) {
   const move = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const next = step && TABS[(TABS.indexOf(shown) + step + TABS.length) % TABS.length];
@@ -121,7 +139,9 @@ function Filters({ wanted, operator, tenants, onWant }: FilterProps) {
     text.value = wanted.q;
   }, [wanted.q]);
   useEffect(() => () => clearTimeout(typing.current), []);
-  const names = [...new Set([...tenants, ...(wanted.tenant && wanted.tenant !== "*" ? [wanted.tenant] : [])])];
+  const names = [
+    ...new Set([...tenants, ...(wanted.tenant && wanted.tenant !== "*" ? [wanted.tenant] : [])]),
+  ];
   return (
     <search class="filters">
       <input
@@ -166,7 +186,9 @@ function Filters({ wanted, operator, tenants, onWant }: FilterProps) {
         class="phone-only"
         aria-label="Sort by"
         value={wanted.sort}
-        onChange={(event) => onWant({ sort: event.currentTarget.value as Sort, descending: false, offset: 0 })}
+        onChange={(event) =>
+          onWant({ sort: event.currentTarget.value as Sort, descending: false, offset: 0 })
+        }
       >
         {sortings(operator).map(([sort, title]) => (
           <option key={sort} value={sort}>
@@ -233,7 +255,11 @@ function Admin({ page }: { page: PageData }) {
   const look = async (sandbox: SandboxShown) => {
     try {
       const url = new URL(at(sandbox, "links/CHAT"));
-      for (const [name, value] of [["access", "view"], ["hours", "1"], ["label", "admin page"]] as const)
+      for (const [name, value] of [
+        ["access", "view"],
+        ["hours", "1"],
+        ["label", "admin page"],
+      ] as const)
         url.searchParams.set(name, value);
       const link = (await (await request(url.href, { method: "POST" })).json()) as ChatLink;
       if (link.url) document.location.assign(link.url);
@@ -308,7 +334,9 @@ function Admin({ page }: { page: PageData }) {
           {tab === "tenants" && tenants && (
             <Tenants
               list={tenants}
-              {...(page.operator && { onTenant: (tenant: string) => want({ tenant, tab: "sandboxes", offset: 0 }) })}
+              {...(page.operator && {
+                onTenant: (tenant: string) => want({ tenant, tab: "sandboxes", offset: 0 }),
+              })}
             />
           )}
           {tab === "problems" && problems && (

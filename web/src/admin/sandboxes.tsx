@@ -16,7 +16,12 @@ interface Column {
 
 const COLUMNS: Column[] = [
   { sort: "user", title: "User", number: false, value: (s) => s.user },
-  { sort: "age", title: "Age", number: true, value: (s, now) => (s.since == null ? "" : span(now - s.since)) },
+  {
+    sort: "age",
+    title: "Age",
+    number: true,
+    value: (s, now) => (s.since == null ? "" : span(now - s.since)),
+  },
   {
     sort: "idle",
     title: "Idle",
@@ -103,7 +108,12 @@ function Line({ sandbox, props }: { sandbox: SandboxShown; props: TableProps }) 
       {columns(props.tenants).map(({ title, value, number }) => {
         const text = shownName(value(sandbox, props.now));
         return (
-          <td key={title} class={number ? "number" : "text"} data-title={title} title={number ? undefined : text}>
+          <td
+            key={title}
+            class={number ? "number" : "text"}
+            data-title={title}
+            title={number ? undefined : text}
+          >
             {text}
           </td>
         );
@@ -135,7 +145,17 @@ function Line({ sandbox, props }: { sandbox: SandboxShown; props: TableProps }) 
   );
 }
 
-function Heading({ sort, title, number, props }: { sort: Sort; title: string; number: boolean; props: TableProps }) {
+function Heading({
+  sort,
+  title,
+  number,
+  props,
+}: {
+  sort: Sort;
+  title: string;
+  number: boolean;
+  props: TableProps;
+}) {
   const sorted = props.sort === sort;
   const direction = props.descending ? "descending" : "ascending";
   return (

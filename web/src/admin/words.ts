@@ -99,7 +99,12 @@ export function cards(now: ServiceNumbers): Card[] {
       more: `${count(hour.refused)} by quotas, ${count(hour.shed)} for load in the last hour`,
       tone: hour.refused + hour.shed ? "warn" : "",
     },
-    { title: "Queue of starts", value: `${count(now.waiting)} waiting`, more: "", tone: now.waiting ? "warn" : "" },
+    {
+      title: "Queue of starts",
+      value: `${count(now.waiting)} waiting`,
+      more: "",
+      tone: now.waiting ? "warn" : "",
+    },
     ...ofHost(now),
     {
       title: "Trash",
@@ -137,7 +142,9 @@ export function budget(use: BudgetUse): { text: string; tone: "" | "warn" | "bad
   const shown = parts.filter(([, used, most]) => used > 0 || most > 0);
   const number = (unit: string, value: number) => (unit === "USD" ? value.toFixed(2) : count(value));
   const text = shown
-    .map(([unit, used, most]) => `${number(unit, used)}${most > 0 ? ` of ${number(unit, most)}` : ""} ${unit}`)
+    .map(
+      ([unit, used, most]) => `${number(unit, used)}${most > 0 ? ` of ${number(unit, most)}` : ""} ${unit}`,
+    )
     .join(" · ");
   const most = Math.max(0, ...shown.map(([, used, limit]) => (limit > 0 ? used / limit : 0)));
   return { text, tone: most >= 1 ? "bad" : most >= 0.9 ? "warn" : "" };
@@ -147,7 +154,10 @@ export function problemWords(problem: ProblemShown): string {
   const detail = plain(problem.detail);
   switch (problem.kind) {
     case "call":
-      return shownName(problem.detail).replace(/: (.*)$/, (_, end: string) => ` ended: ${end.replaceAll("_", " ")}`);
+      return shownName(problem.detail).replace(
+        /: (.*)$/,
+        (_, end: string) => ` ended: ${end.replaceAll("_", " ")}`,
+      );
     case "egress":
       return "Egress proxy denied a connection";
     case "quota":

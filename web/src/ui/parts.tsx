@@ -158,7 +158,9 @@ export function ViewOnlyNotice({ addresses }: { addresses: Addresses }) {
       <Icon name="eye" />
       <span class="grow">
         <strong>View only.</strong>{" "}
-        <span class="muted">Your link lets you look. You cannot type, click, upload, delete or undo with it.</span>
+        <span class="muted">
+          Your link lets you look. You cannot type, click, upload, delete or undo with it.
+        </span>
       </span>
     </div>
   );
