@@ -39,9 +39,8 @@ class Firm:
     async def bash(self, key: str, chat: str, command: str = "true", user: str = "") -> None:
         params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        headers = {"Accept": ACCEPT, "X-Chat-Id": chat, "Authorization": f"Bearer {key}"}
-        if user:
-            headers["X-User-Email"] = user.encode("utf-8").decode("latin-1")
+        headers = [(b"Accept", ACCEPT.encode()), (b"X-Chat-Id", chat.encode()), (b"X-User-Email", user.encode())]
+        headers.append((b"Authorization", f"Bearer {key}".encode()))
         answer = await self.house.client.post("/mcp", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
 
