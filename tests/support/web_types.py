@@ -135,11 +135,20 @@ def _models(module: types.ModuleType) -> dict[str, Any]:
 
 def api() -> str:
     """The answers of the HTTP API."""
-    found = {**_models(models), **_models(overview_models)}
-    printer = Printer({name: found[name] for name in ("Condition", "Root", "EntryKind", "ProblemKind")})
+    found = _models(models)
+    printer = Printer({name: found[name] for name in ("Condition", "Root", "EntryKind")})
     for name, model in {**found, "PageData": page_data.PageData, "TranscriptRecord": TranscriptRecord}.items():
         if name != "ProblemDetails":
             printer.add(name, model)
+    return printer.text()
+
+
+def overview() -> str:
+    """What the admin page is told."""
+    found = _models(overview_models)
+    printer = Printer({name: found[name] for name in ("Condition", "ProblemKind")})
+    for name, model in found.items():
+        printer.add(name, model)
     return printer.text()
 
 
@@ -172,6 +181,7 @@ def live() -> str:
 
 GENERATED = {
     SOURCES / "common" / "api.generated.ts": api,
+    SOURCES / "admin" / "overview.generated.ts": overview,
     SOURCES / "workspace" / "events.generated.ts": events,
     SOURCES / "live" / "messages.generated.ts": live,
 }

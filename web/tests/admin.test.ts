@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Feed, parsePart, queryOf, readWanted, type Wanted } from "../src/admin/feed";
+import type { ProblemShown, ServiceNumbers } from "../src/admin/overview.generated";
 import { budget, cards, chartWords, problemWords, quota, span } from "../src/admin/words";
-import type { ProblemShown, ServiceNumbers } from "../src/common/api.generated";
 
 const wanted = (more: Partial<Wanted> = {}): Wanted => ({ ...readWanted("", true), ...more });
 

@@ -1,8 +1,8 @@
 /** The numbers and the table of the admin page, as the service sends them. */
 import { signal } from "@preact/signals";
-import type { Overview } from "../common/api.generated";
 import { Backoff } from "../common/backoff";
 import { HttpError, request } from "../common/http";
+import type { Overview } from "./overview.generated";
 
 export const SORTS = [
   "chat",

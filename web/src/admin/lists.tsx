@@ -1,7 +1,8 @@
 /** Tenants, the problems of the last hour, and the queue of starts. */
-import type { ProblemShown, QueuedStart, TenantList } from "../common/api.generated";
+
 import { shownName } from "../common/format";
 import { Empty } from "../ui/parts";
+import type { ProblemShown, QueuedStart, TenantList } from "./overview.generated";
 import { budget, count, problemWords, quota, span } from "./words";
 
 const NUMBERS: [

@@ -2,7 +2,7 @@
 import "./admin.css";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import type { ChatLink, Overview, SandboxShown } from "../common/api.generated";
+import type { ChatLink } from "../common/api.generated";
 import { shownName } from "../common/format";
 import { request } from "../common/http";
 import { Addresses, type PageData, readPage } from "../common/page";
@@ -13,6 +13,7 @@ import { toast } from "../ui/toast";
 import { Feed, queryOf, readWanted, type Sort, STATES, TABS, type Tab, type Wanted } from "./feed";
 import { Problems, Queue, Tenants } from "./lists";
 import { Cards, History } from "./numbers";
+import type { Overview, SandboxShown } from "./overview.generated";
 import { type Deed, SandboxTable, sortings } from "./sandboxes";
 import { count } from "./words";
 

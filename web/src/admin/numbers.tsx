@@ -1,6 +1,6 @@
 /** The numbers above the table, and how they came about. */
 import { useSignal } from "@preact/signals";
-import type { HistoryShown, Series, ServiceNumbers } from "../common/api.generated";
+import type { HistoryShown, Series, ServiceNumbers } from "./overview.generated";
 import { cards, chartWords } from "./words";
 
 export function Cards({ now }: { now: ServiceNumbers }) {

@@ -1,8 +1,9 @@
 /** The table of sandboxes: one page of it, sorted and filtered by the service. */
-import type { Condition, SandboxPage, SandboxShown } from "../common/api.generated";
+
 import { bytes, shownName } from "../common/format";
 import { Empty, IconButton } from "../ui/parts";
 import { ROWS, type Sort } from "./feed";
+import type { Condition, SandboxPage, SandboxShown } from "./overview.generated";
 import { count, span } from "./words";
 
 export type Deed = { verb: "stop" | "remove"; sandbox: SandboxShown };

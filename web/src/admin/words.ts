@@ -1,6 +1,7 @@
 /** The numbers of the admin page in words. */
-import type { BudgetUse, ProblemShown, QuotaUse, Series, ServiceNumbers } from "../common/api.generated";
+
 import { bytes, seconds, shownName } from "../common/format";
+import type { BudgetUse, ProblemShown, QuotaUse, Series, ServiceNumbers } from "./overview.generated";
 
 export interface Card {
   title: string;
