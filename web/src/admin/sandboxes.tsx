@@ -88,8 +88,8 @@ interface TableProps {
 
 function Line({ sandbox, props }: { sandbox: SandboxShown; props: TableProps }) {
   const name = shownName(sandbox.chat);
-  const whose = props.tenants ? `${name} of ${shownName(sandbox.tenant)}` : name;
   const address = props.workspace(sandbox);
+  const whose = address === null ? `${name} of ${shownName(sandbox.tenant)}` : name;
   return (
     <tr>
       <th scope="row">
