@@ -41,6 +41,7 @@ from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
+from cubicle.http_api.gauges import Gauges
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
 from cubicle.http_api.issuer_login import IssuerLogin
 from cubicle.http_api.links import LinkRoutes
@@ -49,6 +50,8 @@ from cubicle.http_api.login import Login
 from cubicle.http_api.metrics import MetricsRoutes
 from cubicle.http_api.openapi import OpenApiRoutes
 from cubicle.http_api.origin_check import OriginCheck
+from cubicle.http_api.overview import OverviewRoutes
+from cubicle.http_api.overview_numbers import Sources
 from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
 from cubicle.http_api.pages import Pages
 from cubicle.http_api.port_app import make_port_app, own_names
@@ -62,6 +65,7 @@ from cubicle.http_api.replay import ReplayRoutes
 from cubicle.http_api.request_log import RequestLog
 from cubicle.http_api.request_metrics import RequestMetrics
 from cubicle.http_api.route_table import RouteTable
+from cubicle.http_api.sandbox_stats import SandboxStats
 from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
@@ -196,6 +200,8 @@ def make_app(parts: Parts) -> Starlette:
     settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
     access, ask_for_key = parts.access, asking_for_key(parts.pages)
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
+    gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space)
+    overview = OverviewRoutes(make_sources(parts, gauges))
     visits = EndedVisits(make_ports(parts))
 
     drain = Drain(settings.drain_seconds, parts.endpoint.drain)
@@ -204,10 +210,13 @@ def make_app(parts: Parts) -> Starlette:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         parts.endpoint.end_streams()
         port_routes.end_streams()
+        overview.end_streams()
         visits.end_soon()
 
     app = Starlette(
-        routes=table.bind(**make_routes(parts, table), ports=port_routes),
+        routes=table.bind(
+            **make_routes(parts, table), ports=port_routes, overview=overview, metrics=MetricsRoutes(gauges)
+        ),
         middleware=[
             Middleware(RequestMetrics, parts.metering.metrics),
             Middleware(DrainCheck, drain, settings.mcp_paths),
@@ -242,6 +251,14 @@ def make_ports(parts: Parts) -> ASGIApp:
     return make_port_app(settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings), used)
 
 
+def make_sources(parts: Parts, gauges: Gauges) -> Sources:
+    metering, fleet = parts.metering, parts.fleet
+    return Sources(
+        fleet, parts.activity, gauges, metering.lag, metering.quotas, metering.budgets, parts.startup_check,
+        parts.access.ring, SandboxStats(fleet),
+    )  # fmt: skip
+
+
 def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
     """The handlers, by the names that the table of routes has for them."""
     settings, fleet, links, pages = parts.settings, parts.fleet, parts.links, parts.pages
@@ -255,7 +272,6 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "skills": SkillRoutes(parts.library, mode),
         "disk": DiskHealthRoutes(parts.space),
         "isolation": IsolationHealthRoutes(parts.startup_check),
-        "metrics": MetricsRoutes(parts.metering.metrics, fleet, parts.queue, parts.space),
         "openapi": OpenApiRoutes(table, settings.embedders),
         "uploads": UploadRoutes(parts.uploads, settings.max_upload_mb),
         "archive": ArchiveRoutes(fleet, pages.asleep_page),

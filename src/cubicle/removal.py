@@ -8,6 +8,7 @@ from cubicle.agents import budget, live_tokens
 from cubicle.chat.link_store import LinkStore
 from cubicle.egress import quota
 from cubicle.journal import anchor, writer
+from cubicle.metrics import recent_file
 from cubicle.ports import shares
 
 
@@ -54,9 +55,14 @@ def links_folder(data_dir: Path) -> Path:
     return data_dir / "links"
 
 
+def metrics_folder(data_dir: Path) -> Path:
+    return data_dir / recent_file.FOLDER
+
+
 def remove_records(data_dir: Path, digest: str) -> None:
-    """Remove the budget, the live runs, the egress allowance, the links and the shares of ports of a chat that was
-    removed, while no service runs."""
+    """Remove the budget, the live runs, the egress allowance, the links, the shares of ports and the problems of a chat
+    that was removed, while no service runs."""
+    recent_file.remove_records(metrics_folder(data_dir), digest)
     if links_folder(data_dir).is_dir():  # no service has run yet over chats that were imported
         LinkStore(links_folder(data_dir)).drop(digest)
     shares.remove_record(port_shares_folder(data_dir), digest)

@@ -72,6 +72,7 @@ from cubicle.machine.files import parse_entry
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.mcp_api import jsonrpc, sessions
 from cubicle.mcp_api.handlers import _resources
+from cubicle.metrics import recent_file
 from cubicle.ports import services
 from cubicle.ports.program import ProgramConnection
 from cubicle.prompt import skills
@@ -320,6 +321,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "member's name": lambda data: place_of(text(data)),
     "archive": lambda data: read_through(io.BytesIO(data), 10**9),
     "archive's content": lambda data: read_through(io.BytesIO(gzip.compress(data, 1)), 10**9),
+    "recent counts": recent_file.parse,
     "session id": lambda data: sessions.is_wellformed(text(data)),
     "accept": lambda data: accept.accepts_mcp([text(data)]),
     "accept preference": lambda data: accept.asks_for([text(data)], "text/plain", instead_of="application/json"),

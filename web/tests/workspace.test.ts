@@ -37,6 +37,9 @@ const page: PageData = {
   message: "",
   locked: true,
   issuer: "",
+  view: false,
+  operator: false,
+  tenant: "",
 };
 
 const listed: FolderEntry = {

@@ -138,9 +138,9 @@ class BudgetStore:
         user_limits: BudgetLimits | None = None,
     ) -> None:
         self._limits = limits
-        self._tenant_limits = tenant_limits or BudgetLimits()
+        self.tenant_limits = tenant_limits or BudgetLimits()
         self._chats = Spending(folder)
-        self._tenants = Spending(tenants_folder or folder / "tenants", self._tenant_limits.days)
+        self._tenants = Spending(tenants_folder or folder / "tenants", self.tenant_limits.days)
         self._user_limits = user_limits or BudgetLimits()
         self._users = Spending(users_folder or folder / "users", self._user_limits.days)
         self.user_of: Callable[[Chat], str] = lambda chat: ""
@@ -169,7 +169,7 @@ class BudgetStore:
         _require_chat(await self.spent(chat), self._limits)
         if user:
             _require_user(await self._users.of(user), self._user_limits)
-        _require_tenant(chat.tenant, await self.spent_by(chat.tenant), self._tenant_limits)
+        _require_tenant(chat.tenant, await self.spent_by(chat.tenant), self.tenant_limits)
         self._chats.add(chat.digest, requests=1)
         self._tenants.add(chat.tenant, requests=1)
         self._users.add(user, requests=1)

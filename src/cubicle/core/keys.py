@@ -7,7 +7,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from cubicle.core import api_keys
@@ -106,6 +106,11 @@ class KeyRing:
             elif before != key:
                 found.append(("changed", key))
         return found
+
+    @property
+    def tenants(self) -> Collection[str]:
+        """Every tenant that has, or had, a key."""
+        return self._table.of_tenant.keys()
 
     def tenant(self, authorization: str | None) -> str | None:
         """The tenant that this Authorization header opens; None when it opens nothing."""

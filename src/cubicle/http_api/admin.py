@@ -24,6 +24,7 @@ from cubicle.sandbox.slot import Overview
 from cubicle.sandbox.trash import Discarded
 
 _ASK_SECONDS = 3.0
+_MAX_CONCURRENT = 64
 
 
 class AdminRoutes:
@@ -37,7 +38,8 @@ class AdminRoutes:
     async def listed(self, request: Request) -> Response:
         shows = _showing(request)
         seen = [overview for overview in self._fleet.overview() if overview.chat is not None and shows(overview.chat)]
-        rows = await asyncio.gather(*(self._row(overview) for overview in seen))
+        gate = asyncio.Semaphore(_MAX_CONCURRENT)
+        rows = await asyncio.gather(*(self._row(overview, gate) for overview in seen))
         names = {overview.name for overview in self._fleet.overview()}
         self._looks = {name: look for name, look in self._looks.items() if name in names}
         running = sum(overview.state is State.RUNNING for overview in seen)
@@ -55,7 +57,7 @@ class AdminRoutes:
         except (SandboxError, OSError, TimeoutError):
             return []  # the sandboxes are shown without it
 
-    async def _row(self, overview: Overview) -> SandboxRow:
+    async def _row(self, overview: Overview, gate: asyncio.Semaphore) -> SandboxRow:
         assert overview.chat is not None
         tool, user = self._activity.last(overview.chat)
         row: SandboxRow = {
@@ -70,7 +72,7 @@ class AdminRoutes:
             "last_tool": tool,
         }
         try:
-            async with asyncio.timeout(_ASK_SECONDS), self._fleet.look(overview.chat) as machine:
+            async with gate, asyncio.timeout(_ASK_SECONDS), self._fleet.look(overview.chat) as machine:
                 stats = await machine.stats()
         except (SandboxError, TimeoutError):
             return row

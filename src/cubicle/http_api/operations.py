@@ -8,7 +8,7 @@ from typing import Any
 
 from cubicle.agents.sessions import Transcript
 from cubicle.core.caller import CHAT_HEADERS, EMAIL_HEADERS
-from cubicle.http_api import models
+from cubicle.http_api import models, overview_models
 
 JSON = "application/json"
 HTML = "text/html"
@@ -17,6 +17,15 @@ ANY_TYPE = "*/*"
 _FLAG = {"type": "string", "enum": ["0", "1"]}
 _WAKE = {"wake": _FLAG}
 _TENANT: dict[str, dict[str, Any]] = {"tenant": {"type": "string"}}
+_TABLE: dict[str, dict[str, Any]] = {
+    **_TENANT,
+    "q": {"type": "string"},
+    "state": {"type": "string", "enum": ["starting", "running", "stopped", "failed"]},
+    "sort": {"type": "string", "enum": list(overview_models.SORTS)},
+    "order": {"type": "string", "enum": ["asc", "desc"]},
+    "offset": {"type": "integer", "minimum": 0},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 200},
+}
 
 Schema = dict[str, Any]
 
@@ -165,6 +174,8 @@ OPERATIONS: dict[str, Operation] = {
     "admin.listed": _json(models.SandboxList, query=_TENANT),
     "admin.stop": _json(models.SandboxStopped, 404, 503),
     "admin.remove": Operation((Reply(204),), (404, 503, 507)),
+    "overview.get": _json(overview_models.Overview, 400, 403, query=_TABLE),
+    "overview.events": Operation((Reply(200, {"text/event-stream": {}}),), (400, 403), query=_TABLE),
     "pages.front": Operation((Reply(307, headers=("Location",)),)),
     "pages.login": _page(),
     "login.post": Operation(

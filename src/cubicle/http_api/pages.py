@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cubicle.core import paths
-from cubicle.core.chat import BadChatId, Chat
+from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
+from cubicle.core.identity import Credential, Identity, LinkAccess
 from cubicle.core.text import one_line
 from cubicle.http_api.assets import STATIC, AssetFiles, Assets
 from cubicle.http_api.page_data import PageData, PageFacts
@@ -108,6 +109,11 @@ async def _always(request: Request) -> bool:
     return True
 
 
+def _identity(request: Request) -> Identity:
+    found = getattr(request.state, "identity", None)
+    return found if isinstance(found, Identity) else Identity(DEFAULT_TENANT, credential=Credential.PUBLIC)
+
+
 def root_of(request: Request) -> str:
     """The relative way from the address that the browser shows to the root of the service.
 
@@ -188,7 +194,8 @@ class Pages:
         return response
 
     async def admin(self, request: Request) -> Response:
-        return self._page(request, "admin", "Sandboxes")
+        who = _identity(request)
+        return self._page(request, "admin", "Sandboxes", {"operator": who.is_operator, "tenant": who.tenant})
 
     async def login(self, request: Request) -> Response:
         once = request.query_params.get("once", "")
@@ -231,6 +238,7 @@ class Pages:
             "sandbox": sandbox,
             "embed": request.query_params.get("embed") == "1",
             "run": self._run_scripts,
+            "view": _identity(request).access is LinkAccess.VIEW,
         }
         return self._page(request, page, f"{title} · {chat.id}", facts)
 
@@ -250,8 +258,8 @@ class Pages:
         entry = self._assets.entry(page)
         data: PageData = {
             "root": root, "assets": static, "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False,
-            "run": False, "next": "", "message": "", "locked": True, "issuer": self._issuer,
-            **(facts or {}),
+            "run": False, "next": "", "message": "", "locked": True, "issuer": self._issuer, "view": False,
+            "operator": False, "tenant": "", **(facts or {}),
         }  # fmt: skip
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
         links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]

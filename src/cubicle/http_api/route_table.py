@@ -105,7 +105,7 @@ class _TableRoute(Route):
         self.row = row
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return _with_row(super().matches(scope), self.row)
+        return (Match.NONE, {}) if _is_another(scope) else _with_row(super().matches(scope), self.row)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if only_looks(scope, self.row):
@@ -129,6 +129,18 @@ class _TableWebSocketRoute(WebSocketRoute):
         await receive()
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.close", "code": close_codes.VIEW_ONLY, "reason": VIEW_ONLY.title})
+
+
+def _is_another(scope: Scope) -> bool:
+    """Whether the router tries the path with a slash more or less, to redirect to it, where that means something else.
+
+    An encoded slash is a part of the name before it, and a DELETE without a name must not become that of everything.
+    """
+    raw: bytes = scope.get("raw_path") or b""
+    encoded = raw[-3:].lower() == b"%2f"
+    if scope["type"] != "http" or not raw or (encoded or raw.endswith(b"/")) == scope["path"].endswith("/"):
+        return False
+    return encoded or scope["method"] == "DELETE"
 
 
 def only_looks(scope: Scope, row: Row) -> bool:

@@ -288,6 +288,11 @@ _OWN = (
     Row("POST", "/api/sandboxes/{chat}/stop", "admin.stop", _KEY, _ENDS, "Stops a sandbox.", ChatIn.PATH),
     Row("DELETE", "/api/sandboxes/{chat}", "admin.remove", _KEY, _ENDS,
         "Moves a chat to the trash (`TRASH_DAYS`).", ChatIn.PATH),
+    Row("GET", "/api/overview", "overview.get", _KEY, _LOOKS,
+        "The numbers and the table of the admin page. `q`, `state`, `sort`, `order`, `offset`, `limit` choose rows, "
+        "`tenant` as above."),
+    Row("GET", "/api/overview/events", "overview.events", _KEY, _LOOKS,
+        "The same each time that a part of it changes, server-sent events."),
     Row("GET", "/", "pages.front", _KEY, _LOOKS, "Redirects to `/admin`."),
     Row("GET", "/login", "pages.login", _ANYBODY, _LOOKS, "The page that asks for the key ([pages.md](pages.md))."),
     Row("POST", "/login", "login.post", _ANYBODY, _LOOKS, "Takes the key from that page, and sets a cookie."),

@@ -11,10 +11,13 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
 from cubicle import __version__
+from cubicle.metrics.recent import Recent
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
 """The label of what is not among the known names."""
+WELL = ("done", "cancelled")
+"""The ends of calls that are no errors."""
 _MAX_TENANTS = 200
 _STATUSES = {number: f"{number}xx" for number in range(1, 6)}
 _CALLS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120, 600)
@@ -29,6 +32,8 @@ class Metrics:
 
     def __init__(self, *, tenants: bool = False) -> None:
         self.registry = CollectorRegistry()
+        self.recent = Recent()
+        """The same counts by time and tenant, for the admin page."""
         self._tenants: set[str] | None = set() if tenants else None
         of_tenant = ("tenant",) if tenants else ()
         registry = self.registry
@@ -103,7 +108,10 @@ class Metrics:
     def call_began(self, tool: str) -> None:
         self._running_of(tool).inc()
 
-    def call_ended(self, tool: str, outcome: str, seconds: float, tenant: str) -> None:
+    def call_ended(self, tool: str, outcome: str, seconds: float, tenant: str, chat: str = "") -> None:
+        self.recent.add(outcome, tenant=tenant)
+        if outcome not in WELL:
+            self.recent.note(tenant, chat, "call", f"{tool}: {outcome}")
         self._running_of(tool).dec()
         self._seconds_of(tool).observe(seconds)
         if self._tenants is None:
@@ -112,8 +120,34 @@ class Metrics:
             self._calls_of(tool, outcome, self._known(self._tenants, tenant)).inc()
 
     def request_ended(self, route: str, status: int, seconds: float) -> None:
+        if status >= 500:
+            self.recent.add("http_5xx")
         self._requests_of(route, _STATUSES.get(status // 100, "none")).inc()
         self._request_seconds_of(route).observe(seconds)
+
+    def quota_refused(self, limit: str, scope: str, tenant: str, chat: str) -> None:
+        self.refusals.labels(limit, scope).inc()
+        self.recent.add("refused", tenant=tenant)
+        self.recent.note(tenant, chat, "quota", f"{limit} of the {scope}")
+
+    def load_shed(self, reason: str, tenant: str, chat: str) -> None:
+        self.shed.labels(reason).inc()
+        self.recent.add("shed", tenant=tenant)
+        self.recent.note(tenant, chat, "load", reason)
+
+    def egress_decided(self, decision: str, count: int, tenant: str, chat: str) -> None:
+        self.egress_decisions.labels(decision).inc(count)
+        self.recent.add(f"egress_{decision}", count, tenant)
+        if decision == "denied":
+            self.recent.note(tenant, chat, "egress", "denied", count)
+
+    def values(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        """Every number of /metrics, by its name and the values of its labels, in the order of the labels' names."""
+        return {
+            (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+            for family in self.registry.collect()
+            for sample in family.samples
+        }
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""

@@ -34,6 +34,15 @@ class CallQuotas:
         """Calls under way, by tenant."""
         return self._tenants
 
+    def in_this_minute(self, tenant: str) -> int:
+        """Calls of a tenant in the minute that its limit counts; 0 without a limit."""
+        subject = Subject(Scope.TENANT, tenant)
+        rate = self._limits.of(subject).per_minute
+        if not rate:
+            return 0
+        stats = self._rates[Scope.TENANT].get_window_stats(RateLimitItemPerMinute(rate), *_key(subject))
+        return rate - stats.remaining
+
     @contextmanager
     def counted(self, subjects: Sequence[Subject]) -> Iterator[None]:
         """A call, for as long as the block lasts. Raises QuotaExceeded before it begins."""

@@ -97,6 +97,14 @@ class LimitTable:
         return keys or any(limits.sandboxes for limits in self._settings.values())
 
 
+class Standing(NamedTuple):
+    """How much of a limit is used."""
+
+    limit: Limit
+    used: float
+    most: float
+
+
 class QuotaExceeded(Exception):
     """A limit is reached; the message says which one and when that ends."""
 

@@ -19,7 +19,7 @@ from cubicle.metrics.metrics import Metrics
 from cubicle.quotas.call_quotas import CallQuotas
 from cubicle.quotas.daily_usage import DailyUsage
 from cubicle.quotas.disk_usage import DiskUsage
-from cubicle.quotas.limits import Limit, LimitTable, Overloaded, QuotaExceeded, QuotaLimits, Scope, Subject
+from cubicle.quotas.limits import Limit, LimitTable, Overloaded, QuotaExceeded, QuotaLimits, Scope, Standing, Subject
 from cubicle.quotas.load_shedding import LoadShedding
 from cubicle.quotas.owners import ChatOwners, subjects_of
 from cubicle.quotas.start_queue import StartQueue
@@ -75,7 +75,7 @@ class Quotas:
             running=self._up,
             owners=self._owners.of,
             waited=metrics.start_wait.observe,
-            refused=lambda limit, scope: metrics.refusals.labels(limit.value, scope.value).inc(),
+            refused=self._refused,
         )
         self._reports: list[EgressReport] = []
         self._egress = egress
@@ -102,10 +102,10 @@ class Quotas:
             counted = self._calls.counted(subjects)
             counted.__enter__()
         except QuotaExceeded as over:
-            self._metrics.refusals.labels(over.limit.value, over.scope.value).inc()
+            self._refused(chat, user or "", over.limit, over.scope)
             raise
         except Overloaded as over:
-            self._metrics.shed.labels(over.reason).inc()
+            self._metrics.load_shed(over.reason, chat.tenant, chat.id)
             raise
         try:
             yield
@@ -120,7 +120,7 @@ class Quotas:
             for subject in (*subjects_of(chat, None), *self._owners.of(chat.digest)):
                 await self._require_day(subject)
         except QuotaExceeded as over:
-            self._metrics.refusals.labels(over.limit.value, over.scope.value).inc()
+            self._refused(chat, self.user_of(chat), over.limit, over.scope)
             raise StartRefused(str(over)) from None
         async with self.starts.admitted(chat):
             yield
@@ -194,6 +194,42 @@ class Quotas:
 
     def _has_sandbox(self, chat: Chat) -> bool:
         return self._fleet is not None and self._fleet.has(chat)
+
+    def _refused(self, chat: Chat, user: str, limit: Limit, scope: Scope) -> None:
+        self._metrics.quota_refused(limit.value, scope.value, chat.tenant, chat.id)
+
+    # ---- what is shown
+
+    def under_way(self, tenant: str | None) -> int:
+        """Calls and uploads of a tenant, or of all, that have not ended."""
+        return sum(self._calls.tenants.values()) if tenant is None else self._calls.tenants.get(tenant, 0)
+
+    async def standing(self, tenant: str, running: int) -> list[Standing]:
+        """How much of each limit that is set a tenant has used, which has so many sandboxes running."""
+        limits, found = self.limits[Scope.TENANT], []
+        subject, day = Subject(Scope.TENANT, tenant), None
+        if limits.cpu_seconds or limits.egress_bytes:
+            day = await self._daily.of(subject)
+        used: dict[Limit, float] = {
+            Limit.SANDBOXES: running,
+            Limit.CALLS: self._calls.tenants.get(tenant, 0),
+            Limit.RATE: self._calls.in_this_minute(tenant),
+            Limit.CPU: day.cpu_seconds if day is not None else 0,
+            Limit.EGRESS: day.egress_bytes if day is not None else 0,
+            Limit.DISK: self._disk.used(subject),
+        }
+        most: dict[Limit, float] = {
+            Limit.SANDBOXES: limits.sandboxes,
+            Limit.CALLS: limits.calls,
+            Limit.RATE: limits.per_minute,
+            Limit.CPU: limits.cpu_seconds,
+            Limit.EGRESS: limits.egress_bytes,
+            Limit.DISK: limits.disk_bytes,
+        }
+        for limit in Limit:
+            if most[limit]:
+                found.append(Standing(limit, used[limit], most[limit]))
+        return found
 
     # ---- what is used
 

@@ -31,7 +31,13 @@ Running = Callable[[], Iterable[tuple[str, str]]]
 class _Waiter:
     chat: Chat
     owners: tuple[Subject, ...]
+    since: float = field(default_factory=time.time)
     admitted: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def user(self) -> str:
+        """Who waits; nothing if nobody is named, or users have no limits."""
+        return next((owner.name for owner in self.owners if owner.scope is Scope.USER), "")
 
 
 class StartQueue:
@@ -46,7 +52,7 @@ class StartQueue:
         running: Running,
         owners: Callable[[str], tuple[Subject, ...]],
         waited: Callable[[float], None] = lambda seconds: None,
-        refused: Callable[[Limit, Scope], None] = lambda limit, scope: None,
+        refused: Callable[[Chat, str, Limit, Scope], None] = lambda chat, user, limit, scope: None,
     ) -> None:
         self._limits, self._total, self._patience = limits, total, patience
         self._running, self._owners, self._waited, self._refused = running, owners, waited, refused
@@ -63,6 +69,10 @@ class StartQueue:
     def limited(self) -> bool:
         """Whether a start can have to wait at all."""
         return bool(self._total) or self._limits.sandboxes
+
+    def waiting(self) -> list[tuple[Chat, str, float]]:
+        """Chat, user, and since when it waits, of each start of the queue, in the order in which they came."""
+        return [(waiter.chat, waiter.user, waiter.since) for waiter in self._waiting]
 
     @contextmanager
     def followed(self, chat: Chat, report: Callable[[str], None]) -> Iterator[None]:
@@ -137,7 +147,7 @@ class StartQueue:
 
     def _refusal(self, waiter: _Waiter, why: str) -> StartRefused:
         scope, sentence = self._reason(waiter, self._counts())
-        self._refused(Limit.SANDBOXES, scope)
+        self._refused(waiter.chat, waiter.user, Limit.SANDBOXES, scope)
         return StartRefused(f"{sentence} {why} Stop one that is not needed, or try again in {duration(10)}.")
 
     def _counts(self) -> tuple[Counter[str], Counter[Subject]]:

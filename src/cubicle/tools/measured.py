@@ -37,8 +37,8 @@ class MeasuredTool:
             outcome = outcome_of_error(error)
             raise
         finally:
-            seconds = time.perf_counter() - began
-            self._metrics.call_ended(self.name, outcome, seconds, call.caller.chat.tenant)
+            seconds, chat = time.perf_counter() - began, call.caller.chat
+            self._metrics.call_ended(self.name, outcome, seconds, chat.tenant, chat.id)
 
 
 def measured(registry: Registry, metrics: Metrics) -> Registry:

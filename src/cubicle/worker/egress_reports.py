@@ -58,7 +58,7 @@ def counted_by(metrics: Metrics) -> Callable[[EgressReport], None]:
     def count(report: EgressReport) -> None:
         tally = report.tally
         for decision in ("allowed", "denied", "failed"):
-            metrics.egress_decisions.labels(decision).inc(getattr(tally, decision))
+            metrics.egress_decided(decision, getattr(tally, decision), report.chat.tenant, report.chat.id)
         metrics.egress_bytes.labels("sent").inc(tally.sent)
         metrics.egress_bytes.labels("received").inc(tally.received)
 

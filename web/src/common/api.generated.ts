@@ -289,6 +289,9 @@ export interface PageData {
   message: string;
   locked: boolean;
   issuer: string;
+  view: boolean;
+  operator: boolean;
+  tenant: string;
 }
 
 export interface TranscriptPart {
