@@ -67,6 +67,7 @@ from cubicle.http_api.undo import UndoRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.visits import Visits
 from cubicle.http_api.waking import StartRoutes
+from cubicle.http_api.webhooks import WebhookRoutes
 from cubicle.isolation.startup_check import StartupCheck
 from cubicle.journal.journal import Journal
 from cubicle.log import forget_user
@@ -90,8 +91,17 @@ from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.sandbox_services import SandboxService
 from cubicle.settings import BadSettings, Settings, base_url
-from cubicle.startup import checking_isolation, claim_image, collect_images, make_startup_check
+from cubicle.startup import (
+    check_isolation,
+    checking_isolation,
+    claim_image,
+    collect_images,
+    make_startup_check,
+    make_webhooks,
+    telling_webhooks,
+)
 from cubicle.tools.registry import Registry
+from cubicle.webhooks.webhooks import Webhooks
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +138,10 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
     screens = LiveViews()
     await claim_image(settings, driver)
-    startup_check = make_startup_check(settings, driver)
-    async with web, journal, agent_tokens, network, fleet, screens:
-        await startup_check.check()
+    startup_check, webhooks = make_startup_check(settings, driver), make_webhooks(settings)
+    told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
+    async with web, told as sources, journal, agent_tokens, network, fleet, screens:
+        await check_isolation(startup_check, sources)
         await collect_images(settings, driver)
         activity = Activity(journal)
         workplace = Workspace(fleet, provisioner, tokens)
@@ -152,9 +163,9 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering,
+            metering, webhooks,
         )  # fmt: skip
-        checking = checking_isolation(startup_check, fleet)
+        checking = checking_isolation(startup_check, fleet, sources)
         async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
             yield make_app(parts)
 
@@ -184,6 +195,7 @@ class Parts:
     port_shares: PortShares
     notes: JournalNotes
     metering: Metering
+    webhooks: Webhooks
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -259,6 +271,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),
+        "webhooks": WebhookRoutes(parts.webhooks),
         "login": login,
         "issuer_login": IssuerLogin(parts.access.sign_in, links, login, pages.login_page),
         "pages": pages,

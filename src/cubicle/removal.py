@@ -45,6 +45,11 @@ def links_folder(data_dir: Path) -> Path:
     return data_dir / "links"
 
 
+def webhooks_folder(data_dir: Path) -> Path:
+    """Not a chat's: what is delivered is forgotten, and dead letters are bounded."""
+    return data_dir / "webhooks"
+
+
 def remove_records(data_dir: Path, digest: str) -> None:
     """Remove the budget, the live runs, the egress allowance, the links and the shares of ports of a chat that was
     removed, while no service runs."""

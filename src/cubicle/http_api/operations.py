@@ -165,6 +165,10 @@ OPERATIONS: dict[str, Operation] = {
     "admin.listed": _json(models.SandboxList, query=_TENANT),
     "admin.stop": _json(models.SandboxStopped, 404, 503),
     "admin.remove": Operation((Reply(204),), (404, 503, 507)),
+    "webhooks.listed": _json(models.WebhookOverview, 503),
+    "webhooks.retry": _json(
+        models.WebhooksRetried, 404, 503, query={"id": {"type": "string"}, "receiver": {"type": "string"}}
+    ),
     "pages.front": Operation((Reply(307, headers=("Location",)),)),
     "pages.login": _page(),
     "login.post": Operation(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -67,10 +67,12 @@ class Quotas:
             running=self._up,
             user_of=lambda digest: self._users.get(digest, ""),
             waited=metrics.start_wait.observe,
-            refused=lambda limit, scope: metrics.refusals.labels(limit.value, scope.value).inc(),
+            refused=self._refused_start,
         )
         self._reports: list[EgressReport] = []
         self._egress = egress
+        self.on_reached: Callable[[str, str | None, Limit, Scope], None] = lambda tenant, user, limit, scope: None
+        """Told of the tenant, the user and the limit each time that something is refused."""
         self._cpu: dict[str, float] = {}
         """Seconds of each sandbox at the last look, by its name."""
         self._disk: dict[str, tuple[Subject, Subject | None, int]] = {}
@@ -94,6 +96,7 @@ class Quotas:
             counted.__enter__()
         except QuotaExceeded as over:
             self._metrics.refusals.labels(over.limit.value, over.scope.value).inc()
+            self.on_reached(chat.tenant, user, over.limit, over.scope)
             raise
         except Overloaded as over:
             self._metrics.shed.labels(over.reason).inc()
@@ -122,6 +125,10 @@ class Quotas:
         """What the egress proxy did for a chat."""
         if report.tally.sent + report.tally.received and len(self._reports) < _MAX_REPORTS:
             self._reports.append(report)
+
+    def _refused_start(self, chat: Chat, user: str, limit: Limit, scope: Scope) -> None:
+        self._metrics.refusals.labels(limit.value, scope.value).inc()
+        self.on_reached(chat.tenant, user, limit, scope)
 
     def forget(self, chat: Chat) -> None:
         """The chat is removed. What it used stays its tenant's and its user's until their day is over."""

@@ -46,7 +46,7 @@ class StartQueue:
         running: Running,
         user_of: Callable[[str], str],
         waited: Callable[[float], None] = lambda seconds: None,
-        refused: Callable[[Limit, Scope], None] = lambda limit, scope: None,
+        refused: Callable[[Chat, str, Limit, Scope], None] = lambda chat, user, limit, scope: None,
     ) -> None:
         self._limits, self._total, self._patience = limits, total, patience
         self._running, self._user_of, self._waited, self._refused = running, user_of, waited, refused
@@ -133,7 +133,7 @@ class StartQueue:
 
     def _refusal(self, waiter: _Waiter, why: str) -> StartRefused:
         scope, sentence = self._reason(waiter, self._counts())
-        self._refused(Limit.SANDBOXES, scope)
+        self._refused(waiter.chat, waiter.user, Limit.SANDBOXES, scope)
         return StartRefused(f"{sentence} {why} Stop one that is not needed, or try again in {duration(10)}.")
 
     def _counts(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:

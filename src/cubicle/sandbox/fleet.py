@@ -70,9 +70,10 @@ class Fleet:
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
         self._slots: dict[str, Slot] = {}
-        self._lifecycle = Lifecycle(journal, self._clock)
+        self._lifecycle = Lifecycle(journal, self._clock, driver)
         self._sandbox_services = SandboxServices([self._lifecycle.attached, *sandbox_services])
         self.on_removed = self._lifecycle.on_removed
+        self.on_change = self._lifecycle.on_change
         self._expiry = Expiry(
             driver,
             self._clock,
@@ -284,10 +285,10 @@ class Fleet:
                 ms = round((time.perf_counter() - began) * 1000, 1)
                 log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 if machine.just_started:
-                    self._lifecycle.record(slot, "created" if slot.made else "started")
+                    await self._lifecycle.record(slot, "created" if slot.made else "started")
                 return machine
             log.error("sandbox failed to start: %s", slot.reason, extra=chat_fields(chat))
-            self._lifecycle.record(slot, "failed", slot.reason)
+            await self._lifecycle.record(slot, "failed", slot.reason)
             return StartFailed(f"The sandbox of this chat could not be started. {slot.reason}")
 
     async def _machine_for(self, slot: Slot, chat: Chat) -> Machine:
@@ -361,7 +362,7 @@ class Fleet:
         self._hang_up(slot)
         await self._driver.stop(slot.name)
         slot.state, slot.reason = State.STOPPED, ""
-        self._lifecycle.record(slot, "stopped", reason)
+        await self._lifecycle.record(slot, "stopped", reason)
 
     async def _remove(self, slot: Slot, reason: str, *, now: bool = False) -> None:
         slot.state = State.STOPPED
@@ -418,6 +419,7 @@ class Fleet:
         for slot in [slot for slot in self._slots.values() if slot.name in in_trash]:
             async with slot.lock:
                 if slot.name in in_trash and not slot.leases:
+                    await self._lifecycle.tell_trashed(slot)
                     self._hang_up(slot)
                     self._slots.pop(slot.digest, None)
         records = await asyncio.to_thread(self._chat_index.read)

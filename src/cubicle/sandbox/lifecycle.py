@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -9,31 +10,52 @@ from contextlib import asynccontextmanager
 from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal, no_journal
 from cubicle.log import chat_fields
+from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.clock import ServiceClock
+from cubicle.sandbox.driver import Driver, State
 from cubicle.sandbox.slot import Slot
 
 log = logging.getLogger(__name__)
 
 _MAX_REASON = 500
+_LOOK_SECONDS = 5.0
+_LOST = "It ended, or the connection to it was lost."
+
+Changed = Callable[[Chat, str, str], Awaitable[None]]
+"""Told of the chat, what became of its sandbox, and why."""
 
 
 class Lifecycle:
     """Tells of starts, stops and removals."""
 
-    def __init__(self, journal: Journal | None, clock: ServiceClock) -> None:
+    def __init__(self, journal: Journal | None, clock: ServiceClock, driver: Driver) -> None:
+        self._driver = driver
         self._journal = journal or no_journal()
         self._journal.attend(lambda: clock.now() if clock.is_calm else None)
         self._on_removed: list[Callable[[Chat], Awaitable[None] | None]] = []
+        self._on_change: list[Changed] = []
 
     def on_removed(self, callback: Callable[[Chat], Awaitable[None] | None]) -> None:
         """Call back when a chat is removed: whatever is kept for a chat ends there, or is bounded otherwise."""
         self._on_removed.append(callback)
 
-    def record(self, slot: Slot, what: str, reason: str = "") -> None:
+    def on_change(self, callback: Changed) -> None:
+        """Call back when a sandbox is created, started, stopped, failed or removed, whoever did that."""
+        self._on_change.append(callback)
+
+    async def record(self, slot: Slot, what: str, reason: str = "") -> None:
         """Write down what became of a chat's sandbox."""
         if slot.chat is not None:
             self._record(slot.chat, what, reason, slot.name)
+            await self._tell(slot.chat, what, reason)
+
+    async def _tell(self, chat: Chat, what: str, reason: str) -> None:
+        for callback in self._on_change:
+            try:
+                await callback(chat, what, reason[:_MAX_REASON])
+            except Exception:
+                log.exception("a change of a sandbox was not told", extra=chat_fields(chat))
 
     @asynccontextmanager
     async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
@@ -41,6 +63,25 @@ class Lifecycle:
         with self._journal.with_sandbox(chat):
             await self._journal.settle(chat)
             yield
+        if self._on_change and not machine.hung_up:
+            await self._tell(chat, *await self._ending(machine))
+
+    async def _ending(self, machine: Machine) -> tuple[str, str]:
+        """What became of a sandbox whose connection was lost, and why."""
+        if machine.offence:
+            return "failed", f"Its guest broke a rule of the connection: {machine.offence}."
+        if machine.given_up:
+            return "failed", "It did not answer any more."
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                seen = [found.state for found in await self._driver.list() if found.name == machine.name]
+        except (SandboxError, TimeoutError):
+            return "failed", _LOST
+        if not seen:
+            return "removed", "Another program removed it."
+        if State.STOPPED in seen:
+            return "stopped", "Another program stopped it."
+        return "failed", _LOST
 
     def _record(self, chat: Chat, what: str, reason: str, sandbox: str) -> None:
         fields = {"what": what, "reason": reason[:_MAX_REASON], "sandbox": sandbox}
@@ -55,6 +96,7 @@ class Lifecycle:
         else:
             self._record(chat, "removed", reason, sandbox)
             self._journal.release(chat)
+        await self._tell(chat, "removed", reason)
         for callback in self._on_removed:
             try:
                 done = callback(chat)
@@ -62,6 +104,11 @@ class Lifecycle:
                     await done
             except Exception:
                 log.exception("something of a removed chat is left", extra=chat_fields(chat))
+
+    async def tell_trashed(self, slot: Slot) -> None:
+        """The command line removed a chat's sandbox that was not connected to; of another one `attached` tells."""
+        if slot.chat is not None and slot.machine is None:
+            await self._tell(slot.chat, "removed", "Another program removed it.")
 
     def tell_deleted(self, digest: str) -> None:
         """The last that there was of a chat was deleted from the trash."""
