@@ -1,4 +1,5 @@
-"""The settings for running the service for long and for many: journal, resumed calls, metrics, traces, quotas and webhooks.
+"""The settings for running the service for long and for many: journal, resumed calls, metrics, traces, quotas,
+webhooks.
 
 cubicle.settings reads them."""
 

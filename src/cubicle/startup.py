@@ -40,9 +40,7 @@ def make_startup_check(settings: Settings, driver: Driver, *, exhaust: bool = Fa
 
 
 @asynccontextmanager
-async def checking_isolation(
-    startup_check: StartupCheck, fleet: Fleet, sources: EventSources
-) -> AsyncIterator[None]:
+async def checking_isolation(startup_check: StartupCheck, fleet: Fleet, sources: EventSources) -> AsyncIterator[None]:
     """If the disk was too full to try them, try until it is done: before that no chat gets a sandbox.
 
     Ends the block with Unusable when a layer that must hold is missing.
@@ -72,7 +70,9 @@ def make_webhooks(settings: Settings) -> Webhooks:
 
 
 @asynccontextmanager
-async def telling_webhooks(webhooks: Webhooks, fleet: Fleet, quotas: Quotas, keys: KeyAttempts) -> AsyncIterator[EventSources]:
+async def telling_webhooks(
+    webhooks: Webhooks, fleet: Fleet, quotas: Quotas, keys: KeyAttempts
+) -> AsyncIterator[EventSources]:
     """Within the block, receivers are told of events. Raises BadSettings."""
     sources = EventSources(webhooks)
     fleet.on_change(sources.sandbox_changed)

@@ -107,29 +107,32 @@ async def test_output_of_a_tool_comes_while_the_command_runs(front: Front) -> No
     go_on = front.folder / "go-on"
     body = call(f"echo first; until [ -e {go_on} ]; do sleep 0.05; done; echo last", _meta={"progressToken": "p"})
     seen = ""
-    async with front.client(**KEY, Accept=ACCEPT, **{"X-Chat-Id": CHAT.id}) as client:
-        async with asyncio.timeout(30), client.stream("POST", "/mcp", json=body, extensions=SNI) as answer:
-            assert answer.headers["Content-Type"].startswith("text/event-stream")
-            async for line in answer.aiter_lines():
-                seen += line
-                if "first" in line:
-                    go_on.touch()
+    async with (
+        asyncio.timeout(30),
+        front.client(**KEY, Accept=ACCEPT, **{"X-Chat-Id": CHAT.id}) as client,
+        client.stream("POST", "/mcp", json=body, extensions=SNI) as answer,
+    ):
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        async for line in answer.aiter_lines():
+            seen += line
+            if "first" in line:
+                go_on.touch()
     assert "last" in seen
     go_on.unlink()
 
 
 async def test_events_of_a_chat_come_as_they_happen(front: Front) -> None:
-    async with front.client(**KEY) as client:
-        async with (
-            asyncio.timeout(30),
-            client.stream("GET", f"/api/chats/{CHAT.id}/events", extensions=SNI) as answer,
-        ):
-            lines = answer.aiter_lines()
-            await anext(lines)
-            await front.ground.bash(CHAT, "echo an event of the test")
-            async for line in lines:
-                if "an event of the test" in line:
-                    return
+    async with (
+        front.client(**KEY) as client,
+        asyncio.timeout(30),
+        client.stream("GET", f"/api/chats/{CHAT.id}/events", extensions=SNI) as answer,
+    ):
+        lines = answer.aiter_lines()
+        await anext(lines)
+        await front.ground.bash(CHAT, "echo an event of the test")
+        async for line in lines:
+            if "an event of the test" in line:
+                return
     pytest.fail("the stream ended")
 
 

@@ -290,15 +290,14 @@ async def test_an_event_that_was_told_survives_the_end_of_the_service(tmp_path: 
 
 
 async def test_dead_letters_are_sent_again_by_hand_with_the_same_id(tmp_path: Path) -> None:
-    async with receiving(answering(500)) as receiver:
-        async with webhooks(tmp_path, {"name": "r", "url": receiver.url}) as made:
-            sent = event()
-            made.emit(sent)
-            await dead_letters(tmp_path)
-            receiver.behave = OK
-            assert await made.retry(None) == 1
-            await receiver.wait_for(4)
-            await emptied(tmp_path)
+    async with receiving(answering(500)) as receiver, webhooks(tmp_path, {"name": "r", "url": receiver.url}) as made:
+        sent = event()
+        made.emit(sent)
+        await dead_letters(tmp_path)
+        receiver.behave = OK
+        assert await made.retry(None) == 1
+        await receiver.wait_for(4)
+        await emptied(tmp_path)
     assert {message.id for message in receiver.messages} == {sent.id}
 
 
@@ -338,7 +337,9 @@ async def test_a_full_disk_loses_nothing_and_stalls_nobody(tmp_path: Path, monke
             sent.append(more)
             await made.settle()
         assert time.monotonic() - began < 3
-        await made.on_disk(lambda: made.store._db and made.store._db.execute("PRAGMA max_page_count = 30000").fetchone())
+        await made.on_disk(
+            lambda: made.store._db and made.store._db.execute("PRAGMA max_page_count = 30000").fetchone()
+        )
         await receiver.wait_for(220)
         await emptied(tmp_path)
     assert sorted(message.id for message in receiver.messages) == sorted(one.id for one in sent)
@@ -411,36 +412,41 @@ async def test_what_cannot_be_written_is_bounded_in_memory(tmp_path: Path, caplo
 
 
 async def test_the_file_is_read_again_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
-    async with receiving() as first, receiving() as second:
-        async with webhooks(tmp_path, {"name": "r", "url": first.url}) as made:
-            file = tmp_path / "webhooks.toml"
-            file.write_text("[[receiver]\n")
-            await made.look()
-            made.emit(event())
-            await first.wait_for()
-            written(file, {"name": "r", "url": first.url}, {"name": "s", "url": second.url})
-            await made.look()
-            made.emit(event())
-            await second.wait_for()
-            await first.wait_for(2)
-            first.behave = hanging
-            made.emit(event())
-            await first.wait_for(3)
-            written(file, {"name": "s", "url": second.url})
-            await made.look()
-            (letter,) = await dead_letters(tmp_path)
-            assert letter.error == "WEBHOOKS_FILE has this receiver no more."
+    async with (
+        receiving() as first,
+        receiving() as second,
+        webhooks(tmp_path, {"name": "r", "url": first.url}) as made,
+    ):
+        file = tmp_path / "webhooks.toml"
+        file.write_text("[[receiver]\n")
+        await made.look()
+        made.emit(event())
+        await first.wait_for()
+        written(file, {"name": "r", "url": first.url}, {"name": "s", "url": second.url})
+        await made.look()
+        made.emit(event())
+        await second.wait_for()
+        await first.wait_for(2)
+        first.behave = hanging
+        made.emit(event())
+        await first.wait_for(3)
+        written(file, {"name": "s", "url": second.url})
+        await made.look()
+        (letter,) = await dead_letters(tmp_path)
+        assert letter.error == "WEBHOOKS_FILE has this receiver no more."
 
 
 async def test_no_log_line_holds_a_secret_or_the_url(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("asyncio").setLevel(logging.INFO)
-    async with receiving(answering(500, body=SECRET.encode())) as receiver:
-        async with webhooks(tmp_path, {"name": "r", "url": receiver.url}) as made:
-            made.emit(event())
-            await dead_letters(tmp_path)
-            written(tmp_path / "webhooks.toml", {"name": "r", "url": receiver.url, "secret": SECRET + "x"})
-            await made.look()
+    async with (
+        receiving(answering(500, body=SECRET.encode())) as receiver,
+        webhooks(tmp_path, {"name": "r", "url": receiver.url}) as made,
+    ):
+        made.emit(event())
+        await dead_letters(tmp_path)
+        written(tmp_path / "webhooks.toml", {"name": "r", "url": receiver.url, "secret": SECRET + "x"})
+        await made.look()
     told = "\n".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
     assert "dead letter" in told
     assert "WEBHOOKS_FILE cannot be used" in told

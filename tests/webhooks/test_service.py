@@ -114,7 +114,9 @@ async def test_a_quota_is_told_once_and_only_to_whom_it_concerns(tmp_path: Path)
             {"name": "rival", "url": rival.url, "tenants": ["other"]},
         ]
         file = written(tmp_path / "webhooks.toml", *rows)
-        async with site_of(tmp_path, file, tenant_calls_per_minute=2, user_max_sandboxes=1, start_queue_seconds=0) as site:
+        async with site_of(
+            tmp_path, file, tenant_calls_per_minute=2, user_max_sandboxes=1, start_queue_seconds=0
+        ) as site:
             for _ in range(6):
                 await site.call("true")
             (told,) = await of_type(receiver, "quota.reached")
@@ -166,7 +168,9 @@ async def test_an_isolation_check_that_fails_is_told_before_the_service_gives_up
     async with receiving() as receiver:
         file = written(tmp_path / "webhooks.toml", {"name": "ops", "url": receiver.url})
         for required, serves in (("enforce", False), ("warn", True)):
-            found = settings.load(driver="oci", data_dir=tmp_path, image_dir=tmp_path / required, require_walls=required)
+            found = settings.load(
+                driver="oci", data_dir=tmp_path, image_dir=tmp_path / required, require_walls=required
+            )
             with pytest.raises(Unusable) if not serves else asyncio.timeout(20):
                 async with Webhooks(tmp_path / "queue", file) as webhooks:
                     await check_isolation(StartupCheck(found, prove), EventSources(webhooks))
@@ -214,9 +218,7 @@ async def test_events_survive_a_kill_of_the_service(tmp_path: Path) -> None:
 
 async def test_an_operator_sees_dead_letters_and_sends_them_again(tmp_path: Path) -> None:
     async with receiving(answering(410)) as receiver:
-        file = written(
-            tmp_path / "webhooks.toml", {"name": "ops", "url": receiver.url, "events": ["sandbox.started"]}
-        )
+        file = written(tmp_path / "webhooks.toml", {"name": "ops", "url": receiver.url, "events": ["sandbox.started"]})
         async with site_of(tmp_path, file) as site:
             url = "/api/admin/webhooks"
             await site.call("true")
@@ -266,9 +268,7 @@ async def test_the_command_line_lists_and_retries_beside_a_service(
         1, "Error: There is no queue of webhooks yet: a service with WEBHOOKS_FILE makes it.\n",
     )  # fmt: skip
     async with receiving(answering(410)) as receiver:
-        file = written(
-            tmp_path / "webhooks.toml", {"name": "ops", "url": receiver.url, "events": ["sandbox.started"]}
-        )
+        file = written(tmp_path / "webhooks.toml", {"name": "ops", "url": receiver.url, "events": ["sandbox.started"]})
         async with site_of(tmp_path, file) as site:
             await site.call("true")
             await receiver.wait_for()

@@ -52,7 +52,10 @@ def list_(everything: bool, limit: int) -> None:
     """Show the receivers, and the dead letters: messages that were given up. The newest come first."""
     with _opened() as store:
         counts, dropped = store.counts(), store.dropped()
-        letters = [*(store.letters(dead=False, count=limit) if everything else ()), *store.letters(dead=True, count=limit)]
+        letters = [
+            *(store.letters(dead=False, count=limit) if everything else ()),
+            *store.letters(dead=True, count=limit),
+        ]
     names = {one.name for one in _receivers()} | {one.receiver for one in counts}
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("receiver", "waiting", "dead"):

@@ -138,9 +138,7 @@ class _Resolver(AbstractResolver):
         if running is None:
             running = self._running[key] = asyncio.get_running_loop().create_future()
             running.add_done_callback(lambda done: self._done(key, done))
-            threading.Thread(
-                target=_look_up, args=(host, port, running), name="webhook-lookup", daemon=True
-            ).start()
+            threading.Thread(target=_look_up, args=(host, port, running), name="webhook-lookup", daemon=True).start()
         return await asyncio.shield(running)
 
     def _done(self, key: tuple[str, int], done: asyncio.Future[list[ResolveResult]]) -> None:

@@ -110,8 +110,8 @@ class Deliveries:
     async def _deliver(self, delivery: Delivery) -> None:
         try:
             outcome = await self._sender.attempt(delivery.id, delivery.body, self._clock())
-            while not await self._kept(delivery, outcome):
-                # Until it is written down the message counts as under way: it is not sent again and again meanwhile.
+            # Until it is written down the message counts as under way: it is not sent again and again meanwhile.
+            while not await self._kept(delivery, outcome):  # noqa: ASYNC110 — nothing says when the disk has space
                 await asyncio.sleep(_AGAIN_SECONDS)
             self.failing = outcome.error
         except Exception:

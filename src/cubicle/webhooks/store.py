@@ -7,6 +7,7 @@ calls block.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sqlite3
 import time
@@ -37,6 +38,7 @@ _PAGE = 4096
 _BUSY_SECONDS = 5.0
 _WAITING, _DEAD = "waiting", "dead"
 FULL = "The queue was full."
+_NO_RECEIVER = "WEBHOOKS_FILE has this receiver no more."
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events(
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, tenant TEXT NOT NULL, at REAL NOT NULL,
@@ -173,14 +175,16 @@ class Store:
             (MAX_DEAD // _SHARE,),
         ).fetchall()
         for tenant, count in of_tenants:
-            total -= self._drop(db, "AND tenant = ?", (tenant,), count - MAX_DEAD // _SHARE)
+            total -= self._drop(db, tenant, count - MAX_DEAD // _SHARE)
         if total > MAX_DEAD:
-            self._drop(db, "", (), total - MAX_DEAD)
+            self._drop(db, None, total - MAX_DEAD)
 
-    def _drop(self, db: sqlite3.Connection, where: str, values: tuple[str, ...], count: int) -> int:
+    def _drop(self, db: sqlite3.Connection, tenant: str | None, count: int) -> int:
+        """The oldest, of one tenant or of all; how many."""
         oldest = db.execute(
-            f"SELECT event, receiver FROM deliveries WHERE state = 'dead' {where} ORDER BY event LIMIT ?",  # noqa: S608
-            (*values, count),
+            "SELECT event, receiver FROM deliveries WHERE state = 'dead' AND (?1 IS NULL OR tenant = ?1) "
+            "ORDER BY event LIMIT ?2",
+            (tenant, count),
         ).fetchall()
         db.executemany("DELETE FROM deliveries WHERE event = ? AND receiver = ?", oldest)
         self._clear(db, [number for number, _ in oldest])
@@ -207,8 +211,11 @@ class Store:
         if not added:
             return None
         if known >= _MAX_NETWORKS:
-            oldest = "SELECT network FROM networks WHERE key = ?1 AND network != ?2 ORDER BY at LIMIT 1"
-            db.execute(f"DELETE FROM networks WHERE key = ?1 AND network IN ({oldest})", (use.key, use.network))  # noqa: S608
+            db.execute(
+                "DELETE FROM networks WHERE key = ?1 AND network IN "
+                "(SELECT network FROM networks WHERE key = ?1 AND network != ?2 ORDER BY at LIMIT 1)",
+                (use.key, use.network),
+            )
         return use.event if known else use.first
 
     # ---- deliveries
@@ -217,14 +224,13 @@ class Store:
         """What is to be sent now. A time that lies further ahead than any wait (`longest`) came of a clock that was
         set back: it counts as now."""
         now = self._clock()
-        marks = ",".join("?" * len(busy))
 
         def work(db: sqlite3.Connection) -> list[Delivery]:
             rows = db.execute(
-                f"SELECT event, id, receiver, attempts, body FROM deliveries JOIN events ON number = event "  # noqa: S608
-                f"WHERE receiver = ? AND state = 'waiting' AND (due <= ? OR due > ?) AND event NOT IN ({marks}) "
-                f"ORDER BY due LIMIT ?",
-                (receiver, now, now + longest, *busy, count),
+                "SELECT event, id, receiver, attempts, body FROM deliveries JOIN events ON number = event "
+                "WHERE receiver = ? AND state = 'waiting' AND (due <= ? OR due > ?) "
+                "AND event NOT IN (SELECT value FROM json_each(?)) ORDER BY due LIMIT ?",
+                (receiver, now, now + longest, json.dumps(list(busy)), count),
             )
             return [Delivery(*row) for row in rows]
 
@@ -232,12 +238,12 @@ class Store:
 
     def next_due(self, receiver: str, busy: Sequence[int]) -> float | None:
         """Seconds until something is to be sent; None when nothing waits."""
-        marks = ",".join("?" * len(busy))
 
         def work(db: sqlite3.Connection) -> float | None:
             found = db.execute(
-                f"SELECT min(due) FROM deliveries WHERE receiver = ? AND state = 'waiting' AND event NOT IN ({marks})",  # noqa: S608
-                (receiver, *busy),
+                "SELECT min(due) FROM deliveries WHERE receiver = ? AND state = 'waiting' "
+                "AND event NOT IN (SELECT value FROM json_each(?))",
+                (receiver, json.dumps(list(busy))),
             ).fetchone()[0]
             return None if found is None else max(0.0, float(found) - self._clock())
 
@@ -267,14 +273,13 @@ class Store:
 
     def give_up_others(self, receivers: Sequence[str]) -> None:
         """What waits for receivers that there are no more becomes dead letters."""
-        marks = ",".join("?" * len(receivers))
-        change = (
-            "UPDATE deliveries SET state = 'dead', error = 'WEBHOOKS_FILE has this receiver no more.' "
-            f"WHERE state = 'waiting' AND receiver NOT IN ({marks})"  # noqa: S608
-        )
 
         def work(db: sqlite3.Connection) -> None:
-            db.execute(change, tuple(receivers))
+            db.execute(
+                "UPDATE deliveries SET state = 'dead', error = ? "
+                "WHERE state = 'waiting' AND receiver NOT IN (SELECT value FROM json_each(?))",
+                (_NO_RECEIVER, json.dumps(list(receivers))),
+            )
             self._trim(db)
 
         self._with(work)
@@ -311,14 +316,12 @@ class Store:
         """Send dead letters, and what waits for a later time, now; None: all dead letters. How many."""
 
         def work(db: sqlite3.Connection) -> int:
-            changed = 0
-            change = "UPDATE deliveries SET state = 'waiting', attempts = 0, due = ?1 WHERE (?2 = '' OR receiver = ?2) AND "
-            if ids is None:
-                return db.execute(f"{change} state = 'dead'", (self._clock(), receiver)).rowcount
-            for id in ids:
-                one = f"{change} event IN (SELECT number FROM events WHERE id = ?3)"
-                changed += db.execute(one, (self._clock(), receiver, id)).rowcount
-            return changed
+            return db.execute(
+                "UPDATE deliveries SET state = 'waiting', attempts = 0, due = ?1 WHERE (?2 = '' OR receiver = ?2) AND "
+                "CASE WHEN ?3 IS NULL THEN state = 'dead' "
+                "ELSE event IN (SELECT number FROM events WHERE id IN (SELECT value FROM json_each(?3))) END",
+                (self._clock(), receiver, None if ids is None else json.dumps(list(ids))),
+            ).rowcount
 
         return self._with(work)
 

@@ -90,7 +90,10 @@ class Webhooks:
         except (OSError, sqlite3.Error) as error:
             log.error("the queue of webhooks cannot be opened yet: %s", error)
         self._serve()
-        self._tasks = [start_task(self._write(), name="webhooks"), start_task(self._watch(), name="watch WEBHOOKS_FILE")]
+        self._tasks = [
+            start_task(self._write(), name="webhooks"),
+            start_task(self._watch(), name="watch WEBHOOKS_FILE"),
+        ]
         return self
 
     async def __aexit__(self, *exception: object) -> None:
