@@ -64,26 +64,25 @@ async def until(question: Callable[[], Any], seconds: float = 20) -> Any:
     return found
 
 
-def looking(folder: Path) -> Store:
+@asynccontextmanager
+async def looking(folder: Path) -> AsyncIterator[Store]:
+    """The queue, as the command line opens it beside a service."""
     store = Store(folder / "queue")
-    store.open()
-    return store
+    await asyncio.to_thread(store.open)
+    try:
+        yield store
+    finally:
+        await asyncio.to_thread(store.close)
 
 
 async def dead_letters(folder: Path, count: int = 1) -> list[Letter]:
-    store = looking(folder)
-    try:
+    async with looking(folder) as store:
         return await until(lambda: found if len(found := store.letters(dead=True, count=100)) >= count else [])
-    finally:
-        store.close()
 
 
 async def emptied(folder: Path) -> None:
-    store = looking(folder)
-    try:
+    async with looking(folder) as store:
         await until(lambda: not store.counts())
-    finally:
-        store.close()
 
 
 def test_signatures_are_those_of_the_published_example() -> None:
@@ -204,10 +203,9 @@ async def test_a_receiver_that_asks_for_time_gets_it(tmp_path: Path) -> None:
     async with receiving(busy) as receiver, webhooks(tmp_path, {"name": "r", "url": receiver.url}) as made:
         made.emit(event())
         await receiver.wait_for()
-        store = looking(tmp_path)
-        letter = await until(lambda: [one for one in store.letters(dead=False, count=9) if one.attempts])
+        async with looking(tmp_path) as store:
+            letter = await until(lambda: [one for one in store.letters(dead=False, count=9) if one.attempts])
         assert letter[0].due - time.time() > 500
-        store.close()
 
 
 async def test_nobody_listens_and_no_such_name(tmp_path: Path) -> None:
@@ -310,9 +308,8 @@ async def test_a_clock_that_jumps_neither_holds_messages_back_nor_loses_them(tmp
             sent = event()
             made.emit(sent)
             await receiver.wait_for()
-            store = looking(tmp_path)
-            await until(lambda: [one for one in store.letters(dead=False, count=9) if one.attempts])
-            store.close()
+            async with looking(tmp_path) as store:
+                await until(lambda: [one for one in store.letters(dead=False, count=9) if one.attempts])
             receiver.behave, shift = OK, jump
             await receiver.wait_for(2)
             await emptied(tmp_path)

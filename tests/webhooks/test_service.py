@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ async def test_an_isolation_check_that_fails_is_told_before_the_service_gives_up
             found = settings.load(
                 driver="oci", data_dir=tmp_path, image_dir=tmp_path / required, require_walls=required
             )
-            with pytest.raises(Unusable) if not serves else asyncio.timeout(20):
+            with nullcontext() if serves else pytest.raises(Unusable):
                 async with Webhooks(tmp_path / "queue", file) as webhooks:
                     await check_isolation(StartupCheck(found, prove), EventSources(webhooks))
     told = [message.data for message in receiver.messages]
