@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from cubicle import removal
 from cubicle.agents.mcp_servers import read_servers
 from cubicle.agents.runs import SubAgents
+from cubicle.auditing import Auditing
 from cubicle.browser.live_views import LiveViews
 from cubicle.chat.access import Access
 from cubicle.chat.activity import Activity
@@ -28,6 +29,7 @@ from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.admin import AdminRoutes
 from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.audited import AuditedRequests, AuditRequired
 from cubicle.http_api.auth import AccessCheck, SignIn
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
@@ -133,6 +135,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     network = make_network(settings, driver, servers, agent_tokens, tokens)
     metering = Metering(settings, network)
     notes = JournalNotes(journal := make_journal(settings))
+    auditing = Auditing(settings, access, network, notes)
     calls = UnfinishedCalls(journal)
     beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
@@ -140,14 +143,14 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     await claim_image(settings, driver)
     startup_check, webhooks = make_startup_check(settings, driver), make_webhooks(settings)
     told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
-    async with web, told as sources, journal, agent_tokens, network, fleet, screens:
+    async with web, told as sources, auditing.audit, journal, agent_tokens, network, fleet, screens:
         await check_isolation(startup_check, sources)
         await collect_images(settings, driver)
         activity = Activity(journal)
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
-        registry = metering.tools(built)
+        registry = auditing.tools(metering.tools(built), fleet)
         uploads = Uploads(fleet, journal)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
@@ -163,7 +166,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, webhooks,
+            metering, auditing, webhooks,
         )  # fmt: skip
         checking = checking_isolation(startup_check, fleet, sources)
         async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
@@ -195,6 +198,7 @@ class Parts:
     port_shares: PortShares
     notes: JournalNotes
     metering: Metering
+    auditing: Auditing
     webhooks: Webhooks
 
 
@@ -219,10 +223,12 @@ def make_app(parts: Parts) -> Starlette:
             Middleware(FairShare, parts.queue, parts.access.ring, parts.access.tokens),
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
             Middleware(RequestLog),
+            Middleware(AuditedRequests, parts.auditing.audit),
             Middleware(BodyLimit, table),
             Middleware(Cors, table, settings.cors_origins, locked=bool(access.ring), hosts=settings.known_hosts),
             Middleware(OriginCheck, [base_url(settings)], table),
             Middleware(AccessCheck, access.authentication, table, ask_for_key, settings.single_user_mode, access.watch),
+            Middleware(AuditRequired, parts.auditing.audit),
             Middleware(QuotaCheck, parts.metering.quotas, table),
         ],
         exception_handlers=HANDLERS,
@@ -240,7 +246,8 @@ def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLink
 
 def make_ports(parts: Parts) -> ASGIApp:
     settings, links, shares = parts.settings, parts.port_links, parts.port_shares
-    return make_port_app(settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings))
+    used = parts.auditing.port_link_used
+    return make_port_app(settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings), used)
 
 
 def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -115,6 +116,13 @@ def sync_file_system(path: Path) -> None:
             raise OSError(code, os.strerror(code))
     finally:
         os.close(fd)
+
+
+def reserve(fd: int, size: int) -> None:
+    """Take the place on the disk that the first bytes of a file will need; its size stays. Raises OSError."""
+    if _libc.fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE), ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def sync_folder(path: Path) -> None:

@@ -1,15 +1,24 @@
-"""The settings for running the service for long and for many: journal, resumed calls, metrics, traces, quotas,
-webhooks.
+"""The settings for running the service for long and for many: journal, audit log, resumed calls, metrics,
+traces, quotas and webhooks.
 
 cubicle.settings reads them."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
+
+
+class AuditMode(StrEnum):
+    """Whether there is an audit log, and what happens while it cannot be written."""
+
+    REQUIRED = "required"
+    ON = "on"
+    OFF = "off"
 
 
 class OperationSettings(BaseSettings):
@@ -23,6 +32,19 @@ class OperationSettings(BaseSettings):
         2, ge=0, le=1024, description="MiB that the journal of one chat may take (docs/journal.md); 0: none is kept."
     )
     journal_days: float = Field(30, gt=0, description="Days after which entries of a journal are dropped.")
+
+    audit: AuditMode = Field(
+        AuditMode.REQUIRED,
+        description="The audit log (docs/audit.md). required: while it cannot be written, nothing new begins; on: the "
+        "service goes on, and the log says what is missing; off: there is none.",
+    )
+    audit_days: float = Field(365, gt=0, description="Days after which records of the audit log are dropped.")
+    audit_mb: int = Field(
+        0,
+        ge=0,
+        description="MiB that the audit log may take; of more, the oldest records are dropped; 0: any, only their age "
+        "counts.",
+    )
 
     metrics_token: str = Field(
         "",

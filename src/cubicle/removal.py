@@ -41,6 +41,11 @@ def remove_journal(data_dir: Path, digest: str) -> None:
     anchor.forget(journal_folder(data_dir), digest)
 
 
+def audit_folder(data_dir: Path) -> Path:
+    """It stays when a chat is removed: in place of the chat's id and of what was done in it there are digests."""
+    return data_dir / "audit"
+
+
 def links_folder(data_dir: Path) -> Path:
     return data_dir / "links"
 

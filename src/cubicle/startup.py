@@ -75,7 +75,7 @@ async def telling_webhooks(
 ) -> AsyncIterator[EventSources]:
     """Within the block, receivers are told of events. Raises BadSettings."""
     sources = EventSources(webhooks)
-    fleet.on_change(sources.sandbox_changed)
+    fleet.lifecycle.on_change(sources.sandbox_changed)
     quotas.on_reached, keys.on_new_address = sources.quota_reached, sources.key_used
     try:
         await webhooks.__aenter__()

@@ -21,7 +21,7 @@ from cubicle.egress.tally import EgressReport, EgressTally
 from cubicle.http_api.request_metrics import GROUPS
 from cubicle.metrics.loop_lag import LoopLag
 from cubicle.metrics.metrics import CONTENT_TYPE, OTHER, Metrics
-from cubicle.tools.measured import OUTCOMES
+from cubicle.tools.outcomes import OUTCOMES
 from cubicle.worker.egress_reports import EgressReports, counted_by
 from tests.support.emptying import empty
 from tests.support.service import ACCEPT, serve

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cubicle import durable
 from cubicle.core import api_keys
-from cubicle.core.api_keys import BadKeys, KeyFile
+from cubicle.core.api_keys import ApiKey, BadKeys, KeyFile
 from cubicle.core.keys import KeyRing
 from cubicle.tasks import start_task
 
@@ -66,6 +66,8 @@ class KeyFileWatch:
         """`seen`: what the file was before it was read."""
         self.ring = KeyRing({})
         """That which takes the keys."""
+        self.changed: Callable[[str, ApiKey], None] = lambda change, key: None
+        """Called with each key that was added, changed or removed."""
         self._source = source
         self._seconds = seconds
         self._seen = seen
@@ -84,7 +86,10 @@ class KeyFileWatch:
         except BadKeys as error:
             log.error("API_KEYS_FILE cannot be used, and the keys from before stay in use: %s", error)
             return
+        changes = self.ring.changes(ring)
         self.ring.replace(ring)
+        for change, key in changes:
+            self.changed(change, key)
         log.info("API_KEYS_FILE was read again", extra={"keys": len(ring)})
 
     @asynccontextmanager

@@ -22,6 +22,7 @@ _COMMANDS = {
     "rescue": "cubicle.cli.rescue",
     "keys": "cubicle.cli.keys",
     "links": "cubicle.cli.links",
+    "audit": "cubicle.cli.audit",
     "webhooks": "cubicle.cli.webhooks",
     "settings": "cubicle.cli.settings",
 }

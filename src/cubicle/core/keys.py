@@ -92,6 +92,20 @@ class KeyRing:
         self.locked = self.locked or other.locked
         self.version += 1
 
+    def changes(self, other: KeyRing) -> list[tuple[str, ApiKey]]:
+        """What taking the keys of another would change: added, changed, revoked or removed, and which."""
+        mine, others = self._table.by_id, other._table.by_id
+        found = [("removed", key) for id, key in mine.items() if id not in others]
+        for id, key in others.items():
+            before = mine.get(id)
+            if before is None:
+                found.append(("added", key))
+            elif before.revoked is None and key.revoked is not None:
+                found.append(("revoked", key))
+            elif before != key:
+                found.append(("changed", key))
+        return found
+
     def tenant(self, authorization: str | None) -> str | None:
         """The tenant that this Authorization header opens; None when it opens nothing."""
         found = self.shown(authorization)

@@ -44,4 +44,5 @@ def chat_of(connection: HTTPConnection) -> Chat:
     alone = getattr(connection.state, "isolation", None) is Isolation.SINGLE
     chat = Chat(DEFAULT_CHAT_ID, named.tenant) if alone else named
     note_caller(chat, getattr(connection.state, "user", None))
+    connection.state.chat = chat
     return chat

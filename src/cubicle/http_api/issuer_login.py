@@ -14,6 +14,7 @@ from cubicle.chat.links import Links
 from cubicle.core import signing
 from cubicle.core.cookies import OURS, cookie_name, cookie_path
 from cubicle.core.signing import SignIn
+from cubicle.http_api.audited import note_audit
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.login import Login, SignInPage, inside
 from cubicle.oauth.sign_in import IssuerSignIn, PendingSignIn, SignInFailed
@@ -84,6 +85,8 @@ class IssuerLogin:
         answer: Response
         who = self._links.signed_in(request.cookies.get(self._name(request, LOGIN_COOKIE), ""))
         way = None
+        if who is not None:
+            note_audit(request, tenant=who.tenant, user=who.user, key=who.key_id, role=who.role.value)
         if self._sign_in is not None and who is not None and who.person:
             way = await self._sign_in.sign_out_url(f"{self._links.base_url}/login")
         answer = _page_on(way) if way else RedirectResponse("./login", 303, {"Cache-Control": "no-store"})

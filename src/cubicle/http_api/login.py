@@ -14,6 +14,7 @@ from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.chat.links import Links
 from cubicle.core.cookies import cookie_name, cookie_path
 from cubicle.core.signing import SignIn
+from cubicle.http_api.audited import note_audit
 
 _MAX_FORM = 8192
 _USED = "This sign-in link does not work: it was used, has expired or was not copied whole. Ask for another one."
@@ -49,6 +50,8 @@ class Login:
 
     def let_in(self, request: Request, who: SignIn | None, target: str, up: str = ".") -> Response:
         """On to the page, with a cookie that says who it is; `up` is the way from here to the root of the service."""
+        if who is not None:
+            note_audit(request, tenant=who.tenant, user=who.user, key=who.key_id, role=who.role.value)
         secure, root = request.url.scheme == "https", str(request.scope.get("root_path", ""))
         led_on = RedirectResponse(f"{up}{inside(target)}", status_code=303)  # relative: true behind any prefix
         if who is not None:

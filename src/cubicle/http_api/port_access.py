@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
+from cubicle.audit.audit import AuditUnavailable
 from cubicle.chat.authentication import read_cookies
 from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.core import problem as problems
@@ -76,12 +77,23 @@ class Visit:
     address: str
 
 
+LinkUsed = Callable[[Chat, str, str], None]
+"""A link was used: the chat, its token, and the address of the visitor. May raise AuditUnavailable."""
+
+
 class PortAccess:
     """Decides about each request by itself: nothing is remembered of a connection."""
 
     def __init__(
-        self, links: PortLinks, shares: PortShares, keys: KeyAttempts, chats: Callable[[], Collection[Chat]]
+        self,
+        links: PortLinks,
+        shares: PortShares,
+        keys: KeyAttempts,
+        chats: Callable[[], Collection[Chat]],
+        used: LinkUsed = lambda chat, token, address: None,
     ) -> None:
+        """`used` is called when a link opens a port."""
+        self._used = used
         self._links = links
         self._shares = shares
         self._keys = keys
@@ -96,6 +108,8 @@ class PortAccess:
         for sent in filter(None, (token, visit.headers.get(KEY_HEADER.decode()))):
             if (grant := self._grant(sent, visit.name)) is not None and grant.role in _LINKS:
                 kept = grant if sent == token else None
+                if kept is not None:
+                    self._tell_used(grant.chat, sent, visit.address)
                 return Admission(
                     grant.chat, grant=kept, token=sent, expires=end_of(sent), share=grant.share, shown=sent
                 )
@@ -105,6 +119,12 @@ class PortAccess:
         if not admission.by_key:
             self._require_own_page(visit, view)
         return admission
+
+    def _tell_used(self, chat: Chat, token: str, address: str) -> None:
+        try:
+            self._used(chat, token, address)
+        except AuditUnavailable as no:
+            raise NotAdmitted(Problem(503, str(no), {"Retry-After": str(no.seconds)})) from None
 
     def holds(self, admission: Admission, name: PortName) -> Callable[[], bool]:
         """Whether what let a visitor in still does, to be asked again and again."""

@@ -108,7 +108,7 @@ class _TableRoute(Route):
         return _with_row(super().matches(scope), self.row)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if _only_looks(scope, self.row):
+        if only_looks(scope, self.row):
             await response(VIEW_ONLY)(scope, receive, send)
         else:
             await super().handle(scope, receive, send)
@@ -123,7 +123,7 @@ class _TableWebSocketRoute(WebSocketRoute):
         return _with_row(super().matches(scope), self.row)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not _only_looks(scope, self.row):
+        if not only_looks(scope, self.row):
             await super().handle(scope, receive, send)
             return
         await receive()
@@ -131,7 +131,7 @@ class _TableWebSocketRoute(WebSocketRoute):
         await send({"type": "websocket.close", "code": close_codes.VIEW_ONLY, "reason": VIEW_ONLY.title})
 
 
-def _only_looks(scope: Scope, row: Row) -> bool:
+def only_looks(scope: Scope, row: Row) -> bool:
     """Whether a link came that lets one look, to a route that changes something."""
     identity = scope.get("state", {}).get("identity")
     looks = isinstance(identity, Identity) and identity.access is not LinkAccess.CONTROL

@@ -70,10 +70,9 @@ class Fleet:
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
         self._slots: dict[str, Slot] = {}
-        self._lifecycle = Lifecycle(journal, self._clock, driver)
-        self._sandbox_services = SandboxServices([self._lifecycle.attached, *sandbox_services])
-        self.on_removed = self._lifecycle.on_removed
-        self.on_change = self._lifecycle.on_change
+        self.lifecycle = Lifecycle(journal, self._clock, driver)
+        self._sandbox_services = SandboxServices([self.lifecycle.attached, *sandbox_services])
+        self.on_removed = self.lifecycle.on_removed
         self._expiry = Expiry(
             driver,
             self._clock,
@@ -83,7 +82,7 @@ class Fleet:
             stop=self._stop,
             remove=self._expire,
             trash_changed=self._follow_trash,
-            deleted=self._lifecycle.tell_deleted,
+            deleted=self.lifecycle.tell_deleted,
         )
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
         self.pool = WarmPool(driver, pool_size, furnish)
@@ -285,10 +284,10 @@ class Fleet:
                 ms = round((time.perf_counter() - began) * 1000, 1)
                 log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 if machine.just_started:
-                    await self._lifecycle.record(slot, "created" if slot.made else "started")
+                    await self.lifecycle.record(slot, "created" if slot.made else "started")
                 return machine
             log.error("sandbox failed to start: %s", slot.reason, extra=chat_fields(chat))
-            await self._lifecycle.record(slot, "failed", slot.reason)
+            await self.lifecycle.record(slot, "failed", slot.reason)
             return StartFailed(f"The sandbox of this chat could not be started. {slot.reason}")
 
     async def _machine_for(self, slot: Slot, chat: Chat) -> Machine:
@@ -362,7 +361,7 @@ class Fleet:
         self._hang_up(slot)
         await self._driver.stop(slot.name)
         slot.state, slot.reason = State.STOPPED, ""
-        await self._lifecycle.record(slot, "stopped", reason)
+        await self.lifecycle.record(slot, "stopped", reason)
 
     async def _remove(self, slot: Slot, reason: str, *, now: bool = False) -> None:
         slot.state = State.STOPPED
@@ -376,7 +375,7 @@ class Fleet:
         name, slot.name, slot.state, slot.reason = slot.name, "", State.STOPPED, ""
         if not slot.leases:
             self._slots.pop(slot.digest, None)
-        await self._lifecycle.tell_removed(slot.chat, name, reason, gone=gone)
+        await self.lifecycle.tell_removed(slot.chat, name, reason, gone=gone)
 
     def _forget_empty(self, slot: Slot) -> None:
         """Of a chat without a sandbox only why it has none is kept, and of the last ones only."""
@@ -419,7 +418,7 @@ class Fleet:
         for slot in [slot for slot in self._slots.values() if slot.name in in_trash]:
             async with slot.lock:
                 if slot.name in in_trash and not slot.leases:
-                    await self._lifecycle.tell_trashed(slot)
+                    await self.lifecycle.tell_trashed(slot)
                     self._hang_up(slot)
                     self._slots.pop(slot.digest, None)
         records = await asyncio.to_thread(self._chat_index.read)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cubicle.machine.errors import Gone, SandboxError
 from cubicle.metrics.metrics import Metrics
-from cubicle.tools.arguments import Arguments, BadArgument
+from cubicle.tools.arguments import Arguments
 from cubicle.tools.base import Answer, Call, Tool, task_support
+from cubicle.tools.outcomes import outcome_of, outcome_of_error
 from cubicle.tools.registry import Registry
-
-OUTCOMES = (
-    "done", "failed", "timed_out", "out_of_memory", "killed", "bad_argument", "sandbox_gone", "sandbox_failed",
-    "cancelled", "crashed",
-)  # fmt: skip
 
 
 class MeasuredTool:
@@ -37,31 +31,14 @@ class MeasuredTool:
         self._metrics.call_began(self.name)
         try:
             answer = await self._tool(call, arguments)
-            outcome = _outcome(answer)
+            outcome = outcome_of(answer)
             return answer
-        except BadArgument:
-            outcome = "bad_argument"
-            raise
-        except SandboxError as error:
-            outcome = "sandbox_gone" if isinstance(error, Gone) else "sandbox_failed"
-            raise
-        except asyncio.CancelledError:
-            outcome = "cancelled"
+        except BaseException as error:
+            outcome = outcome_of_error(error)
             raise
         finally:
             seconds = time.perf_counter() - began
             self._metrics.call_ended(self.name, outcome, seconds, call.caller.chat.tenant)
-
-
-def _outcome(answer: Answer) -> str:
-    exit = answer.exit
-    if exit is not None and exit.timed_out:
-        return "timed_out"
-    if exit is not None and exit.out_of_memory:
-        return "out_of_memory"
-    if exit is not None and exit.code is None:
-        return "killed"
-    return "failed" if answer.error else "done"
 
 
 def measured(registry: Registry, metrics: Metrics) -> Registry:

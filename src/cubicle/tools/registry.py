@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cubicle.audit.audit import Audit, no_audit
 from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
@@ -41,6 +42,7 @@ class Registry:
     tools: Sequence[Tool]
     activity: Activity = field(default_factory=Activity)
     journal: Journal = field(default_factory=no_journal)
+    audit: Audit = field(default_factory=no_audit)
 
     @classmethod
     def build(

@@ -63,6 +63,7 @@ class NetworkWorker:
         self._answers = Answers(budgets, tokens, additions, self._rulebook)
         self._spawner = Spawner()
         self.egress = EgressReports()
+        self._answers.decided = lambda *decision: self.egress.decide(*decision)
         self._process: WorkerProcess | None = None
         self._channel: ControlChannel | None = None
         self._is_up = asyncio.Event()
