@@ -139,9 +139,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     calls = UnfinishedCalls(journal)
     beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
-    screens = LiveViews()
+    screens, webhooks, startup_check = LiveViews(), make_webhooks(settings), make_startup_check(settings, driver)
     await claim_image(settings, driver)
-    startup_check, webhooks = make_startup_check(settings, driver), make_webhooks(settings)
     told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
     async with web, told as sources, auditing.audit, journal, agent_tokens, network, fleet, screens:
         await check_isolation(startup_check, sources)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 import threading
@@ -84,7 +86,7 @@ class Sender:
         except aiohttp.ClientConnectorDNSError:
             return Outcome("Its name could not be looked up.")
         except aiohttp.ClientConnectorError as error:
-            return Outcome(f"It could not be connected to: {error.os_error.strerror or 'no reason given'}.")
+            return Outcome(f"It could not be connected to: {os.strerror(error.os_error.errno or errno.EIO)}.")
         except (aiohttp.ClientError, OSError, ValueError):
             return Outcome("It hung up, or its answer is not HTTP.")
 
