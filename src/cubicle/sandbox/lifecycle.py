@@ -103,14 +103,14 @@ class Lifecycle:
             return "failed", "It did not answer any more."
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                seen = [found.state for found in await self._driver.list() if found.name == machine.name]
+                seen = [found for found in await self._driver.list() if found.name == machine.name]
         except (SandboxError, TimeoutError):
             return "failed", _LOST
         if not seen:
             return "removed", "Another program removed it."
-        if State.STOPPED in seen:
-            return "stopped", "Another program stopped it."
-        return "failed", _LOST
+        if seen[0].state is State.STOPPED:
+            return "stopped", "It ended, or another program stopped it."
+        return "failed", seen[0].reason or _LOST
 
     def _record(self, chat: Chat, what: str, reason: str, sandbox: str) -> None:
         self._tell(LifecycleEvent(what, reason[:_MAX_REASON], chat.digest, chat))
