@@ -194,18 +194,15 @@ async def test_events_survive_a_kill_of_the_service(tmp_path: Path) -> None:
         after = settings.load(data_dir=tmp_path / "data", driver="memory")
         service = ServiceProcess(tmp_path / "data", **chosen)
         async with service.running(after):
-            expected = []
-            for number in range(3):
-                failed, said = await service.bash(f"c{number}", "true")
+            chats = [f"c{number}" for number in range(4)]
+            expected = [(kind, chat) for kind in ("sandbox.started", "sandbox.removed") for chat in chats]
+            for chat in chats:
+                failed, said = await service.bash(chat, "true")
                 assert not failed, said
-                service.kill()
-                expected.append(("sandbox.started", f"c{number}"))
-                await service.start()
-                answer = await service.client.delete(f"/api/sandboxes/c{number}")
-                assert answer.status_code == 204
-                service.kill()
-                expected.append(("sandbox.removed", f"c{number}"))
-                await service.start()
+            service.kill()
+            await service.start()
+            for chat in chats:
+                assert (await service.client.delete(f"/api/sandboxes/{chat}")).status_code == 204
             service.kill()
             receiver.behave = OK
             before = len(receiver.messages)

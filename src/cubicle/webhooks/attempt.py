@@ -24,7 +24,7 @@ MAX_CONNECTIONS = 4
 """To one receiver at once."""
 _READ_SIZE = 16 * 1024
 """Bytes of an answer that are read, and dropped, so that the connection can be used again."""
-_MAX_RETRY_AFTER = 3600
+MAX_RETRY_AFTER = 3600
 _GONE = 410
 
 
@@ -110,7 +110,7 @@ def _judged(answer: aiohttp.ClientResponse) -> Outcome:
     if 300 <= status < 400:
         return Outcome(f"It answered {status}, a redirect, which is not followed.")
     asked = answer.headers.get("Retry-After", "")
-    seconds = min(int(asked), _MAX_RETRY_AFTER) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 0
+    seconds = min(int(asked), MAX_RETRY_AFTER) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 0
     return Outcome(f"It answered {status}.", final=status == _GONE, retry_after=seconds)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
 from cubicle.tasks import start_task
-from cubicle.webhooks.attempt import MAX_CONNECTIONS, Outcome, Sender
+from cubicle.webhooks.attempt import MAX_CONNECTIONS, MAX_RETRY_AFTER, Outcome, Sender
 from cubicle.webhooks.receivers import Receiver
 from cubicle.webhooks.store import Delivery, Store
 
@@ -97,7 +97,7 @@ class Deliveries:
         room = (1 if self.failing else MAX_CONNECTIONS) - len(self._busy)
         if room <= 0:
             return _LOOK_SECONDS
-        name, busy, longest = self.receiver.name, list(self._busy), 2 * max(self._retry_seconds)
+        name, busy, longest = self.receiver.name, list(self._busy), 2 * max(*self._retry_seconds, MAX_RETRY_AFTER)
         due = await self._on_disk(self._store.due, name, room, busy, longest)
         for delivery in due:
             task = start_task(self._deliver(delivery), name=f"webhook to {name}")
