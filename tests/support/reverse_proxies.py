@@ -57,7 +57,7 @@ def _caddy(folder: Path, port: int, service: int) -> list[str]:
     site = site.replace("127.0.0.1:8081", f"127.0.0.1:{service}").replace("/etc/ssl/cubicle", str(folder))
     for name in (NAME, "*.preview.example.net"):
         site = site.replace(f"\n{name} {{", f"\nhttps://{name}:{port} {{\n\tbind 127.0.0.1")
-    alone = "{\n\tadmin off\n\tauto_https disable_redirects\n\tpersist_config off\n}\n"
+    alone = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
     (folder / "Caddyfile").write_text(alone + site)
     return ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
 
