@@ -74,6 +74,7 @@ from cubicle.http_api.undo import UndoRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.visits import Visits
 from cubicle.http_api.waking import StartRoutes
+from cubicle.http_api.webhooks import WebhookRoutes
 from cubicle.isolation.startup_check import StartupCheck
 from cubicle.journal.journal import Journal
 from cubicle.log import forget_user
@@ -97,8 +98,18 @@ from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.sandbox_services import SandboxService
 from cubicle.settings import BadSettings, Settings, base_url
-from cubicle.startup import checking_isolation, claim_image, collect_images, make_startup_check
+from cubicle.startup import (
+    check_isolation,
+    checking_isolation,
+    claim_image,
+    collect_images,
+    make_startup_check,
+    make_webhooks,
+    open_port_shares,
+    telling_webhooks,
+)
 from cubicle.tools.registry import Registry
+from cubicle.webhooks.webhooks import Webhooks
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +126,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     access = await Access.open(settings, removal.links_folder(settings.data_dir), web)
     links = access.links
     port_links = make_port_links(settings, access.secret, links)
-    port_shares = PortShares(removal.port_shares_folder(settings.data_dir), settings.preview_public)
-    await asyncio.to_thread(port_shares.open)
+    port_shares = await open_port_shares(settings)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     space = make_free_space(settings)
     driver = make_driver(settings, space)
@@ -134,17 +144,18 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     calls = UnfinishedCalls(journal)
     beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
-    screens = LiveViews()
+    screens, webhooks, startup_check = LiveViews(), make_webhooks(settings), make_startup_check(settings, driver)
     await claim_image(settings, driver)
-    startup_check = make_startup_check(settings, driver)
-    async with web, auditing.audit, journal, agent_tokens, network, fleet, screens:
-        await startup_check.check()
+    auditing.follow(fleet)
+    told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
+    async with web, told as sources, auditing.audit, journal, agent_tokens, network, fleet, screens:
+        await check_isolation(startup_check, sources)
         await collect_images(settings, driver)
         activity = Activity(journal)
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
-        registry = auditing.tools(metering.tools(built), fleet)
+        registry = auditing.tools(metering.tools(built))
         uploads = Uploads(fleet, journal)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
@@ -160,9 +171,9 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing,
+            metering, auditing, webhooks,
         )  # fmt: skip
-        checking = checking_isolation(startup_check, fleet)
+        checking = checking_isolation(startup_check, fleet, sources)
         async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
             yield make_app(parts)
 
@@ -193,6 +204,7 @@ class Parts:
     notes: JournalNotes
     metering: Metering
     auditing: Auditing
+    webhooks: Webhooks
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -286,6 +298,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),
+        "webhooks": WebhookRoutes(parts.webhooks),
         "login": login,
         "issuer_login": IssuerLogin(parts.access.sign_in, links, login, pages.login_page),
         "pages": pages,

@@ -39,10 +39,13 @@ class Auditing:
         notes.told = self._taken_over
         access.key_watch.changed = self._key_changed
 
-    def tools(self, registry: Registry, fleet: Fleet) -> Registry:
-        """The same tools, told of; and from now on what becomes of sandboxes is."""
+    def follow(self, fleet: Fleet) -> None:
+        """From now on, tell of what becomes of sandboxes."""
         fleet.lifecycle.listen(self._lifecycle)
         self.audit.attend(fleet.lifecycle.reading)
+
+    def tools(self, registry: Registry) -> Registry:
+        """The same tools, told of."""
         return audited(registry, self.audit)
 
     def port_link_used(self, chat: Chat, token: str, address: str) -> None:

@@ -1,11 +1,13 @@
 """The settings for running the service for long and for many: journal, audit log, resumed calls, metrics,
-traces and quotas.
+traces, quotas and webhooks.
 
 cubicle.settings reads them."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
@@ -136,6 +138,17 @@ class OperationSettings(BaseSettings):
         description="Milliseconds that the event loop is usually late above which new work of a busy tenant is refused "
         "with 503; 0: never.",
     )
+
+    webhooks_file: Path | None = Field(
+        None,
+        description="TOML file of who is told of events by webhook (docs/webhooks.md); read again when it changes. "
+        "Empty: nobody is.",
+    )
+
+    @field_validator("webhooks_file", mode="before")
+    @classmethod
+    def _no_file(cls, value: Any) -> Any:
+        return value or None
 
     @field_validator("metrics_token")
     @classmethod

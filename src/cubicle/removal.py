@@ -55,6 +55,11 @@ def links_folder(data_dir: Path) -> Path:
     return data_dir / "links"
 
 
+def webhooks_folder(data_dir: Path) -> Path:
+    """Not a chat's: what is delivered is forgotten, and dead letters are bounded."""
+    return data_dir / "webhooks"
+
+
 def metrics_folder(data_dir: Path) -> Path:
     return data_dir / recent_file.FOLDER
 

@@ -103,6 +103,8 @@ class KeyAttempts:
         self._keys = FixedWindowRateLimiter(BoundedCounters(_MAX_COUNTERS, clock))
         self._known: OrderedDict[str, None] = OrderedDict()
         self._secret = secrets.token_bytes(32)
+        self.on_new_address: Callable[[ApiKey, str], None] = lambda key, address: None
+        """Told when a key is used from an address at which it was not seen lately."""
 
     def __bool__(self) -> bool:
         """Whether a key is asked for."""
@@ -132,6 +134,8 @@ class KeyAttempts:
             self._require(self._addresses, self._tiers, place)
         found = self._ring.opens(key)
         if found is not None:
+            if pair not in self._known:
+                self.on_new_address(found, address or "")
             self._remember(pair)
             return found
         digest = self._digest(key)

@@ -27,6 +27,7 @@ _COMMANDS = {
     "keys": "cubicle.cli.keys",
     "links": "cubicle.cli.links",
     "audit": "cubicle.cli.audit",
+    "webhooks": "cubicle.cli.webhooks",
     "settings": "cubicle.cli.settings",
 }
 

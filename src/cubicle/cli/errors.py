@@ -16,6 +16,7 @@ _CHANGES = frozenset(
         "cubicle keys add", "cubicle keys revoke", "cubicle keys rotate", "cubicle keys hash",
         "cubicle links make", "cubicle links revoke", "cubicle links sign-in",
         "cubicle stop", "cubicle rm", "cubicle undelete", "cubicle shell", "cubicle rescue",
+        "cubicle export", "cubicle import", "cubicle backup", "cubicle restore", "cubicle webhooks retry",
     }
 )  # fmt: skip
 """Commands that the audit log tells of."""
@@ -33,6 +34,9 @@ def exits(command: Callable[P, R]) -> Callable[P, R]:
             done = command(*args, **kwargs)
             _tell_audit()
             return done
+        except click.exceptions.Exit:  # it did what it could, and told of the rest
+            _tell_audit()
+            raise
         except (BadSettings, SandboxError) as error:
             raise click.ClickException(str(error)) from None
         except OSError as error:

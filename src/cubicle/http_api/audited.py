@@ -61,6 +61,7 @@ EVENTS = {
     "admin.stop": "sandbox",
     "admin.remove": "sandbox",
     "undo.undo": "undo",
+    "webhooks.retry": "webhook",
 }
 """The kind of record that each handler of the table of routes makes."""
 NO_EVENTS = frozenset({"uploads.nameless", "pages.static"})

@@ -218,6 +218,48 @@ class SandboxState(TypedDict):
 
 
 @_exact
+class WebhookReceiver(TypedDict):
+    """One receiver of webhooks."""
+
+    name: str
+    host: str
+    """Of its URL no more than scheme and host."""
+    events: list[str]
+    tenants: list[str]
+    waiting: int
+    dead: int
+    failing: str
+    """Why the last attempt failed; empty if it did not."""
+
+
+@_exact
+class WebhookLetter(TypedDict):
+    """A message that was given up."""
+
+    id: str
+    type: str
+    tenant: str
+    at: float
+    receiver: str
+    attempts: int
+    error: str
+
+
+@_exact
+class WebhookOverview(TypedDict):
+    receivers: list[WebhookReceiver]
+    dead: list[WebhookLetter]
+    """The newest 200."""
+    dropped: int
+    """Dead letters that were dropped since the queue was made, as there were too many."""
+
+
+@_exact
+class WebhooksRetried(TypedDict):
+    retried: int
+
+
+@_exact
 class SandboxStopped(TypedDict):
     stopped: bool
     chat: str

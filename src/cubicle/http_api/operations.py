@@ -176,6 +176,10 @@ OPERATIONS: dict[str, Operation] = {
     "admin.remove": Operation((Reply(204),), (404, 503, 507)),
     "overview.get": _json(overview_models.Overview, 400, 403, query=_TABLE),
     "overview.events": Operation((Reply(200, {"text/event-stream": {}}),), (400, 403), query=_TABLE),
+    "webhooks.listed": _json(models.WebhookOverview, 503),
+    "webhooks.retry": _json(
+        models.WebhooksRetried, 404, 503, query={"id": {"type": "string"}, "receiver": {"type": "string"}}
+    ),
     "pages.front": Operation((Reply(307, headers=("Location",)),)),
     "pages.login": _page(),
     "login.post": Operation(

@@ -76,6 +76,8 @@ class Machine:
         self.refusals = Refusals()
         self.stopped = ""
         """Why somebody stops it on purpose, from just before it goes; empty otherwise."""
+        self.hung_up = False
+        """Whether this side ended the connection. If not, the sandbox did, or something between."""
 
     @property
     def alive(self) -> bool:
@@ -105,6 +107,7 @@ class Machine:
 
     def close(self) -> None:
         """Hang up; what runs in the sandbox goes on."""
+        self.hung_up = self.hung_up or self.alive
         self._line.close()
 
     def condemn(self, offence: str) -> None:

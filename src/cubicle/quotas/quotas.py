@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -77,6 +77,8 @@ class Quotas:
             waited=metrics.start_wait.observe,
             refused=self._refused,
         )
+        self.on_reached: Callable[[str, str | None, Limit, Scope], None] = lambda tenant, user, limit, scope: None
+        """Told of the tenant, the user and the limit each time that something is refused."""
         self._reports: list[EgressReport] = []
         self._egress = egress
         self._cpu: dict[str, tuple[float, float]] = {}
@@ -197,6 +199,7 @@ class Quotas:
 
     def _refused(self, chat: Chat, user: str, limit: Limit, scope: Scope) -> None:
         self._metrics.quota_refused(limit.value, scope.value, chat.tenant, chat.id)
+        self.on_reached(chat.tenant, user, limit, scope)
 
     # ---- what is shown
 

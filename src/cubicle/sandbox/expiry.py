@@ -80,7 +80,7 @@ class Expiry:
         stop: Callable[[Slot], Awaitable[None]],
         remove: Callable[[Slot], Awaitable[None]],
         trash_changed: Callable[[Collection[str]], Awaitable[None]],
-        deleted: Callable[[str], None],
+        deleted: Callable[[str], Awaitable[None]],
         follow_deleted: Callable[[], Awaitable[None]],
     ) -> None:
         self._driver = driver
@@ -168,7 +168,7 @@ class Expiry:
                 del self._in_trash[each.name]
                 others = (other.name in self._in_trash for other in found if other.owner == each.owner)
                 if each.owner and each.owner not in self._slots and not any(others):
-                    self._deleted(each.owner)
+                    await self._deleted(each.owner)
 
 
 def _trash_key(name: str) -> str:

@@ -71,7 +71,7 @@ class Fleet:
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
         self._slots: dict[str, Slot] = {}
-        self.lifecycle = Lifecycle(journal, self._clock)
+        self.lifecycle = Lifecycle(journal, self._clock, driver)
         self._sandbox_services = SandboxServices([self.lifecycle.attached, *sandbox_services])
         self.on_removed = self.lifecycle.on_removed
         removals = Removals(
@@ -289,10 +289,10 @@ class Fleet:
                 ms = round((time.perf_counter() - began) * 1000, 1)
                 log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 if machine.just_started:
-                    self.lifecycle.record(slot, "created" if slot.made else "started")
+                    await self.lifecycle.record(slot, "created" if slot.made else "started")
                 return machine
             log.error("sandbox failed to start: %s", slot.reason, extra=chat_fields(chat))
-            self.lifecycle.record(slot, "failed", slot.reason)
+            await self.lifecycle.record(slot, "failed", slot.reason)
             return StartFailed(f"The sandbox of this chat could not be started. {slot.reason}")
 
     async def _machine_for(self, slot: Slot, chat: Chat) -> Machine:
@@ -366,7 +366,7 @@ class Fleet:
         self._hang_up(slot)
         await self._driver.stop(slot.name)
         slot.state, slot.reason = State.STOPPED, ""
-        self.lifecycle.record(slot, "stopped", reason)
+        await self.lifecycle.record(slot, "stopped", reason)
 
     async def _remove(self, slot: Slot, reason: str, *, now: bool = False) -> None:
         slot.state = State.STOPPED

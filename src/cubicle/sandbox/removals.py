@@ -61,6 +61,7 @@ class Removals:
         return not await asyncio.to_thread(self._index.has, slot.digest)
 
     async def _forget(self, slot: Slot, *, gone: bool) -> None:
+        machine = slot.machine
         self._hang_up(slot)
         self._slots.pop(slot.digest, None)
-        await self._lifecycle.tell_removed(slot.chat, slot.name, _REASON, gone=gone)
+        await self._lifecycle.tell_removed(slot.chat, slot.name, _REASON, gone=gone, machine=machine)

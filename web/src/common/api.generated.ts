@@ -188,6 +188,38 @@ export interface SandboxState {
   sandbox: Condition;
 }
 
+/** One receiver of webhooks. */
+export interface WebhookReceiver {
+  name: string;
+  host: string;
+  events: string[];
+  tenants: string[];
+  waiting: number;
+  dead: number;
+  failing: string;
+}
+
+/** A message that was given up. */
+export interface WebhookLetter {
+  id: string;
+  type: string;
+  tenant: string;
+  at: number;
+  receiver: string;
+  attempts: number;
+  error: string;
+}
+
+export interface WebhookOverview {
+  receivers: WebhookReceiver[];
+  dead: WebhookLetter[];
+  dropped: number;
+}
+
+export interface WebhooksRetried {
+  retried: number;
+}
+
 export interface SandboxStopped {
   stopped: boolean;
   chat: string;

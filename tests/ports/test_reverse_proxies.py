@@ -1,33 +1,28 @@
-"""Behind a real nginx with TLS, a wildcard name and a path prefix, by the configuration that deploy/ has."""
+"""The ports of sandboxes behind the real nginx and the real Caddy, with TLS, a wildcard name and a path prefix, by the configuration that deploy/ has."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import ssl
-import subprocess
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 
 from cubicle.core.chat import Chat
-from tests.conftest import absent
 from tests.ports.conftest import KEYS, Ground, ground_of
 from tests.support.process import free_port
+from tests.support.reverse_proxies import PROXIES, options, reverse_proxy, trusting
 
-ROOT = Path(__file__).parents[2]
 CHAT = Chat("proxied", "acme")
 PAGE = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "Accept": "text/html"}
 
 
 class Front:
-    """nginx, and a client that reaches every name through it."""
+    """The proxy, and a client that reaches every name through it."""
 
     def __init__(self, ground: Ground, port: int, trusted: ssl.SSLContext) -> None:
         self.ground = ground
@@ -41,71 +36,13 @@ class Front:
             return await client.request(method, url, headers=sent, extensions={"sni_hostname": name})
 
 
-def certificate(folder: Path) -> None:
-    names = "subjectAltName=DNS:tools.example.org,DNS:*.preview.example.net"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "fullchain.pem")]
-    subprocess.run(
-        [*command, *files, "-subj", "/CN=tools.example.org", "-addext", names], check=True, capture_output=True
-    )
-
-
-@asynccontextmanager
-async def nginx(folder: Path, port: int, service: int) -> AsyncIterator[None]:
-    site = (ROOT / "deploy/nginx/cubicle.conf").read_text()
-    site = site.replace("127.0.0.1:8081", f"127.0.0.1:{service}").replace("listen 443", f"listen 127.0.0.1:{port}")
-    site = site.replace("/etc/ssl/cubicle", str(folder))
-    paths = "".join(
-        f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    config = folder / "nginx.conf"
-    config.write_text(
-        f"daemon off; pid {folder}/pid; error_log {folder}/error.log; worker_processes 1; user root;"
-        f"events {{}} http {{ access_log off; {paths}\n{site}\n}}"
-    )
-    process = await asyncio.create_subprocess_exec("nginx", "-c", str(config), "-p", str(folder))
-    try:
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    break
-                except OSError:
-                    assert process.returncode is None, (folder / "error.log").read_text()
-                    await asyncio.sleep(0.05)
-        yield
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-@pytest.fixture(scope="module")
-async def front(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
-    if shutil.which("nginx") is None:
-        absent("needs nginx: scripts/packages test")
-    folder, port = tmp_path_factory.mktemp("nginx"), free_port()
-    await asyncio.to_thread(certificate, folder)
-    trusted = await asyncio.to_thread(ssl.create_default_context, cafile=str(folder / "fullchain.pem"))
-    options = {
-        "PUBLIC_BASE_URL": f"https://tools.example.org:{port}/cubicle",
-        "ROOT_PATH": "/cubicle",
-        "PREVIEW_DOMAIN": "preview.example.net",
-    }
+@pytest.fixture(scope="module", params=PROXIES)
+async def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+    folder, port = tmp_path_factory.mktemp("proxy"), free_port()
+    trusted = await asyncio.to_thread(trusting, folder)
     async with (
-        ground_of(tmp_path_factory.mktemp("behind"), "memory", **options) as ground,
-        nginx(folder, port, ground.port),
+        ground_of(tmp_path_factory.mktemp("behind"), "memory", **options(port)) as ground,
+        reverse_proxy(request.param, folder, port, ground.port),
     ):
         yield Front(ground, port, trusted)
 
