@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from cubicle import durable, record
+from cubicle.backup import databases
 from cubicle.backup.archive_file import CHUNK, ArchiveReader, ArchiveWriter, Member
 from cubicle.backup.archive_names import AREAS, CHAT, JOURNAL, BadArchive, Place, chat_name, is_journal_file
 from cubicle.backup.sandbox_files import CannotUnpack, Unpacking, pack, unpack
@@ -110,6 +111,14 @@ def add_folder(
 
 def add_file(writer: ArchiveWriter, path: Path, name: str) -> None:
     """One file as it is now, if it is still there: a service may replace, append to or remove it meanwhile."""
+    if name.endswith(databases.SUFFIX) and path.is_file() and not path.is_symlink():
+        with databases.copy_of(path) as copy:
+            _add_plain(writer, copy, name)
+    elif not name.endswith(databases.BESIDE):
+        _add_plain(writer, path, name)
+
+
+def _add_plain(writer: ArchiveWriter, path: Path, name: str) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -27,7 +27,7 @@ class LimitedTool:
         self.task_support = task_support(tool)
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
-        if call.only_known:  # it was let in before, and goes on in the sandbox
+        if call.only_known or call.begun is not None:  # it was let in before, and goes on in the sandbox
             return await self._tool(call, arguments)
         caller = call.caller
         key_id = caller.identity.key_id if caller.identity is not None else ""
