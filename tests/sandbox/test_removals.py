@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.journal.journal import Journal
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.lifecycle import LifecycleEvent
 from cubicle.sandbox.trash import TrashNote
 from tests.support.emptying import empty
 
@@ -66,4 +68,32 @@ async def test_a_sandbox_that_vanished_by_itself_is_not_taken_for_removed(tmp_pa
         await MemoryDriver(tmp_path).delete(name)
         await fleet._expiry.sweep()
         assert forgotten == []
+    await empty(driver)
+
+
+@pytest.mark.parametrize("now", [True, False])
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_removal_is_told_once(tmp_path: Path, now: bool, stopped: bool) -> None:
+    """Whether the lost connection or the look into the trash tells of it."""
+    driver, beside = MemoryDriver(tmp_path), MemoryDriver(tmp_path)
+    told: asyncio.Queue[LifecycleEvent] = asyncio.Queue()
+    async with Fleet(driver, ChatIndex(tmp_path / "chats"), trash_after=86400) as fleet:
+        fleet.lifecycle.listen(told.put)
+        async with fleet.lease(CHAT) as machine:
+            name = machine.name
+        assert (await told.get()).what == "created"
+        await fleet._expiry.sweep()
+        if stopped:
+            await beside.stop(name)
+            assert (await told.get()).what == "stopped"
+        await (beside.delete(name) if now else beside.discard(name, TrashNote(CHAT, "removed by hand", 0.0)))
+        ChatIndex(tmp_path / "chats").remove(CHAT.digest)
+        await machine.gone()
+        await fleet._expiry.sweep()
+        events = [await told.get()]
+        async with fleet.lease(CHAT):  # starts another one, of which is told after all others
+            while events[-1].what != "created":
+                events.append(await told.get())
+        gone = [event.what for event in events if event.what in ("removed", "deleted") and event.chat is not None]
+        assert len(gone) == 1
     await empty(driver)

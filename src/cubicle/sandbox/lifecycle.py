@@ -15,13 +15,15 @@ from cubicle.log import chat_fields
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.clock import ServiceClock
-from cubicle.sandbox.driver import Driver, State
+from cubicle.sandbox.driver import Driver, SandboxSeen, State
 from cubicle.sandbox.slot import Slot
 
 log = logging.getLogger(__name__)
 
 _MAX_REASON = 500
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 3.0
+"""After which a sandbox that is up, but has lost its connection, has failed."""
+_AGAIN_SECONDS = 0.2
 _LOST = "It ended, or the connection to it was lost."
 
 
@@ -106,14 +108,20 @@ class Lifecycle:
             return "failed", "It did not answer any more."
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                seen = [found for found in await self._driver.list() if found.name == machine.name]
+                seen = await self._seen(machine.name)
+                while seen is not None and seen.state is State.RUNNING:  # as it is while it is being stopped
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    seen = await self._seen(machine.name)
         except (SandboxError, TimeoutError):
             return "failed", _LOST
-        if not seen:
+        if seen is None:
             return "removed", "Another program removed it."
-        if seen[0].state is State.STOPPED:
+        if seen.state is State.STOPPED:
             return "stopped", "It ended, or another program stopped it."
-        return "failed", seen[0].reason or _LOST
+        return "failed", seen.reason or _LOST
+
+    async def _seen(self, name: str) -> SandboxSeen | None:
+        return next((found for found in await self._driver.list() if found.name == name), None)
 
     def _record(self, chat: Chat, what: str, reason: str, sandbox: str) -> None:
         fields = {"what": what, "reason": reason[:_MAX_REASON], "sandbox": sandbox}
