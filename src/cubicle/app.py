@@ -212,7 +212,7 @@ def make_app(parts: Parts) -> Starlette:
     settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
     access, ask_for_key = parts.access, asking_for_key(parts.pages)
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
-    gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space)
+    gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
     overview = OverviewRoutes(make_sources(parts, gauges))
     visits = EndedVisits(make_ports(parts))
 

@@ -95,6 +95,11 @@ class HostNumbers(TypedDict):
     lag_ms: int
     http_5xx: int
     """In the last hour."""
+    audit: Literal["off", "written", "failing"]
+    webhooks: bool
+    """Whether there are receivers of webhooks."""
+    webhooks_waiting: int
+    webhooks_dead: int
     counters: dict[str, float]
     """Since the start of the service, as /metrics has them."""
 

@@ -174,6 +174,7 @@ class Numbers:
         }
 
     def _host(self, snapshot: Snapshot) -> HostNumbers:
+        gauges = self._of.gauges
         return {
             "pool_ready": int(snapshot.value("cubicle_pool_ready")),
             "pool_size": int(snapshot.value("cubicle_pool_size")),
@@ -182,6 +183,10 @@ class Numbers:
             "websockets": int(snapshot.value("cubicle_websockets")),
             "lag_ms": round(self._of.lag.typical * 100) * 10,
             "http_5xx": self._of.recent.last_hour()["http_5xx"],
+            "audit": "failing" if gauges.audit.error else "written" if gauges.audit.keeps else "off",
+            "webhooks": gauges.webhooks.enabled,
+            "webhooks_waiting": int(snapshot.values.get(("cubicle_webhooks", ("waiting",)), 0)),
+            "webhooks_dead": int(snapshot.values.get(("cubicle_webhooks", ("dead",)), 0)),
             "counters": {name: snapshot.value(name) for name in _COUNTERS},
         }
 

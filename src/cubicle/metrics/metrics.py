@@ -104,6 +104,13 @@ class Metrics:
         self.disk_floor = Gauge(
             "cubicle_disk_floor_bytes", "Free space below which nothing is started (MIN_FREE_MB).", registry=registry
         )
+        self.audit_failing = Gauge(
+            "cubicle_audit_failing", "1 while the audit log cannot be written, else 0.", registry=registry
+        )
+        self.webhooks = Gauge(
+            "cubicle_webhooks", "Messages to receivers of webhooks that wait, or were given up (dead).", ("state",),
+            registry=registry,
+        )  # fmt: skip
 
     def call_began(self, tool: str) -> None:
         self._running_of(tool).inc()

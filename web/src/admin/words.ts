@@ -69,6 +69,22 @@ function ofHost(now: ServiceNumbers): Card[] {
       more: `${count(host.websockets)} WebSockets · ${count(host.http_5xx)} answers of 5xx in the last hour`,
       tone: host.http_5xx || host.lag_ms >= 500 ? "warn" : "",
     },
+    {
+      title: "Audit log",
+      value: host.audit === "failing" ? "cannot be written" : host.audit,
+      more: host.audit === "failing" ? "the service's log says why" : "",
+      tone: host.audit === "failing" ? "bad" : host.audit === "written" ? "ok" : "",
+    },
+    ...(host.webhooks
+      ? [
+          {
+            title: "Webhooks",
+            value: `${count(host.webhooks_dead)} not delivered`,
+            more: `${count(host.webhooks_waiting)} waiting`,
+            tone: host.webhooks_dead ? ("warn" as const) : ("" as const),
+          },
+        ]
+      : []),
   ];
 }
 
