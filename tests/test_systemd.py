@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cubicle.settings import Settings
 from tests.conftest import absent
 
 UNIT = Path(__file__).parents[1] / "deploy/systemd/cubicle.service"
@@ -38,6 +39,11 @@ def test_it_starts_again_after_a_failure_and_has_time_to_build(unit: configparse
     assert unit["Service"]["Restart"] == "on-failure"
     assert unit["Service"]["TimeoutStartSec"] == "infinity"
     assert unit["Service"]["ExecStart"].endswith("cubicle serve --yes")
+
+
+def test_running_calls_have_their_time_to_end(unit: configparser.ConfigParser) -> None:
+    drain: float = Settings.model_fields["drain_seconds"].default
+    assert int(unit["Service"]["TimeoutStopSec"]) >= drain + 15
 
 
 def test_systemd_takes_it(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def _is_another(scope: Scope) -> bool:
     An encoded slash is a part of the name before it, and a DELETE without a name must not become that of everything.
     """
     raw: bytes = scope.get("raw_path") or b""
-    encoded = raw[-3:].lower() == b"%2f"
+    encoded = raw.rstrip(b"/")[-3:].lower() == b"%2f"
     if scope["type"] != "http" or not raw or (encoded or raw.endswith(b"/")) == scope["path"].endswith("/"):
         return False
     return encoded or scope["method"] == "DELETE"

@@ -21,9 +21,9 @@ from cubicle.sandbox.slot import Slot
 log = logging.getLogger(__name__)
 
 _MAX_REASON = 500
-_LOOK_SECONDS = 3.0
+_LOOK_SECONDS = 8.0
+_PAUSES = (0.2, 0.4, 0.8, 1.6)
 """After which a sandbox that is up, but has lost its connection, has failed."""
-_AGAIN_SECONDS = 0.2
 _LOST = "It ended, or the connection to it was lost."
 
 
@@ -109,8 +109,10 @@ class Lifecycle:
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 seen = await self._seen(machine.name)
-                while seen is not None and seen.state is State.RUNNING:  # as it is while it is being stopped
-                    await asyncio.sleep(_AGAIN_SECONDS)
+                for pause in _PAUSES:
+                    if seen is None or seen.state is not State.RUNNING:
+                        break
+                    await asyncio.sleep(pause)  # it may be being stopped
                     seen = await self._seen(machine.name)
         except (SandboxError, TimeoutError):
             return "failed", _LOST
