@@ -98,7 +98,8 @@ def add_folder(
 ) -> None:
     """The plain files of a folder of DATA_DIR, each as it is at one moment; of lines, whole ones. No links."""
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        # Lines last: what says how far they go is then not ahead of those that are kept.
+        entries = sorted(os.scandir(folder), key=lambda entry: (entry.name.endswith(".jsonl"), entry.name))
     except (FileNotFoundError, NotADirectoryError):
         return
     for entry in entries:
