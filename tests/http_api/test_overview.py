@@ -29,6 +29,7 @@ from cubicle.sandbox.driver import State
 from cubicle.sandbox.slot import Overview
 from tests.support.emptying import empty
 from tests.support.service import ACCEPT, serve
+from tests.webhooks.receiver import written
 
 OPERATOR = {"Authorization": "Bearer operator-key"}
 ACME = {"Authorization": "Bearer customer-key"}
@@ -158,6 +159,18 @@ async def test_the_numbers_are_those_of_metrics(site: Site) -> None:
     assert found["service"]["host"]["pool_size"] == total("cubicle_pool_size")
     assert sum(row["calls"] for row in found["tenants"]["rows"]) == hour["calls"]
     assert sum(found["history"]["hour"]["calls"]) == sum(found["history"]["day"]["calls"]) == hour["calls"]
+
+
+async def test_operators_see_the_audit_log_and_what_webhooks_wait(tmp_path: Path) -> None:
+    file = written(tmp_path / "webhooks.toml", {"name": "ops", "url": "http://127.0.0.1:1/", "events": ["sandbox.*"]})
+    async with site_of(tmp_path / "site", webhooks_file=file) as site:
+        await site.bash("true")
+        host = (await site.overview(OPERATOR))["service"]["host"]
+        assert (host["audit"], host["webhooks"]) == ("written", True)
+        assert (host["webhooks_waiting"], host["webhooks_dead"]) == (1, 0)
+        text = (await site.client.get("/metrics", headers=OPERATOR)).text
+        assert 'cubicle_webhooks{state="waiting"} 1.0' in text
+        assert "cubicle_audit_failing 0.0" in text
 
 
 async def test_a_row_has_user_tool_use_and_errors(site: Site) -> None:
