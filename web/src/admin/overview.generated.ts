@@ -64,6 +64,10 @@ export interface HostNumbers {
   websockets: number;
   lag_ms: number;
   http_5xx: number;
+  audit: "off" | "written" | "failing";
+  webhooks: boolean;
+  webhooks_waiting: number;
+  webhooks_dead: number;
   counters: Record<string, number>;
 }
 
