@@ -112,7 +112,10 @@ describe("words", () => {
     expect(found.find((card) => card.title === "Disk")?.tone).toBe("bad");
     expect(found.find((card) => card.title === "Pool")?.tone).toBe("warn");
     expect(found.find((card) => card.title === "Audit log")?.tone).toBe("bad");
-    expect(found.find((card) => card.title === "Webhooks")).toMatchObject({ value: "2 not delivered", tone: "warn" });
+    expect(found.find((card) => card.title === "Webhooks")).toMatchObject({
+      value: "2 not delivered",
+      tone: "warn",
+    });
   });
   test("quotas and budgets say how near the limit is", () => {
     expect(quota({ limit: "sandboxes", used: 1, most: 4 })).toEqual({ text: "sandboxes: 1 of 4", tone: "" });
