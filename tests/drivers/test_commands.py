@@ -363,8 +363,8 @@ async def test_a_command_is_heard_to_its_end_though_its_host_left_before_it_star
     command = "echo begun; sleep 0.5; echo ended"
 
     async def start(number: int) -> None:
-        options = {"id": f"alone-{number}", "keep": True, "unattended": 600, "timeout": 4, "stays": lambda: True}
-        async with machine.run(command, **options):
+        id = f"alone-{number}"
+        async with machine.run(command, id=id, keep=True, unattended=600, timeout=4, stays=lambda: True):
             raise AssertionError("the connection was cut too late")
 
     starting = [asyncio.create_task(start(number)) for number in range(6)]
