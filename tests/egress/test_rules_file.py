@@ -131,7 +131,7 @@ async def test_a_change_that_cannot_be_used_leaves_the_rules_from_before(
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             assert (await rulebook.policy(CHAT)).mode is NetworkMode.ALLOWLIST
-    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+    assert len(caplog.records) == 1
     path.unlink()
     assert (await rulebook.policy(CHAT)).mode is NetworkMode.ALLOWLIST
     path.write_text('mode = "none"')
