@@ -105,6 +105,13 @@ def test_of_a_removed_chat_only_stays_that_its_links_were_revoked(tmp_path: Path
     assert not store(tmp_path).holds(CHAT, before)
 
 
+def test_a_link_of_another_process_goes_with_its_chat_before_it_was_looked_at(tmp_path: Path) -> None:
+    links = store(tmp_path)
+    store(tmp_path).add(CHAT, LinkAccess.VIEW, "", NOW + 60)
+    asyncio.run(links.forget(CHAT))
+    assert not list(tmp_path.glob("*.json"))
+
+
 def test_a_one_time_token_is_used_once_whoever_comes_at_the_same_time(tmp_path: Path) -> None:
     links = store(tmp_path)
     with ThreadPoolExecutor(8) as pool:

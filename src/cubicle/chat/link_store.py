@@ -125,8 +125,12 @@ class LinkStore:
 
     async def forget(self, chat: Chat) -> None:
         """The chat is removed. That its links were revoked is kept: they must not open a chat of the same name."""
-        if chat.digest in self._records:
+        if chat.digest in self._records or await asyncio.to_thread(self._is_kept, chat.digest):
             await asyncio.to_thread(self.drop, chat.digest)
+
+    def _is_kept(self, digest: str) -> bool:
+        """Whether there is a record; another process may have made one that was not looked at yet."""
+        return self._folder is not None and (self._folder / f"{digest}.json").exists()
 
     def drop(self, digest: str) -> None:
         """The same by the name of the record. Blocks."""
