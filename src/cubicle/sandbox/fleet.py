@@ -124,7 +124,7 @@ class Fleet:
             self._hang_up(slot)
         self.pool.close()
         await self._group.__aexit__(None, None, None)
-        await self._expiry.save()
+        await self._expiry.close()
         await self._driver.close()
 
     @asynccontextmanager
