@@ -133,7 +133,9 @@ class LinkStore:
         return self._folder is not None and (self._folder / f"{digest}.json").exists()
 
     def drop(self, digest: str) -> None:
-        """The same by the name of the record. Blocks."""
+        """The same by the name of the record, on a full disk too. Blocks."""
+        if digest not in self._records and not self._is_kept(digest):
+            return
         with self._locked():
             known = self._fresh(digest)
             if known.epoch:
@@ -142,7 +144,8 @@ class LinkStore:
                 self._records.pop(digest, None)
                 if self._folder is not None:
                     record.remove(self._folder / f"{digest}.json")
-                self._touch()
+                with contextlib.suppress(OSError):  # a service that runs hears of the chat's end too
+                    self._touch()
 
     def use_once(self, id: str, expires: int) -> bool:
         """Whether this is the first use of a one-time token. On disk before it is answered. Blocks."""
@@ -183,7 +186,7 @@ class LinkStore:
             yield
             return
         record.make_folder(self._folder)
-        with durable.locked(self._folder / ".lock"):
+        with durable.locked_folder(self._folder):
             yield
 
     @contextlib.contextmanager
