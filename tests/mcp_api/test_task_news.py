@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
 
 from cubicle.core.chat import Chat
@@ -224,24 +225,24 @@ async def test_a_stream_whose_client_does_not_read_ends(monkeypatch: pytest.Monk
     for name in ("a", "a", "a", "b", "b", "c", "d"):
         stream.put(name, made)
     async with asyncio.timeout(10):
-        await stream.serve(Context(), subscriptions.types.SubscriptionFilter())  # type: ignore[arg-type]
+        await stream.serve(Context(), types.SubscriptionFilter())  # type: ignore[arg-type]
     assert sent[1:] == ["news", "news"]
 
 
 async def test_a_tool_asks_a_bounded_number_of_questions() -> None:
     changes: list[int] = []
-    input = TaskInput(lambda: changes.append(len(input.open)))
+    task: TaskInput = TaskInput(lambda: changes.append(len(task.open)))
     question = Question("?", {})
     with pytest.raises(CannotAsk):
-        await input.ask([question])
-    input.may_ask = True
+        await task.ask([question])
+    task.may_ask = True
     with pytest.raises(CannotAsk):
-        await input.ask([question] * 100)
-    asking = asyncio.create_task(input.ask([question] * 2))
+        await task.ask([question] * 100)
+    asking = asyncio.create_task(task.ask([question] * 2))
     await asyncio.sleep(0)
-    keys = list(input.open)
+    keys = list(task.open)
     with pytest.raises(BadReply):
-        input.answer({keys[0]: {"action": "accept"}, keys[1]: None})
-    input.answer({key: {"action": "cancel"} for key in keys})
+        task.answer({keys[0]: {"action": "accept"}, keys[1]: None})
+    task.answer({key: {"action": "cancel"} for key in keys})
     assert [reply.action for reply in await asking] == ["cancel", "cancel"]
     assert changes == [2, 0]
