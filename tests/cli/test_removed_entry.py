@@ -92,7 +92,7 @@ async def test_every_removal_is_in_the_journal(tmp_path: Path) -> None:
         await run("rm", "service-stops")
         service.stop()
         await run("rm", "no-service")
-        assert await became("used-again") == ["created", "removed", "created"]
+        assert await became("used-again") == ["created", "replaced", "created"]
         assert await became("service-stops") == ["created", "removed"]
         assert await became("no-service") == ["created", "removed"]
         await run("undelete", "no-service")
