@@ -131,9 +131,9 @@ class Lifecycle:
         self._journal.record(chat, "lifecycle", fields, hold=not sandbox)
 
     def note_replaced(self, chat: Chat, before: str, now: str) -> None:
-        """A call finds another sandbox than when its chat was last seen, or none: the command line removed that one, and
-        the journal was not told yet. It is no "removed" any more, after which what was before counts for nothing: the
-        call is in the journal already."""
+        """A call finds another sandbox than when its chat was last seen, or none: the command line removed that one,
+        and the journal was not told yet. It is no "removed" any more, after which what was before counts for nothing:
+        the call is in the journal already."""
         if before and before != now:
             self._record(chat, "replaced", BY_HAND, before)
 
