@@ -84,7 +84,7 @@ def application(
     routes = RouteTable().bind(
         terminal=TerminalRoutes(fleet, limits),
         live_view=LiveRoutes(fleet, screens),
-        browser=BrowserRoutes(fleet, public_base_url, limits),
+        browser=BrowserRoutes(fleet, public_base_url, limits, screens=screens),
     )
     guards = [Middleware(OriginCheck, known=[public_base_url]), Middleware(Tenant)]
     return Starlette(routes=routes, middleware=guards, exception_handlers=dict(errors.HANDLERS))

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+USED_BINDING = "cubicleUsed"
+TELL_USE = """(() => {
+  let last = 0;
+  const tell = (event) => {
+    const now = Date.now();
+    if (!event.isTrusted || (now >= last && now - last < 400)) return;
+    last = now;
+    if (typeof cubicleUsed === 'function') cubicleUsed('');
+  };
+  for (const type of ['pointerdown', 'keydown', 'wheel', 'input', 'drop'])
+    window.addEventListener(type, tell, {capture: true, passive: true});
+})()"""
+"""Tells of input, from a world of our own in each page: what the page's scripts can neither see nor call."""
+
 POPUP_OF = """function () {
   let node = this.nodeType === 1 ? this : this.parentElement;
   node = node && (node.closest('select') || node.closest('input'));

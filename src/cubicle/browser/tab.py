@@ -16,6 +16,9 @@ UPLOADS = "/mnt/user-data/uploads"
 _QUALITY = 60
 _LOOK_LIMIT = 1.0
 _WATCH = {"format": "jpeg", "quality": 1, "maxWidth": 16, "maxHeight": 16}
+_WORLD = "cubicle"
+_REFRESHES = ("metaTagRefresh", "httpHeaderRefresh")
+_BY_SCRIPT = ("scriptInitiated", "reload")
 _MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
 
@@ -28,12 +31,16 @@ class Tab:
         self.session = ""
         self.title = ""
         self.url = ""
+        self.opener = ""
+        """The tab whose page opened this one."""
         self.visible = False
         """Whether the browser draws it; with a client that emulates focus it draws tabs in the background too."""
-        self.window = 0
         self.loading = False
         self.crashed = False
         self._document = ""
+        self._requested = ""
+        """Why its own page asked for the navigation that is under way; empty: somebody else did."""
+        self._emulates_focus = False
         self.unreached: str | None = None
         """The address in whose place the browser shows an error of its own; None while nobody knows."""
         self.back = False
@@ -55,6 +62,7 @@ class Tab:
     def rename(self, info: dict[str, Any]) -> bool:
         """Take title and address from a target's description; whether they changed."""
         before = (self.title, self.url)
+        self.opener = messages.short(info.get("openerId"), 100) or self.opener
         self.title, self.url = messages.short(info.get("title")), messages.short(info.get("url"))
         return before != (self.title, self.url)
 
@@ -64,11 +72,13 @@ class Tab:
         self.session = messages.short(answer.get("sessionId"), 100)
         on_session(self.session)
         self.tell("Page.enable")
-
-    async def read_window(self) -> None:
-        """Find out in which window it is."""
-        answer = await self._devtools.call("Browser.getWindowForTarget", targetId=self.id)
-        self.window = int(messages.number(answer.get("windowId"), high=2**53))
+        self.tell("Runtime.addBinding", name=page_scripts.USED_BINDING, executionContextName=_WORLD)
+        self.tell(
+            "Page.addScriptToEvaluateOnNewDocument",
+            source=page_scripts.TELL_USE,
+            worldName=_WORLD,
+            runImmediately=True,
+        )
 
     async def call(self, method: str, *, limit: float = 10.0, **params: Any) -> dict[str, Any]:
         return await self._devtools.call(method, self.session, limit=limit, **params)
@@ -87,6 +97,7 @@ class Tab:
     def cast(self, width: int) -> None:
         """Have pictures of this width come; a first one comes at once."""
         self.tell("Page.stopScreencast")
+        self._emulate_focus(True)
         self.casting = width
         self._confirmed = False
         self._begin({"format": "jpeg", "quality": _QUALITY, "maxWidth": width, "maxHeight": width})
@@ -100,7 +111,14 @@ class Tab:
         """No more pictures, only word of whether it is drawn."""
         self.casting = 0
         self.tell("Page.stopScreencast")
+        self._emulate_focus(False)
         self._begin(_WATCH)
+
+    def _emulate_focus(self, on: bool) -> None:
+        """Have it drawn while somebody looks at it: the browser draws no tab in the background by itself."""
+        if on != self._emulates_focus:
+            self._emulates_focus = on
+            self.tell("Emulation.setFocusEmulationEnabled", enabled=on)
 
     def _begin(self, pictures: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
         self._pictures = pictures
@@ -152,6 +170,20 @@ class Tab:
         self.unreached = messages.short(frame.get("unreachableUrl"))
         before, self._document = self._document, messages.short(frame.get("url"))
         return before != self._document
+
+    def request(self, reason: Any) -> None:
+        """Its own page asked to go elsewhere, for this reason."""
+        self._requested = messages.short(reason, 100) or "other"
+
+    @property
+    def navigates_by_itself(self) -> bool:
+        """Whether its own page asked for the navigation that is under way."""
+        return self._requested != ""
+
+    def refreshed(self, moved: bool) -> bool:
+        """The navigation came to its end: whether it was a page that reloads itself, which nobody uses by that."""
+        reason, self._requested = self._requested, ""
+        return reason in _REFRESHES or (reason in _BY_SCRIPT and not moved)
 
     async def read_history(self) -> None:
         history = await self.call("Page.getNavigationHistory")
@@ -253,7 +285,7 @@ class Tab:
         try:
             return await self._cursor_at(x, y)
         except CdpError:  # the page is another by now, and its worlds with it
-            world = await self.call("Page.createIsolatedWorld", limit=_LOOK_LIMIT, frameId=self.id, worldName="cubicle")
+            world = await self.call("Page.createIsolatedWorld", limit=_LOOK_LIMIT, frameId=self.id, worldName=_WORLD)
             self._world = int(messages.number(world.get("executionContextId"), high=2**53))
             return await self._cursor_at(x, y)
 
