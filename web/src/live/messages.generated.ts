@@ -171,7 +171,15 @@ export interface DownloadMessage {
 export interface RefusedMessage {
   type: "refused";
   message: string;
-  reason: "held" | "not-driving" | "view-only" | "no-tab" | "bad-message" | "declined" | "too-often" | "too-many";
+  reason:
+    | "held"
+    | "not-driving"
+    | "view-only"
+    | "no-tab"
+    | "bad-message"
+    | "declined"
+    | "too-often"
+    | "too-many";
 }
 
 export type FromService =
