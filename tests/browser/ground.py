@@ -65,6 +65,7 @@ class Service:
 
     fleet: Fleet
     base: str
+    screens: LiveViews
 
     @property
     def ws(self) -> str:
@@ -98,7 +99,7 @@ async def serving(
     async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0) as fleet, LiveViews() as screens:
         try:
             async with serve(application(fleet, screens, limits), **options) as url:
-                yield Service(fleet, url)
+                yield Service(fleet, url, screens)
         finally:
             for seen in fleet.overview():
                 if seen.chat is not None:

@@ -60,17 +60,27 @@ describe("following", () => {
   const calls = signal<readonly Call[]>([]);
   const ports = signal<PortOverview>(overview({ sandbox: "" }));
   const used = signal(0);
-  const live = { usedAt: used, connect: vi.fn(), dispose: vi.fn(), show: vi.fn() };
+  const live = {
+    usedAt: used,
+    attached: false,
+    driving: false,
+    connect: vi.fn(),
+    dispose: vi.fn(),
+    show: vi.fn(),
+  };
   let follower: Follower;
   let stop: () => void;
   beforeEach(() => {
     vi.useFakeTimers({ now: NOW * 1000 });
+    vi.stubGlobal("document", Object.assign(new EventTarget(), { visibilityState: "visible" }));
+    vi.clearAllMocks();
     calls.value = [];
     ports.value = overview({ sandbox: "" });
     used.value = 0;
     follower = new Follower({
       calls,
       overview: ports,
+      showing: signal(true),
       watch: async () => live as unknown as LiveView,
     });
     stop = follower.start();
@@ -78,6 +88,7 @@ describe("following", () => {
   afterEach(() => {
     stop();
     vi.useRealTimers();
+    vi.unstubAllGlobals();
   });
   const kind = () => follower.focus.value.kind;
 
@@ -132,6 +143,37 @@ describe("following", () => {
     expect(follower.focus.value).toEqual({ kind: "command", call: "a" });
     expect(live.dispose).toHaveBeenCalled();
   });
+});
+
+test("a browser that nobody uses is let go of, and taken again when a call runs", async () => {
+  vi.useFakeTimers({ now: NOW * 1000 });
+  vi.stubGlobal("document", Object.assign(new EventTarget(), { visibilityState: "visible" }));
+  const calls = signal<readonly Call[]>([]);
+  const ports = signal(overview());
+  const made: { dispose: ReturnType<typeof vi.fn> }[] = [];
+  const follower = new Follower({
+    calls,
+    overview: ports,
+    showing: signal(false),
+    watch: async () => {
+      const live = { usedAt: signal(0), attached: false, driving: false, dispose: vi.fn() };
+      made.push(live);
+      return { ...live, connect: () => undefined, show: () => undefined } as unknown as LiveView;
+    },
+  });
+  const stop = follower.start();
+  ports.value = overview({ browser: true });
+  await vi.advanceTimersByTimeAsync(0);
+  expect(made.length).toBe(1);
+  await vi.advanceTimersByTimeAsync(75_000);
+  expect(made[0]?.dispose).toHaveBeenCalledOnce();
+  expect(follower.live.value).toBeNull();
+  calls.value = [call("a", "bash_tool", {}, NOW + 80)];
+  await vi.advanceTimersByTimeAsync(0);
+  expect(made.length).toBe(2);
+  stop();
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
 });
 
 describe("the line in the header", () => {

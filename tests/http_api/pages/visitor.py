@@ -108,10 +108,20 @@ async def house(folder: Path, *, key: str = "", **more: Any) -> AsyncIterator[Ho
 
 @asynccontextmanager
 async def visit(
-    browser: Browser, address: str, *, width: int = 1200, scheme: Literal["light", "dark"] = "light"
+    browser: Browser,
+    address: str,
+    *,
+    width: int = 1200,
+    scheme: Literal["light", "dark"] = "light",
+    first: bool = False,
 ) -> AsyncIterator[Visit]:
+    """`first`: somebody who has never been there; others had the panel of files open the last time."""
     context: BrowserContext = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     context.set_default_timeout(60_000)
+    if not first:
+        await context.add_init_script(
+            """try { localStorage.getItem("cubicle.panes") ?? localStorage.setItem("cubicle.panes", '["files"]') } catch {}"""
+        )
     visit = Visit(await context.new_page())
     visit.watch()
     try:

@@ -109,6 +109,10 @@ export class LiveView {
     this.connect();
   }
 
+  get attached(): boolean {
+    return this.#canvas !== null;
+  }
+
   /** The canvas is gone; the connection stays, for who wants to know what is used. */
   detach(): void {
     this.#canvas = null;

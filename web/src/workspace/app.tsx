@@ -77,6 +77,7 @@ export class Workspace {
     this.follower = new Follower({
       calls: this.activity.calls,
       overview: this.ports.overview,
+      showing: following,
       watch: async () => {
         const [{ LiveView }, { driverName }] = await Promise.all([
           import("../live/view"),

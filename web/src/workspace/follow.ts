@@ -14,6 +14,10 @@ export type Focus =
 
 /** A command often only drives the browser, or writes a file: what it does counts for more than that it runs. */
 const COMMAND_DELAY_MS = 1_500;
+/** The connection keeps the computer up: nobody holds it for a browser that is not used. */
+const QUIET_MS = 60_000;
+const QUIET_SHOWN_MS = 300_000;
+const SETTLE_MS = 10_000;
 const COMMANDS = new Set(["bash_tool", "sub_agent"]);
 const WRITERS = new Set(["create_file", "str_replace"]);
 
@@ -44,6 +48,8 @@ const keyOf = (focus: Focus): string => JSON.stringify(focus);
 export interface Sources {
   calls: ReadonlySignal<readonly Call[]>;
   overview: ReadonlySignal<PortOverview>;
+  /** Whether what is followed is on the screen. */
+  showing: ReadonlySignal<boolean>;
   /** A connection to the browser that runs; it starts none. */
   watch: () => Promise<LiveView>;
 }
@@ -56,7 +62,9 @@ export class Follower {
   #told = "";
   #open: ReadonlySet<number> | null = null;
   #delayed: ReturnType<typeof setTimeout> | undefined;
-  #wanted = false;
+  #runs = false;
+  #connecting = false;
+  #usedAt = 0;
   #stops: (() => void)[] = [];
 
   constructor(private readonly sources: Sources) {}
@@ -88,17 +96,32 @@ export class Follower {
       effect(() => this.#takePorts(this.sources.overview.value)),
       effect(() => {
         const used = this.#live.value?.usedAt.value ?? 0;
-        if (used) this.offer({ kind: "browser" }, used);
+        if (!used) return;
+        this.#usedAt = Math.max(this.#usedAt, used);
+        this.offer({ kind: "browser" }, used);
+      }),
+      effect(() => {
+        if (this.sources.showing.value) this.#settle();
       }),
     ];
+    const settle = () => this.#settle();
+    const timer = setInterval(settle, SETTLE_MS);
+    document.addEventListener("visibilitychange", settle);
     return () => {
       for (const stop of this.#stops) stop();
       clearTimeout(this.#delayed);
-      this.#wanted = false;
-      this.#live.peek()?.dispose();
-      this.#live.value = null;
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", settle);
+      this.#runs = false;
+      this.#drop();
     };
   }
+
+  /** A person wants to see the browser, though nobody uses it. */
+  readonly look = (): void => {
+    this.#usedAt = Date.now();
+    this.#settle();
+  };
 
   /** Something is used since then. An older use than the one that is shown changes nothing. */
   offer(focus: Focus, at: number): void {
@@ -119,6 +142,7 @@ export class Follower {
     if (!use || keyOf(use.focus) === this.#told) return;
     this.#told = keyOf(use.focus);
     this.offer(use.focus, use.at);
+    this.#settle();
   }
 
   #takePorts(overview: PortOverview): void {
@@ -135,21 +159,55 @@ export class Follower {
   }
 
   #takeBrowser(runs: boolean, changed: boolean): void {
-    if (runs === this.#wanted) return;
-    this.#wanted = runs;
+    if (runs === this.#runs) return;
+    this.#runs = runs;
+    if (runs && changed) {
+      this.#usedAt = Date.now();
+      this.offer({ kind: "browser" }, this.#usedAt);
+    }
     if (!runs) {
-      this.#live.peek()?.dispose();
-      this.#live.value = null;
+      this.#drop();
       if (this.#focus.peek().kind === "browser") this.#fallBack();
+    }
+    this.#settle();
+  }
+
+  get #wanted(): boolean {
+    if (!this.#runs || document.visibilityState !== "visible") return false;
+    const past = Date.now() - this.#usedAt;
+    const shown =
+      this.sources.showing.peek() && (this.#pinned.peek() ?? this.#focus.peek()).kind === "browser";
+    if (past < QUIET_MS || (shown && past < QUIET_SHOWN_MS)) return true;
+    return this.sources.calls.peek().some((call) => call.state === "running" && call.note === undefined);
+  }
+
+  /** Connects to the browser, or lets go of it. */
+  #settle(): void {
+    const live = this.#live.peek();
+    if (!this.#wanted) {
+      if (live && !live.attached) this.#drop();
+      else if (live && document.visibilityState === "visible" && !live.driving && this.#isQuiet())
+        this.#drop();
       return;
     }
-    if (changed) this.offer({ kind: "browser" }, Date.now());
-    void this.sources.watch().then((live) => {
-      if (!this.#wanted || this.#live.peek()) return live.dispose();
-      this.#live.value = live;
-      live.connect();
-      live.show(320, false);
+    if (live || this.#connecting) return;
+    this.#connecting = true;
+    void this.sources.watch().then((made) => {
+      this.#connecting = false;
+      if (!this.#wanted) return made.dispose();
+      this.#live.value = made;
+      made.connect();
+      made.show(320, false);
     });
+  }
+
+  #isQuiet(): boolean {
+    return this.sources.showing.peek() && Date.now() - this.#usedAt >= QUIET_SHOWN_MS;
+  }
+
+  #drop(): void {
+    this.#live.peek()?.dispose();
+    this.#live.value = null;
   }
 
   /** What was shown is no more: the newest call is looked at instead. */

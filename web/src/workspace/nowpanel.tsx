@@ -92,8 +92,18 @@ function Followed({ space, focus }: { space: Workspace; focus: Focus }) {
   if (focus.kind === "port") {
     return <PortsPanel ports={space.ports} addresses={space.addresses} awake={space.awake} />;
   }
+  if (focus.kind === "browser") {
+    return (
+      <Empty icon="browser" title="The browser is quiet">
+        <p>Nobody has used it for a while. It is shown again when the model uses it.</p>
+        <button type="button" onClick={space.follower.look}>
+          Look at it now
+        </button>
+      </Empty>
+    );
+  }
   return (
-    <Empty icon="eye" title={focus.kind === "browser" ? "The browser starts…" : "Nothing is used yet"}>
+    <Empty icon="eye" title="Nothing is used yet">
       <p>What the model uses appears here by itself: its browser, the files it writes, commands, ports.</p>
     </Empty>
   );
