@@ -34,12 +34,20 @@ class House:
 
     async def bash(self, chat: str, command: str) -> str:
         """What a command prints in the chat's sandbox; run as a model runs it."""
-        arguments = {"command": command, "description": "test"}
+        return str((await self.call(chat, "bash_tool", command=command, description="test"))[0]["text"])
+
+    async def all_text(self, chat: str, command: str) -> str:
+        """All that the model is told in the answer."""
+        blocks = await self.call(chat, "bash_tool", command=command, description="test")
+        return "\n".join(str(block.get("text", "")) for block in blocks)
+
+    async def call(self, chat: str, tool: str, **arguments: str) -> list[dict[str, Any]]:
+        """The content of a tool's answer."""
         call = {
             "jsonrpc": "2.0",
             "id": 1,
             "method": "tools/call",
-            "params": {"name": "bash_tool", "arguments": arguments},
+            "params": {"name": tool, "arguments": arguments},
         }
         headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat}
         answer = await self.client.post("/mcp", json=call, headers=headers)
@@ -47,7 +55,8 @@ class House:
         lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")] or [answer.text]
         result = json.loads(lines[-1])["result"]
         assert not result["isError"], result
-        return str(result["content"][0]["text"])
+        content: list[dict[str, Any]] = result["content"]
+        return content
 
     async def put(self, chat: str, path: str, content: bytes, mode: str = "644") -> None:
         """A file in the sandbox, written from inside."""
