@@ -109,7 +109,12 @@ class InputControl:
         for viewer in self._screen.viewers.values():
             viewer.tell(self.record(viewer))
         for tab in self._screen.tabs.values():
-            tab.catch_choosers(self.holder is not None)
+            self.prepare(tab)
+
+    def prepare(self, tab: Tab) -> None:
+        """A tab is driven by a person, or it is not."""
+        tab.catch_choosers(self.holder is not None)
+        tab.guard(self.holder is not None)
 
     def _lengthen(self) -> None:
         self._until = asyncio.get_running_loop().time() + LEASE

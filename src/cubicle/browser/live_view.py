@@ -149,8 +149,7 @@ class LiveView:
                 self._audience_changed = False
                 self.tell_all(self._watchers())
             for tab in self.tabs.values():
-                tab.begin_again()
-                tab.confirm()
+                tab.tend()
             with suppress(CdpError):
                 await self._look()
                 if ticks % _BEAT_EVERY == 0:
@@ -301,7 +300,7 @@ class LiveView:
             self.start(self._read_history(tab))
             if self._begun:
                 self._use(tab, "opened")
-            tab.catch_choosers(self.driving.holder is not None)
+            self.driving.prepare(tab)
             await tab.begin_watch()
         finally:
             tab.attached.set()
@@ -377,6 +376,7 @@ class LiveView:
         match method:
             case "Page.frameStartedLoading" | "Page.frameStoppedLoading" if params.get("frameId") == tab.id:
                 tab.loading = method == "Page.frameStartedLoading"
+                tab.unheard = True
                 if not tab.loading:
                     self.start(self._read_history(tab))  # a page from the cache tells of itself before its place is set
                 elif not tab.navigates_by_itself:
@@ -386,11 +386,14 @@ class LiveView:
                 self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
                 tab.crashed = False
                 tab.begin_again()
+                tab.hear_use()
                 moved = tab.land(frame)
                 self._tell_of_crash()
                 if not tab.refreshed(moved):
                     self._use(tab, "navigated")
                 self.start(self._read_history(tab))
+            case "Page.frameNavigated":
+                tab.unheard = True  # within a second: a page may have any number of frames
             case "Page.frameRequestedNavigation" if params.get("frameId") == tab.id:
                 tab.request(params.get("reason"))
 

@@ -41,6 +41,9 @@ class Tab:
         self._requested = ""
         """Why its own page asked for the navigation that is under way; empty: somebody else did."""
         self._emulates_focus = False
+        self._guarded = False
+        self.unheard = False
+        """A frame got another document, in which nobody hears yet when it is used."""
         self.unreached: str | None = None
         """The address in whose place the browser shows an error of its own; None while nobody knows."""
         self.back = False
@@ -72,13 +75,15 @@ class Tab:
         self.session = messages.short(answer.get("sessionId"), 100)
         on_session(self.session)
         self.tell("Page.enable")
+        source = page_scripts.TELL_USE
+        self.tell("Page.addScriptToEvaluateOnNewDocument", source=source, worldName=_WORLD, runImmediately=True)
+        self.hear_use()
+
+    def hear_use(self) -> None:
+        """Let the script in each document tell of input. A document that comes later has to be told of again: the
+        browser does that by itself only for who also wants to hear all that pages write to their console."""
+        self.unheard = False
         self.tell("Runtime.addBinding", name=page_scripts.USED_BINDING, executionContextName=_WORLD)
-        self.tell(
-            "Page.addScriptToEvaluateOnNewDocument",
-            source=page_scripts.TELL_USE,
-            worldName=_WORLD,
-            runImmediately=True,
-        )
 
     async def call(self, method: str, *, limit: float = 10.0, **params: Any) -> dict[str, Any]:
         return await self._devtools.call(method, self.session, limit=limit, **params)
@@ -125,6 +130,13 @@ class Tab:
         self._came = 0
         self._start = self._devtools.ask("Page.startScreencast", self.session, **pictures)
         return self._start
+
+    def tend(self) -> None:
+        """What has to be done now and then."""
+        self.begin_again()
+        self.confirm()
+        if self.unheard:
+            self.hear_use()
 
     def begin_again(self) -> None:
         """If the browser refused to begin, ask it again: it does so for a moment while a page changes its document."""
@@ -201,9 +213,22 @@ class Tab:
 
     # ---- what a person does
 
+    def guard(self, on: bool) -> None:
+        """Have the page ignore mouse and keys, except those that come through here: a person drives it."""
+        if on != self._guarded and self.session:
+            self._guarded = on
+            self._ignore_input(on)
+
+    def _ignore_input(self, on: bool) -> None:
+        self.tell("Input.setIgnoreInputEvents", ignore=on)
+
     def _input(self, method: str, **params: Any) -> None:
         """The browser takes these in their order, and answers each when the page has had it."""
+        if self._guarded:
+            self._ignore_input(False)
         self._last_input = self._devtools.ask(method, self.session, **params)
+        if self._guarded:
+            self._ignore_input(True)
 
     def mouse(self, said: messages.Mouse) -> None:
         self._input(
