@@ -21,6 +21,7 @@ from cubicle.machine.machine import Machine
 from tests.browser import pages
 from tests.browser.ground import VIEWER, Service
 from tests.browser.watcher import Picture, Watcher
+from tests.support.load import IS_LOADED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300), pytest.mark.usefixtures("chromium")]
 
@@ -157,7 +158,7 @@ async def test_the_view_follows_the_model_from_tab_to_tab(
     await viewer.sees(first_id, green)
     await second.close()
     print("seconds until the view followed:", [round(seconds, 2) for seconds in viewer.took])
-    assert median(viewer.took) < 1
+    assert IS_LOADED or median(viewer.took) < 1
 
 
 async def test_tabs_are_pictured_however_soon_they_change_their_document(

@@ -224,6 +224,13 @@ async def test_a_watcher_looks_at_any_tab_and_the_others_stay_where_they_are() -
     assert (await screen.say(two, Mouse(type="mouse", event="move", x=1, y=1)))[0]["reason"] == "view-only"
 
 
+async def test_nobody_has_the_browser_draw_tab_after_tab_without_end() -> None:
+    screen = Screen(InputGate(), lambda one: None)
+    one = screen.view.enter()
+    reasons = [told.get("reason") for _ in range(15) for told in await screen.say(one, Look(type="look", tab="b"))]
+    assert "too-often" in reasons
+
+
 async def test_control_is_asked_for_given_and_handed_back() -> None:
     gate, told = InputGate(), list[HandBack]()
     screen = Screen(gate, told.append)

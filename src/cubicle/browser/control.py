@@ -42,6 +42,9 @@ from cubicle.browser.viewer import Viewer
 
 LEASE = 60.0
 _ASK_AGAIN = 10.0
+_MAX_LOOKS = 10.0
+_LOOKS_PER_SECOND = 2.0
+"""Each look at another tab makes the browser draw that one: nobody has it do so without end."""
 
 
 class ControlledView(Protocol):
@@ -239,6 +242,13 @@ class InputControl:
 
     def _look(self, viewer: Viewer, said: Look) -> None:
         """A person who drives looks at what is driven; everybody else at what they like."""
+        now = asyncio.get_running_loop().time()
+        viewer.looks = min(_MAX_LOOKS, viewer.looks + (now - viewer.looked_at) * _LOOKS_PER_SECOND)
+        viewer.looked_at = now
+        if viewer.looks < 1:
+            viewer.tell({"type": "refused", "message": "look", "reason": "too-often"})
+            return
+        viewer.looks -= 1
         if said.tab and self.holder is viewer:
             viewer.tell({"type": "refused", "message": "look", "reason": "held"})
         elif said.tab and said.tab not in self._screen.tabs:

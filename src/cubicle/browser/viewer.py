@@ -56,6 +56,8 @@ class Viewer:
         self.pinned = ""
         """The tab that this viewer chose to look at; empty: the one that everybody follows."""
         self.asked_at = float("-inf")
+        self.looks, self.looked_at = 0.0, 0.0
+        """How often it may look at another tab from then on; the clock is the event loop's."""
         self.faults = 0
         self.view_only = False
         """Came by a link that only lets one look."""

@@ -17,6 +17,7 @@ from tests.conftest import absent
 from tests.http_api.pages.visitor import House, accessible, visit
 from tests.support.chromium import chromium
 from tests.support.firefox import firefox, firefox_program
+from tests.support.load import IS_LOADED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -147,7 +148,7 @@ async def test_the_workspace_follows_the_model_and_stays_where_a_person_wants(ho
         took = await follows_the_tabs(page, context, f"file://{folder}/{{}}.html")
         assert await page.evaluate("window.wrong") == []
         print("seconds:", [round(one, 2) for one in took])
-        assert median(took) < 1
+        assert IS_LOADED or median(took) < 1
         # What a person chooses stays, until the one button.
         await page.get_by_role("navigation", name="Panels").get_by_role("button", name="Files").click()
         await context.pages[0].goto(f"file://{folder}/green.html")

@@ -325,7 +325,7 @@ export class LiveView {
     if (reason === "held") toast("Another person has control. Ask them to return it, or wait a minute.");
     else if (reason === "no-tab") toast("There is no open tab.");
     else if (reason === "declined") toast("They want to keep control for now.");
-    else if (reason === "too-often") toast("You asked a moment ago.");
+    else if (reason === "too-often") toast("That was a moment ago. Try again soon.");
     else if (reason === "too-many")
       toast("Too many tabs are looked at. Look at one that another person looks at.");
   }

@@ -1,1 +1,0 @@
-import{_ as e,m as t,t as n,x as r}from"./start-C_biNg7I.js";import{t as i}from"./nowalone-6UYFzvzs.js";import{t as a}from"./panel-DUO4LykN.js";var o=new e(r());n(t(`main`,{class:`alone`,children:[t(i,{addresses:o,name:`Browser`}),t(a,{addresses:o,alone:!0})]}));
