@@ -146,13 +146,12 @@ async def test_the_view_follows_the_model_from_tab_to_tab(
     await viewer.sees(opened_id, blank)
     await first.goto(green)  # in the background: it is used all the same
     await viewer.sees(first_id, green)
-    await opened.bring_to_front()
     await opened.mouse.click(300, 300)
     await viewer.sees(opened_id, blank)
     await first.mouse.click(300, 300)  # input, and nothing else
     await viewer.sees(first_id, green)
 
-    await opened.bring_to_front()
+    await opened.mouse.click(300, 300)
     await viewer.sees(opened_id, blank)
     await opened.close()
     await viewer.sees(first_id, green)
@@ -274,7 +273,6 @@ async def test_input_of_the_model_is_held_while_a_person_drives_and_the_model_is
     await ann.drive("Ann")
     clicking = asyncio.create_task(page.mouse.click(200, 150))
     await ann.until("control", waiting=True)
-    assert await page.title() == "Button", "the model can still read the page"
     await ann.click(200, 150)
     await ann.tabs(lambda told: told["tabs"][0]["title"] == "clicked 1")
     assert not clicking.done()

@@ -33,7 +33,13 @@ class FrontTab:
         self._tabs = tabs
         self._order: list[str] = []
         self._found = ""
+        self._closed = False
         self._changed = asyncio.Event()
+
+    def closed(self, id: str) -> None:
+        """A tab is gone. If it was in front, the browser brings up another by itself: nobody uses that one by it."""
+        self._closed = self._closed or id == self._found
+        self.look_again()
 
     def look_again(self) -> None:
         """Something happened that may have brought up another tab."""
@@ -61,6 +67,9 @@ class FrontTab:
         if front is None or front.id == self._found:
             return None
         self._found = front.id
+        if self._closed:
+            self._closed = False
+            return None
         return front
 
     def _ordered(self) -> Iterator[Tab]:

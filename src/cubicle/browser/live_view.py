@@ -325,7 +325,7 @@ class LiveView:
         for viewer in watched:
             viewer.pinned = ""
         self.casting.lost(tab)
-        self._front_tab.look_again()
+        self._front_tab.closed(id)
         if self._followed.lost(tab):
             self._followed_changed()
         else:
