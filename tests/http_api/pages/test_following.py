@@ -21,7 +21,7 @@ from tests.support.load import IS_LOADED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
 
-COLOURS = {"red": [255, 0, 0], "green": [0, 255, 0], "blue": [0, 0, 255]}
+COLOURS = {"red": "#f00", "green": "#0f0", "blue": "#00f"}
 WATCH = """() => {
   // Every picture that a person could see is compared with the address above it, at each change of either.
   window.wrong = [];
@@ -84,8 +84,8 @@ async def furnished(house: House, chat: str) -> str:
         absent("needs chromium: scripts/packages test")
     await house.furnish(chat)
     link = '<a id=link href=blue.html target=_blank style="position:fixed;top:0;left:0;font-size:40px">next</a>'
-    for name in COLOURS:
-        await house.put(chat, f"~/{name}.html", f"<title>{name}</title><body bgcolor={name}>{link}".encode())
+    for name, colour in COLOURS.items():
+        await house.put(chat, f"~/{name}.html", f"<title>{name}</title><body bgcolor={colour}>{link}".encode())
     return (await house.bash(chat, "pwd")).strip().splitlines()[0]
 
 
