@@ -4,15 +4,21 @@ from __future__ import annotations
 
 USED_BINDING = "cubicleUsed"
 TELL_USE = """(() => {
-  let last = 0;
-  const tell = (event) => {
-    const now = Date.now();
-    if (!event.isTrusted || (now >= last && now - last < 400)) return;
-    last = now;
+  let told = 0;
+  let later = 0;
+  const tell = () => {
+    told = Date.now();
+    later = 0;
     if (typeof cubicleUsed === 'function') cubicleUsed('');
   };
+  const use = (event) => {
+    if (!event.isTrusted || later) return;
+    const past = Date.now() - told;
+    if (past < 0 || past >= 100) tell();
+    else later = setTimeout(tell, 100 - past);
+  };
   for (const type of ['pointerdown', 'keydown', 'wheel', 'input', 'drop'])
-    window.addEventListener(type, tell, {capture: true, passive: true});
+    window.addEventListener(type, use, {capture: true, passive: true});
 })()"""
 """Tells of input, from a world of our own in each page: what the page's scripts can neither see nor call."""
 
