@@ -15,8 +15,6 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from tests.browser import ground
 from tests.conftest import absent
 from tests.http_api.pages.visitor import House, accessible, visit
-from tests.support.chromium import chromium
-from tests.support.firefox import firefox, firefox_program
 from tests.support.load import IS_LOADED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
@@ -43,16 +41,6 @@ WATCH = """() => {
   };
   requestAnimationFrame(check);
 }"""
-
-
-@pytest.fixture(scope="module", params=["chromium", "firefox"])
-async def watching(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
-    """The browser of the person, not the sandbox's."""
-    expect.set_options(timeout=60_000)
-    if request.param == "firefox" and firefox_program() is None:
-        absent("needs firefox: scripts/packages test")
-    async with firefox() if request.param == "firefox" else chromium() as browser:
-        yield browser
 
 
 @asynccontextmanager
@@ -137,10 +125,10 @@ async def follows_the_tabs(page: Page, context: BrowserContext, address: str) ->
     return took
 
 
-async def test_the_workspace_follows_the_model_and_stays_where_a_person_wants(house: House, watching: Browser) -> None:
-    chat = f"follow-{watching.browser_type.name}"
+async def test_the_workspace_follows_the_model_and_stays_where_a_person_wants(house: House, browser: Browser) -> None:
+    chat = f"follow-{browser.browser_type.name}"
     folder = await furnished(house, chat)
-    async with visit(watching, f"{house.url}/preview/{chat}/", first=True) as seen, model_of(house) as connect:
+    async with visit(browser, f"{house.url}/preview/{chat}/", first=True) as seen, model_of(house) as connect:
         page = seen.page
         await follows_the_calls(house, page, chat, folder)
         await page.evaluate(WATCH)
@@ -158,16 +146,15 @@ async def test_the_workspace_follows_the_model_and_stays_where_a_person_wants(ho
         await context.pages[0].mouse.click(300, 300)
         await sees(page, "green")
         assert seen.errors == []
-        if watching.browser_type.name == "chromium":
-            await accessible(page)
+        await accessible(page)
 
 
-async def test_two_people_hand_control_to_each_other_and_the_model_hears_of_it(house: House, watching: Browser) -> None:
-    chat = f"hand-{watching.browser_type.name}"
+async def test_two_people_hand_control_to_each_other_and_the_model_hears_of_it(house: House, browser: Browser) -> None:
+    chat = f"hand-{browser.browser_type.name}"
     await house.furnish(chat)
     await house.bash(chat, "cubicle-browser")
     address = f"{house.url}/browser/{chat}/"
-    async with visit(watching, address) as one, visit(watching, address, width=390) as two:
+    async with visit(browser, address) as one, visit(browser, address, width=390) as two:
         await expect(one.page.get_by_text("2 watching")).to_be_visible()
         await one.page.get_by_role("button", name="2 watching").click()
         await one.page.get_by_label("Your name").fill("Ann")
