@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,12 @@ class SilentDevtools(CdpConnection):
 
     def tell(self, method: str, session: str = "", **params: object) -> None:
         self.told.append((method, params))
+
+    def ask(self, method: str, session: str = "", **params: object) -> asyncio.Future[dict[str, Any]]:
+        self.tell(method, session, **params)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        answer.set_result({})
+        return answer
 
 
 def tab(id: str, *, opener: str = "") -> Tab:

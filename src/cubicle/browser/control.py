@@ -42,6 +42,7 @@ from cubicle.browser.viewer import Viewer
 
 LEASE = 60.0
 _ASK_AGAIN = 10.0
+_UNGUARD_LIMIT = 2.0
 _MAX_LOOKS = 10.0
 _LOOKS_PER_SECOND = 2.0
 """Each look at another tab makes the browser draw that one: nobody has it do so without end."""
@@ -184,8 +185,18 @@ class InputControl:
         """The viewer has nothing to do with the wheel any more."""
         if self.holder is viewer:
             self._end()
-            self._gate.open(self)
             self._announce()
+            unguarding = [tab.unguarding for tab in self._screen.tabs.values() if tab.unguarding is not None]
+            if all(answer.done() for answer in unguarding):
+                self._gate.open(self)
+            else:
+                self._screen.start(self._open_gate(unguarding))
+
+    async def _open_gate(self, unguarding: list[asyncio.Future[dict[str, Any]]]) -> None:
+        """Not before the pages take input of others again: it would be sent, and ignored."""
+        await asyncio.wait(unguarding, timeout=_UNGUARD_LIMIT)
+        if self.holder is None:
+            self._gate.open(self)
 
     def _end(self) -> None:
         """The holder is none any more: what that one did is told to the model."""

@@ -42,6 +42,8 @@ class Tab:
         """Why its own page asked for the navigation that is under way; empty: somebody else did."""
         self._emulates_focus = False
         self._guarded = False
+        self.unguarding: asyncio.Future[dict[str, Any]] | None = None
+        """The browser was told that everybody's input counts again; done when it has taken note of that."""
         self.unheard = False
         """A frame got another document, in which nobody hears yet when it is used."""
         self.unreached: str | None = None
@@ -217,7 +219,11 @@ class Tab:
         """Have the page ignore mouse and keys, except those that come through here: a person drives it."""
         if on != self._guarded and self.session:
             self._guarded = on
-            self._ignore_input(on)
+            self.unguarding = None
+            if on:
+                self._ignore_input(True)
+            else:
+                self.unguarding = self._devtools.ask("Input.setIgnoreInputEvents", self.session, ignore=False)
 
     def _ignore_input(self, on: bool) -> None:
         self.tell("Input.setIgnoreInputEvents", ignore=on)
