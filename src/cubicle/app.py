@@ -154,11 +154,14 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         activity = Activity(journal)
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
-        built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
+        built = Registry.build(
+            workplace, settings, agents, activity, PortNotes(port_links), journal, screens.hand_backs
+        )
         registry = auditing.tools(metering.tools(built))
         uploads = Uploads(fleet, journal)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
+            screens.hand_backs,
         )  # fmt: skip
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
@@ -289,7 +292,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "archive": ArchiveRoutes(fleet, pages.asleep_page),
         "files": FileRoutes(fleet, links, pages.asleep_page),
         "raw": RawRoutes(fleet, links),
-        "browser": BrowserRoutes(fleet, settings.public_base_url, visits=visits),
+        "browser": BrowserRoutes(fleet, settings.public_base_url, visits=visits, screens=parts.screens),
         "live_view": LiveRoutes(fleet, parts.screens, parts.notes),
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
         "activity": ActivityRoutes(parts.activity),

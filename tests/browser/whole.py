@@ -38,6 +38,10 @@ class Whole:
     def kill(self) -> None:
         self._service.kill()
 
+    @property
+    def pid(self) -> int:
+        return self._service.pid
+
     async def bash(self, chat: str, command: str) -> str:
         """What a command prints in a chat's sandbox, by MCP."""
         return (await self._service.bash(chat, command))[1]

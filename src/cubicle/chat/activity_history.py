@@ -146,6 +146,8 @@ def note_of(entry: Entry) -> NoteEvent | None:
             text = f"Uploaded {_text(fields, 'path')} ({fields.get('size', 0)} bytes)"
         case "takeover":
             text = f"{_text(fields, 'user') or 'Somebody'} opened the {_text(fields, 'what')}"
+        case "handback":
+            text = f"{_text(fields, 'user') or 'Somebody'} gave the {_text(fields, 'what')} back"
         case "egress":
             text = f"Not let through: {_text(fields, 'host')}:{fields.get('port', '')}. {reason}"
         case "lifecycle":

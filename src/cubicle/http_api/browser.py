@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from cubicle.browser import cdp_http, chromium
+from cubicle.browser.live_views import LiveViews
 from cubicle.core.chat import Chat
 from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import FairSlots
@@ -17,6 +18,7 @@ from cubicle.guest.wire import ErrorCode
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_from_a_link
 from cubicle.http_api.errors import HttpRefusal
+from cubicle.http_api.held_input import HeldInput
 from cubicle.http_api.models import ProgramStarted
 from cubicle.http_api.routes import Use, row_of
 from cubicle.http_api.urls import without_key
@@ -41,7 +43,9 @@ class BrowserRoutes:
         public_base_url: str = "",
         limits: ProxyLimits | None = None,
         visits: Visits | None = None,
+        screens: LiveViews | None = None,
     ) -> None:
+        self._screens = screens or LiveViews()
         self._fleet = fleet
         self._visits = visits or Visits(fleet)
         self._public = public_base_url.rstrip("/")
@@ -118,7 +122,8 @@ class BrowserRoutes:
             backend = await chromium.connect(machine, path)
             try:
                 await client.accept()
-                await WebSocketProxy(client, backend, machine, self._limits).run()
+                gate = HeldInput(self._screens.gate(chat))
+                await WebSocketProxy(client, backend, machine, self._limits, gate=gate).run()
             finally:
                 backend.abort()
 

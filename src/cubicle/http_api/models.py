@@ -364,3 +364,9 @@ class PortOverview(TypedDict):
     """Whether public links are allowed."""
     note: str
     """What has to be done before these addresses work elsewhere than on the service's machine; empty: nothing."""
+    browser: bool
+    """Whether the sandbox's own browser runs."""
+    terminal: bool
+    """Whether its terminal does."""
+    sandbox: str
+    """The state of the sandbox."""

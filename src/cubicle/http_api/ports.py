@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -13,8 +13,9 @@ from starlette.websockets import WebSocket
 
 from cubicle.core import close_codes
 from cubicle.core.chat import Chat
-from cubicle.core.sandbox_ports import RESERVED
+from cubicle.core.sandbox_ports import BROWSER, RESERVED, TERMINAL
 from cubicle.fairness.fair_slots import FairSlots
+from cubicle.guest.operations import ListeningPort
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.held_response import HeldResponse
@@ -37,6 +38,9 @@ _NO_PORT = "A port is a number from 1 to 65535."
 class _Seen:
     ports: tuple[OpenPort, ...]
     shares: tuple[PortShare, ...]
+    browser: bool
+    terminal: bool
+    sandbox: str
     links_end: int
     """A link that is made now works until then: with another day, all are made anew."""
 
@@ -83,14 +87,18 @@ class PortRoutes:
 
     async def _look(self, chat: Chat) -> _Seen:
         """All that an overview is made of, which is cheap to compare: links are signed. To look wakes nothing."""
-        ports = tuple(await self._open_ports(chat))
-        return _Seen(ports, tuple(self._shares.of(chat)), self._links.expires)
+        listening = await self._listening(chat)
+        numbers = {one.port for one in listening}
+        state = self._fleet.condition(chat)
+        shares = tuple(self._shares.of(chat))
+        ports = tuple(shown(listening))
+        return _Seen(ports, shares, BROWSER in numbers, TERMINAL in numbers, state, self._links.expires)
 
-    async def _open_ports(self, chat: Chat) -> list[OpenPort]:
+    async def _listening(self, chat: Chat) -> Sequence[ListeningPort]:
         with suppress(SandboxError):  # not up: then nothing listens
             async with self._fleet.look(chat) as machine:
-                return shown(await machine.ports())
-        return []
+                return await machine.ports()
+        return ()
 
     def _overview(self, chat: Chat, seen: _Seen, link: str) -> PortOverview:
         ports = {one.port: one for one in seen.ports}
@@ -109,7 +117,14 @@ class PortRoutes:
             if port in public:
                 row["public"] = self._shared(chat, port, public[port].id, public[port].expires)
             rows.append(row)
-        return {"ports": rows, "sharing": self._shares.allowed(chat.tenant), "note": self._links.note}
+        return {
+            "ports": rows,
+            "sharing": self._shares.allowed(chat.tenant),
+            "note": self._links.note,
+            "browser": seen.browser,
+            "terminal": seen.terminal,
+            "sandbox": seen.sandbox,
+        }
 
     def _shared(self, chat: Chat, port: int, share: str, expires: int) -> PortShared:
         return {"url": self._links.public_link(chat, port, share, expires), "expires": expires}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cubicle.audit.audit import Audit, no_audit
+from cubicle.browser.hand_back import HandBacks
 from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
@@ -43,6 +44,8 @@ class Registry:
     activity: Activity = field(default_factory=Activity)
     journal: Journal = field(default_factory=no_journal)
     audit: Audit = field(default_factory=no_audit)
+    hand_backs: HandBacks = field(default_factory=HandBacks)
+    """What people did in the browser: the next answer says so."""
 
     @classmethod
     def build(
@@ -53,6 +56,7 @@ class Registry:
         activity: Activity | None = None,
         ports: PortNotes | None = None,
         journal: Journal | None = None,
+        hand_backs: HandBacks | None = None,
     ) -> Registry:
         bash = BashTool(
             workplace,
@@ -71,6 +75,7 @@ class Registry:
             ),
             activity or Activity(),
             journal or no_journal(),
+            hand_backs=hand_backs or HandBacks(),
         )
 
     def find(self, name: str) -> Tool:
@@ -119,6 +124,8 @@ class Registry:
         finally:
             if answer is not None and call.caller.shared:
                 answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
+            if answer is not None and call.heard() and (used := self.hand_backs.take(call.caller.chat)):
+                answer = replace(answer, blocks=(*answer.blocks, TextContent(used)))
             event = happening.end(end)
             if not left:  # what runs goes on, and the next service tells its end
                 record.end(event, answer, final=final, begun=begun)

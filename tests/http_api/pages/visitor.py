@@ -34,12 +34,20 @@ class House:
 
     async def bash(self, chat: str, command: str) -> str:
         """What a command prints in the chat's sandbox; run as a model runs it."""
-        arguments = {"command": command, "description": "test"}
+        return str((await self.call(chat, "bash_tool", command=command, description="test"))[0]["text"])
+
+    async def all_text(self, chat: str, command: str) -> str:
+        """All that the model is told in the answer."""
+        blocks = await self.call(chat, "bash_tool", command=command, description="test")
+        return "\n".join(str(block.get("text", "")) for block in blocks)
+
+    async def call(self, chat: str, tool: str, **arguments: str) -> list[dict[str, Any]]:
+        """The content of a tool's answer."""
         call = {
             "jsonrpc": "2.0",
             "id": 1,
             "method": "tools/call",
-            "params": {"name": "bash_tool", "arguments": arguments},
+            "params": {"name": tool, "arguments": arguments},
         }
         headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat}
         answer = await self.client.post("/mcp", json=call, headers=headers)
@@ -47,7 +55,8 @@ class House:
         lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")] or [answer.text]
         result = json.loads(lines[-1])["result"]
         assert not result["isError"], result
-        return str(result["content"][0]["text"])
+        content: list[dict[str, Any]] = result["content"]
+        return content
 
     async def put(self, chat: str, path: str, content: bytes, mode: str = "644") -> None:
         """A file in the sandbox, written from inside."""
@@ -108,10 +117,20 @@ async def house(folder: Path, *, key: str = "", **more: Any) -> AsyncIterator[Ho
 
 @asynccontextmanager
 async def visit(
-    browser: Browser, address: str, *, width: int = 1200, scheme: Literal["light", "dark"] = "light"
+    browser: Browser,
+    address: str,
+    *,
+    width: int = 1200,
+    scheme: Literal["light", "dark"] = "light",
+    first: bool = False,
 ) -> AsyncIterator[Visit]:
+    """`first`: somebody who has never been there; others had the panel of files open the last time."""
     context: BrowserContext = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     context.set_default_timeout(60_000)
+    if not first:
+        await context.add_init_script(
+            """try { localStorage.getItem("cubicle.panes") ?? localStorage.setItem("cubicle.panes", '["files"]') } catch {}"""
+        )
     visit = Visit(await context.new_page())
     visit.watch()
     try:

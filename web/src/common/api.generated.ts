@@ -305,6 +305,9 @@ export interface PortOverview {
   ports: PortRecord[];
   sharing: boolean;
   note: string;
+  browser: boolean;
+  terminal: boolean;
+  sandbox: string;
 }
 
 /** What every page is given with its HTML, as the `data-page` of its body. */

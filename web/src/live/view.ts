@@ -16,6 +16,7 @@ import {
   parseFrame,
   parseMessage,
   type Tab,
+  type Watcher,
 } from "./protocol";
 
 const START_LIMIT_MS = 120_000;
@@ -30,6 +31,18 @@ export type Control = "watching" | "asked" | "yours" | "theirs";
 export class LiveView {
   readonly tabs = signal<Tab[]>([]);
   readonly active = signal("");
+  /** The tab that was used last, and whether this page shows that one. */
+  readonly followed = signal("");
+  readonly following = signal(true);
+  /** When a tab was used last, in milliseconds since 1970; 0: not since this page came. */
+  readonly usedAt = signal(0);
+  readonly watchers = signal<Watcher[]>([]);
+  readonly unnamed = signal(0);
+  readonly me = signal("");
+  /** Who asks for control, while this page has it. */
+  readonly asking = signal<{ viewer: string; name: string }[]>([]);
+  /** Input of the model is held until control is given back. */
+  readonly modelWaits = signal(false);
   readonly refusal = signal("");
   readonly history = signal({ back: false, forward: false, loading: false });
   readonly browser = signal<{ browser: string; reason: string }>({ browser: "starting", reason: "" });
@@ -51,9 +64,16 @@ export class LiveView {
   #keep: ReturnType<typeof setInterval> | undefined;
   #view = { width: 0, visible: true };
 
-  constructor(addresses: Addresses) {
+  /** `quiet`: it only looks, and asks for nothing to be started but when a person wants it. */
+  constructor(
+    addresses: Addresses,
+    private readonly name = "",
+    quiet = false,
+  ) {
     this.link = new Link({
-      prepare: (_signal, wake) => post(addresses.browser(wake ? "start" : "start?wake=0"), START_LIMIT_MS),
+      prepare: async (_signal, wake) => {
+        if (wake || !quiet) await post(addresses.browser(wake ? "start" : "start?wake=0"), START_LIMIT_MS);
+      },
       condition: async () => (await getJson<BrowserStatus>(addresses.browser("status"))).sandbox,
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
@@ -62,6 +82,8 @@ export class LiveView {
         this.refusal.value = "";
         this.control.value = "watching";
         this.popups.value = [];
+        this.asking.value = [];
+        if (this.name) this.send({ type: "name", name: this.name });
         this.#sendView();
       },
       onMessage: (data) => {
@@ -72,8 +94,9 @@ export class LiveView {
     });
   }
 
-  attach(canvas: HTMLCanvasElement): void {
-    this.#canvas = canvas;
+  /** Connects, if that was not done. Without a canvas no pictures come. */
+  connect(): void {
+    if (this.#keep !== undefined) return;
     this.link.start();
     this.#keep = setInterval(() => {
       if (this.driving && document.visibilityState === "visible")
@@ -81,8 +104,25 @@ export class LiveView {
     }, KEEP_MS);
   }
 
+  attach(canvas: HTMLCanvasElement): void {
+    this.#canvas = canvas;
+    this.connect();
+  }
+
+  get attached(): boolean {
+    return this.#canvas !== null;
+  }
+
+  /** The canvas is gone; the connection stays, for who wants to know what is used. */
+  detach(): void {
+    this.#canvas = null;
+    this.pictured.value = "";
+    this.show(this.#view.width, false);
+  }
+
   dispose(): void {
     clearInterval(this.#keep);
+    this.#keep = undefined;
     clearTimeout(this.#still);
     this.link.stop();
   }
@@ -107,6 +147,25 @@ export class LiveView {
 
   giveBack(): void {
     this.send({ type: "control", action: "return" });
+  }
+
+  /** Looks at a tab, whatever the others see; without one, follows again. */
+  look(tab = ""): void {
+    this.send({ type: "look", tab });
+  }
+
+  ask(): void {
+    this.send({ type: "control", action: "ask" });
+    toast(`${this.driver.value || "The one who drives"} was asked.`);
+  }
+
+  answer(viewer: string, action: "give" | "decline"): void {
+    this.asking.value = this.asking.value.filter((one) => one.viewer !== viewer);
+    this.send({ type: "control", action, viewer });
+  }
+
+  rename(name: string): void {
+    this.send({ type: "name", name });
   }
 
   close(popup: Popup, answer: FromViewer): void {
@@ -189,6 +248,20 @@ export class LiveView {
     switch (message.type) {
       case "hello":
         this.viewport.value = message.viewport;
+        this.me.value = message.viewer;
+        break;
+      case "used":
+        this.usedAt.value = Date.now() - message.seconds * 1000;
+        break;
+      case "watchers":
+        this.watchers.value = message.watchers;
+        this.unnamed.value = message.more;
+        break;
+      case "asked":
+        this.asking.value = [
+          ...this.asking.value.filter((one) => one.viewer !== message.viewer).slice(-4),
+          { viewer: message.viewer, name: message.name },
+        ];
         break;
       case "state":
         if (message.browser !== this.browser.value.browser) stir();
@@ -197,10 +270,13 @@ export class LiveView {
       case "tabs":
         this.tabs.value = message.tabs;
         this.active.value = message.active;
+        this.followed.value = message.followed;
+        this.following.value = message.following;
         this.refusal.value = message.refusal;
         this.history.value = { back: message.back, forward: message.forward, loading: message.loading };
         break;
       case "control":
+        this.modelWaits.value = message.waiting === true;
         this.#held(message.holder, message.you === true);
         break;
       case "cursor":
@@ -237,6 +313,7 @@ export class LiveView {
     const before = this.control.value;
     this.driver.value = holder?.name ?? "";
     this.control.value = you ? "yours" : holder ? "theirs" : "watching";
+    if (!you) this.asking.value = [];
     if (before === "yours" && !you) {
       this.popups.value = this.popups.value.filter((p) => p.type === "dialog");
       toast(holder ? `${holder.name || "Another person"} has control now.` : "Control was returned.");
@@ -247,5 +324,9 @@ export class LiveView {
     if (this.control.value === "asked") this.control.value = "watching";
     if (reason === "held") toast("Another person has control. Ask them to return it, or wait a minute.");
     else if (reason === "no-tab") toast("There is no open tab.");
+    else if (reason === "declined") toast("They want to keep control for now.");
+    else if (reason === "too-often") toast("That was a moment ago. Try again soon.");
+    else if (reason === "too-many")
+      toast("Too many tabs are looked at. Look at one that another person looks at.");
   }
 }

@@ -1,5 +1,5 @@
 /** The workspace: a rail of panels, one or two of them on the screen. */
-import { signal, useSignal } from "@preact/signals";
+import { computed, signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { shownName } from "../common/format";
 import { Addresses, isPlain, type PageData, seen } from "../common/page";
@@ -13,8 +13,11 @@ import { Activity, ActivityPanel } from "./activity";
 import { AgentsPanel } from "./agents";
 import { Awake } from "./awake";
 import { Files } from "./files";
+import { Follower } from "./follow";
 import {
   closePane,
+  following,
+  followModel,
   front,
   moveSplit,
   PANEL_WORDS,
@@ -25,6 +28,9 @@ import {
   showPanel,
   toggleSplit,
 } from "./layout";
+import { NowLine, waitingFor } from "./now";
+import { nowOf } from "./nowline";
+import { NowPanel } from "./nowpanel";
 import { useOpened } from "./opened";
 import { type Command, Palette } from "./palette";
 import { PortChips, PortsPanel } from "./portpanel";
@@ -35,7 +41,7 @@ import { Tree } from "./tree";
 import { Uploads } from "./uploads";
 
 /** Everything the panels share. */
-class Workspace {
+export class Workspace {
   readonly addresses: Addresses;
   readonly assets: string;
   readonly files: Files;
@@ -44,6 +50,18 @@ class Workspace {
   readonly awake: Awake;
   readonly ports: Ports;
   readonly openPath = signal("");
+  readonly follower: Follower;
+  /** What the model does now, for the header and the title of the page. */
+  readonly now = computed(() =>
+    nowOf(this.activity.calls.value, {
+      sandbox: this.ports.overview.value.sandbox,
+      waiting: waitingFor(this.follower.live.value),
+    }),
+  );
+  readonly title = computed(() => {
+    const path = this.openPath.value;
+    return `${shownName(path.slice(path.lastIndexOf("/") + 1)) || "Workspace"} · ${this.page.chat}`;
+  });
 
   constructor(readonly page: PageData) {
     this.addresses = new Addresses(page);
@@ -56,6 +74,18 @@ class Workspace {
     });
     this.activity = new Activity(this.addresses.events(), () => this.files.refreshSoon());
     this.ports = new Ports(this.addresses.ports());
+    this.follower = new Follower({
+      calls: this.activity.calls,
+      overview: this.ports.overview,
+      showing: following,
+      watch: async () => {
+        const [{ LiveView }, { driverName }] = await Promise.all([
+          import("../live/view"),
+          import("../live/name"),
+        ]);
+        return new LiveView(this.addresses, driverName.peek(), true);
+      },
+    });
     this.#go(page.path.replace(/\/$/, ""));
   }
 
@@ -69,6 +99,7 @@ class Workspace {
     void this.files.refresh();
     this.activity.start();
     const stopPorts = this.ports.start();
+    const stopFollowing = this.follower.start();
     // Each entry of the history knows its own file: after a reload, the page's first one is that of another.
     history.replaceState({ path: this.openPath.value }, "");
     const onBack = (event: PopStateEvent) => {
@@ -78,17 +109,27 @@ class Workspace {
     addEventListener("popstate", onBack);
     return () => {
       removeEventListener("popstate", onBack);
+      stopFollowing();
       this.activity.stop();
       stopPorts();
     };
+  }
+
+  /** Shows again what the model uses, whatever a person chose before. */
+  readonly follow = (): void => {
+    this.follower.unpin();
+    if (following.value) front.value = panes.value.indexOf("now");
+    else followModel();
+  };
+
+  get isFollowing(): boolean {
+    return following.value && !this.follower.pinned;
   }
 
   readonly open = (path: string): void => {
     if (!isPlain(path)) return;
     if (path !== this.openPath.value) history.pushState({ path }, "", seen(this.addresses.preview(path)));
     this.#go(path);
-    const name = shownName(path.slice(path.lastIndexOf("/") + 1));
-    document.title = `${name || "Workspace"} · ${this.page.chat}`;
     this.files.seen(path);
   };
 }
@@ -138,10 +179,14 @@ function FilesPanel({ space }: { space: Workspace }) {
 
 function Panel({ space, name }: { space: Workspace; name: PanelName }) {
   switch (name) {
+    case "now":
+      return <NowPanel space={space} />;
     case "files":
       return <FilesPanel space={space} />;
     case "browser":
-      return <LazyLive addresses={space.addresses} alone={false} />;
+      return (
+        <LazyLive addresses={space.addresses} alone={false} view={space.follower.live.value ?? undefined} />
+      );
     case "ports":
       return <PortsPanel ports={space.ports} addresses={space.addresses} awake={space.awake} />;
     case "terminal":
@@ -153,7 +198,7 @@ function Panel({ space, name }: { space: Workspace; name: PanelName }) {
   }
 }
 
-function Rail() {
+function Rail({ space }: { space: Workspace }) {
   return (
     <nav class="rail" aria-label="Panels">
       {PANELS.map((name) => (
@@ -162,7 +207,7 @@ function Rail() {
           key={name}
           class="plain"
           aria-current={panes.value.includes(name) ? "true" : undefined}
-          onClick={() => showPanel(name)}
+          onClick={() => (name === "now" ? space.follow() : showPanel(name))}
         >
           <Icon name={PANEL_WORDS[name].icon} />
           <span>{PANEL_WORDS[name].title}</span>
@@ -268,7 +313,11 @@ function useFileDrop(space: Workspace): { over: boolean } {
 
 function commandsOf(space: Workspace): Command[] {
   return [
-    ...PANELS.map((name) => ({ title: `Show ${PANEL_WORDS[name].title}`, run: () => showPanel(name) })),
+    { title: "Follow the model", run: space.follow },
+    ...PANELS.filter((name) => name !== "now").map((name) => ({
+      title: `Show ${PANEL_WORDS[name].title}`,
+      run: () => showPanel(name),
+    })),
     { title: "One or two panes", run: toggleSplit },
     { title: "Dark or light colours", run: nextTheme },
     { title: "Download everything as a zip", run: () => location.assign(space.addresses.archive()) },
@@ -304,9 +353,21 @@ export function App({ page }: { page: PageData }) {
     <div class="workspace">
       <header class="bar top">
         <h1 class="cut">{page.chat}</h1>
+        <NowLine now={space.now} rest={space.title} />
         <span class="grow" />
+        <button
+          type="button"
+          class="follow-button"
+          aria-pressed={space.isFollowing}
+          aria-label="Follow the model"
+          title={space.isFollowing ? "Keep what is on the screen" : "Show what the model uses, as it does"}
+          onClick={() => (space.isFollowing ? space.follower.pin() : space.follow())}
+        >
+          <Icon name="eye" />
+          <span class="wide-only">{space.isFollowing ? "Following" : "Follow the model"}</span>
+        </button>
         <PortChips ports={space.ports} />
-        <StatusChips addresses={space.addresses} awake={space.awake} />
+        <StatusChips addresses={space.addresses} awake={space.awake} ports={space.ports} />
         <IconButton
           icon="search"
           label="Go to (Ctrl+K)"
@@ -324,7 +385,7 @@ export function App({ page }: { page: PageData }) {
         <ThemeButton />
       </header>
       <ViewOnlyNotice addresses={space.addresses} />
-      <Rail />
+      <Rail space={space} />
       <Panes space={space} />
       {over && <div class="drop-here">Drop to upload to this chat</div>}
       {palette.value && (

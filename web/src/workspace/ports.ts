@@ -4,7 +4,14 @@ import type { PortOverview, PortRecord } from "../common/api.generated";
 import { Backoff } from "../common/backoff";
 import { shownName } from "../common/format";
 
-const NONE: PortOverview = { ports: [], sharing: false, note: "" };
+const NONE: PortOverview = {
+  ports: [],
+  sharing: false,
+  note: "",
+  browser: false,
+  terminal: false,
+  sandbox: "",
+};
 /** The names by which a browser on the service's own machine calls it. */
 const LOCAL = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\]|.*\.localhost)$/;
 
