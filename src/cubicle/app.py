@@ -292,7 +292,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "browser": BrowserRoutes(fleet, settings.public_base_url, visits=visits),
         "live_view": LiveRoutes(fleet, parts.screens, parts.notes),
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
-        "activity": ActivityRoutes(parts.activity),
+        "activity": ActivityRoutes(parts.activity, parts.registry.journal),
         "start": StartRoutes(fleet, visits),
         "replay": ReplayRoutes(parts.registry.journal, removal.journal_folder(settings.data_dir)),
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),

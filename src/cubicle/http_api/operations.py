@@ -146,6 +146,8 @@ OPERATIONS: dict[str, Operation] = {
     "terminal.kill": _json(models.ProcessKilled, 404, 409, 503),
     "pages.terminal": _page(),
     "activity.events": Operation((Reply(200, {"text/event-stream": {}}),), headers=("Last-Event-ID",)),
+    "activity.earlier": _json(models.EarlierCalls, query={"before": {"type": "string"}}),
+    "activity.picture": Operation((Reply(200, {"image/png": {}, "image/jpeg": {}}),), (404,)),
     "undo.undo": _json(models.FileUndone, 404, 409, 410, 503, 507, query={"redo": _FLAG}),
     "replay.get": Operation((Reply(200, {HTML: {}}),)),
     "ports.listed": _json(models.PortOverview),

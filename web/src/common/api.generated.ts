@@ -178,6 +178,11 @@ export interface ProcessKilled {
   pid: number;
 }
 
+export interface EarlierCalls {
+  events: unknown[];
+  more: boolean;
+}
+
 export interface FileUndone {
   path: string;
   undone: boolean;
