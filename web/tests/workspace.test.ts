@@ -1,4 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
+import { apply } from "../src/activity/log";
+import { asMarkdown } from "../src/activity/markdown";
 import type { FolderEntry } from "../src/common/api.generated";
 import { diffOf } from "../src/common/diff";
 import { ago, bytes, seconds, shownName } from "../src/common/format";
@@ -10,8 +12,6 @@ import { hexLines } from "../src/viewer/hex";
 import { ASSET_NAME } from "../src/viewer/messages";
 import {
   type ActivityEvent,
-  apply,
-  asMarkdown,
   type Call,
   codeOf,
   editOf,
