@@ -212,6 +212,19 @@ class EarlierCalls(TypedDict):
 
 
 @_exact
+class ChangeSide(TypedDict):
+    hash: str
+    text: str | None
+    """Null for a file that is no text."""
+
+
+@_exact
+class FileSides(TypedDict):
+    path: str
+    sides: list[ChangeSide]
+
+
+@_exact
 class FileUndone(TypedDict):
     path: str
     undone: bool

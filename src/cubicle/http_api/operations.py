@@ -148,6 +148,7 @@ OPERATIONS: dict[str, Operation] = {
     "activity.events": Operation((Reply(200, {"text/event-stream": {}}),), headers=("Last-Event-ID",)),
     "activity.earlier": _json(models.EarlierCalls, query={"before": {"type": "string"}}),
     "activity.picture": Operation((Reply(200, {"image/png": {}, "image/jpeg": {}}),), (404,)),
+    "changes.get": _json(models.FileSides, 404, 409, 410, 413, 503),
     "undo.undo": _json(models.FileUndone, 404, 409, 410, 503, 507, query={"redo": _FLAG}),
     "replay.get": Operation((Reply(200, {HTML: {}}),)),
     "ports.listed": _json(models.PortOverview),

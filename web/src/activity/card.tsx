@@ -6,12 +6,13 @@ import { chatPath } from "../common/sandbox";
 import { Icon } from "../ui/icon";
 import { type Call, options, type Piece, task } from "../workspace/calls";
 import { PutBack } from "../workspace/change";
-import { AgentRun, usageWords } from "./agent";
+import { AgentRun } from "./agent";
 import { CodeBlock, shown } from "./code";
 import { Counts, Diff, useChange } from "./diff";
 import { Output } from "./output";
 import { Picture, ResultView } from "./result";
 import type { Result } from "./results";
+import { usageWords } from "./steps";
 import { baseName, beside, standing, timeOfDay, titleOf } from "./words";
 
 const TONES = { running: "accent", done: "ok", failed: "bad" };
@@ -64,7 +65,7 @@ function Body({ call, change, ...props }: CardProps & { change: ReturnType<typeo
           {shownName(option)}
         </code>
       ))}
-      <Diff call={call} change={change} />
+      <Diff call={call} change={change} addresses={props.addresses} />
       {agent ? <AgentRun call={call} /> : call.output && <Output id={call.id} pieces={call.pieces} />}
       {call.result && !call.pictures.length && (
         <Output

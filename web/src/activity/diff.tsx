@@ -1,6 +1,9 @@
 /** What a call changed in a file, line by line. */
 import { useEffect, useMemo, useState } from "preact/hooks";
+import type { FileSides } from "../common/api.generated";
 import { bytes } from "../common/format";
+import { getJson } from "../common/http";
+import type { Addresses } from "../common/page";
 import { type Call, editOf, fileOf } from "../workspace/calls";
 import { shown } from "./code";
 import { type Change, type DiffRow, diffRows, lineDiff } from "./linediff";
@@ -71,25 +74,84 @@ function Chunks({ rows }: { rows: readonly DiffRow[] }) {
   return <>{chunks}</>;
 }
 
-export function Diff({ call, change }: { call: Call; change: Change | null }) {
+/** Larger files are compared by size only. */
+const MOST_COMPARED = 8 * 1024 * 1024;
+
+/** Whether the page has less than the whole change, and the service may have all of it. */
+function isPartial(call: Call): boolean {
+  const file = fileOf(call);
+  if (!file?.kept || call.state !== "done" || file.before === null) return false;
+  const known = file.text_before !== null && file.text_after !== null;
+  const small = Math.max(file.size_before, file.size_after) <= MOST_COMPARED;
+  return small && (!known || file.cut_before > 0 || file.cut_after > 0);
+}
+
+const CHANGED = "The file has changed since, so this change cannot be compared whole any more.";
+
+/** The hashes tell which side is which: the change may have been undone meanwhile. */
+async function wholeChange(call: Call, addresses: Addresses): Promise<Change> {
+  const file = fileOf(call);
+  const { sides } = await getJson<FileSides>(addresses.change(call.id));
+  const before = sides.find((side) => side.hash === file?.before);
+  const after = sides.find((side) => side.hash === file?.after);
+  if (!before || !after) throw new Error(CHANGED);
+  if (before.text === null || after.text === null) throw new Error("This file is no text.");
+  const change = await work.diff(`${call.id} whole`, before.text, after.text);
+  if (!change) throw new Error("The comparison took too long.");
+  return change;
+}
+
+function WholeButton(props: { call: Call; addresses: Addresses; onChange: (change: Change) => void }) {
+  const [said, say] = useState("");
+  const compare = () => {
+    say("Comparing…");
+    wholeChange(props.call, props.addresses).then(props.onChange, (error: unknown) =>
+      say(error instanceof Error ? error.message : "It did not work."),
+    );
+  };
+  return (
+    <div class="put-back">
+      <button type="button" onClick={compare}>
+        Compare the whole files
+      </button>
+      <span class="call-note" role="status">
+        {said}
+      </span>
+    </div>
+  );
+}
+
+export function Diff(props: { call: Call; change: Change | null; addresses: Addresses }) {
+  const { call } = props;
   const edit = editOf(call);
   const file = fileOf(call);
   const [most, show] = useState(FIRST);
+  const [all, showAll] = useState<Change | null>(null);
+  const change = all ?? props.change;
   const rows = useMemo(() => (change ? diffRows(change) : []), [change]);
-  if (!edit) return file ? <p class="call-note muted">{sizes(call)}</p> : null;
+  const partial = all === null && isPartial(call);
+  const more = partial && <WholeButton call={call} addresses={props.addresses} onChange={showAll} />;
+  if (!edit && !all)
+    return file ? (
+      <>
+        <p class="call-note muted">{sizes(call)}</p>
+        {more}
+      </>
+    ) : null;
   if (!change)
     return (
       <p class="call-note muted" role="status">
         Comparing…
       </p>
     );
-  const cut = Math.max(file?.cut_before ?? 0, file?.cut_after ?? 0);
+  const cut = all ? 0 : Math.max(file?.cut_before ?? 0, file?.cut_after ?? 0);
+  const line = all ? 1 : (edit?.line ?? 1);
   const hidden = rows.length - most;
   return (
     <>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys */}
       <pre class="diff" role="group" tabIndex={0} aria-label="The change">
-        {edit.line > 1 && <span class="row place">{`@@ line ${count(edit.line)} @@\n`}</span>}
+        {line > 1 && <span class="row place">{`@@ line ${count(line)} @@\n`}</span>}
         <Chunks rows={rows.slice(0, most)} />
         {cut > 0 && hidden <= 0 && <span class="row place">{`… ${count(cut)} more characters\n`}</span>}
       </pre>
@@ -98,6 +160,7 @@ export function Diff({ call, change }: { call: Call; change: Change | null }) {
           {`Show ${count(Math.min(hidden, MORE))} more of ${count(hidden)} lines`}
         </button>
       )}
+      {more}
     </>
   );
 }

@@ -183,6 +183,16 @@ export interface EarlierCalls {
   more: boolean;
 }
 
+export interface ChangeSide {
+  hash: string;
+  text: string | null;
+}
+
+export interface FileSides {
+  path: string;
+  sides: ChangeSide[];
+}
+
 export interface FileUndone {
   path: string;
   undone: boolean;

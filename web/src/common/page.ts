@@ -128,6 +128,11 @@ export class Addresses {
     return url.href;
   }
 
+  /** Both sides of what a call changed in a file, whole. */
+  change(call: string): string {
+    return this.#at(`api/chats/${this.#chat}/calls/${encodeURIComponent(call)}/change`);
+  }
+
   events(): string {
     return this.#at(`api/chats/${this.#chat}/events`);
   }

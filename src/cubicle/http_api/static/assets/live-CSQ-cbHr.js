@@ -1,0 +1,1 @@
+import{L as e,N as t,m as n,t as r}from"./start-DVMj8XLN.js";import{t as i}from"./panel-Wl1gr7r7.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));

@@ -1,1 +1,0 @@
-import{L as e,N as t,m as n,t as r}from"./start-Dt5FXqhR.js";import{t as i}from"./panel-DBoy6mRY.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));
