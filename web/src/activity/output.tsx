@@ -1,6 +1,6 @@
 /** What a call printed: in its colours, with a mark where something is left out. */
 import type { CSSProperties } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import type { Piece } from "../workspace/calls";
 import { characters } from "../workspace/calls";
 import { useFollow } from "../workspace/scrolling";
@@ -78,7 +78,7 @@ export function CutMark({ children }: { children: string }) {
 }
 
 /** One piece: as plain text at once, and as a terminal shows it when that is known. */
-function PieceRows({ id, piece }: { id: string; piece: Piece }) {
+function PieceRows({ id, piece, onDrawn }: { id: string; piece: Piece; onDrawn: () => void }) {
   const { text } = piece;
   const special = useMemo(() => needsTerminal(text), [text]);
   const plain = useMemo(() => (special ? [] : plainRows(text)), [text, special]);
@@ -98,6 +98,7 @@ function PieceRows({ id, piece }: { id: string; piece: Piece }) {
       wanted = false;
     };
   }, [id, text, special]);
+  useLayoutEffect(onDrawn, [made]);
   if (!special) return <Rows rows={plain} />;
   // While more is read, what was read before stays.
   if (!made) return <CutMark>Reading the output…</CutMark>;
@@ -118,7 +119,10 @@ export function Output({
   pieces: readonly Piece[];
   label?: string;
 }) {
-  const follow = useFollow<HTMLPreElement>(pieces);
+  const [drawn, draw] = useState(0);
+  const onDrawn = useCallback(() => draw((turn) => turn + 1), []);
+  const grown = useMemo(() => ({ pieces, drawn }), [pieces, drawn]);
+  const follow = useFollow<HTMLPreElement>(grown);
   let place = 0;
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
@@ -129,7 +133,7 @@ export function Output({
         return (
           <div key={i}>
             {missed > 0 && <CutMark>{`${count(missed)} characters are left out here`}</CutMark>}
-            <PieceRows id={`${id} ${i}`} piece={piece} />
+            <PieceRows id={`${id} ${i}`} piece={piece} onDrawn={onDrawn} />
           </div>
         );
       })}

@@ -14,7 +14,7 @@ export type Question =
 export type Answer = { id: number; result: Change | Printed } | { id: number; problem: string };
 
 const LIMIT_MS = 20_000;
-const REMEMBERED = 300;
+const REMEMBERED = 100;
 
 interface Asked {
   done: (result: Change | Printed | null) => void;
