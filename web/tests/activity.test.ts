@@ -176,6 +176,11 @@ describe("a change of any size", () => {
     expect(performance.now() - start).toBeLessThan(15_000);
     expect([put(change, "-"), put(change, "+")]).toEqual([before, after]);
   });
+  test("the end of a line is no line, unless only one text has it", () => {
+    expect(lineDiff("", "a\nb\n")).toMatchObject({ added: 2, removed: 0 });
+    expect(lineDiff("a\n", "a")).toMatchObject({ added: 1, removed: 0 });
+    expect(lineDiff("a\n", "a\n")).toMatchObject({ added: 0, removed: 0 });
+  });
   test("lines that moved are anchors once", () => {
     expect(anchors(["a", "b", "c", "x", "x"], ["c", "a", "b", "x"])).toEqual([
       [0, 1],

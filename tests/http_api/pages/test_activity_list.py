@@ -100,8 +100,10 @@ async def shot(page: Page, name: str) -> None:
         await page.screenshot(path=Path(SHOTS) / f"activity-{name}.png")
 
 
-async def a_morning_of_work(house: House, chat: str) -> None:
-    """Calls of every kind."""
+@pytest.fixture(scope="module")
+async def worked(house: House) -> str:
+    """A chat with calls of every kind."""
+    chat = "words"
     long = "".join(f"value_{n} = {n}\n" for n in range(20_000))
     changed = long.replace("value_7 = 7\n", "value_7 = 70\n").replace("value_19990 = 19990\n", "last = True\n")
     await house.put(chat, f"{OUT}/revenue.png", picture())
@@ -118,17 +120,16 @@ async def a_morning_of_work(house: House, chat: str) -> None:
     await bash(house, chat, f"printf 'month,sales\\nJan,10\\nFeb,<b>20</b>\\n' > {OUT}/table.csv", "Write the table")
     await bash(house, chat, "echo before; exit 3", "Fail")
     await bash(house, chat, "sleep 60", "Wait", timeout=1)
+    return chat
 
 
 @pytest.mark.parametrize(
     ("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)], ids=["light", "dark", "phone"]
 )
 async def test_each_call_says_what_it_did_and_shows_its_result(
-    house: House, browser: Browser, scheme: Any, width: int
+    house: House, browser: Browser, worked: str, scheme: Any, width: int
 ) -> None:
-    chat = f"words-{scheme}-{width}"
-    await a_morning_of_work(house, chat)
-    async with activity(browser, house, chat, scheme=scheme, width=width) as seen:
+    async with activity(browser, house, worked, scheme=scheme, width=width) as seen:
         page = seen.page
         await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         feed = page.get_by_role("feed", name="Tool calls")

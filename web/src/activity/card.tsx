@@ -107,7 +107,7 @@ function Head({ call, open, change, ...props }: CardProps & { change: ReturnType
       <span class="call-title">
         <span class="call-line">
           <strong>{shownName(title.verb)}</strong> <span class="call-object">{shownName(title.object)}</span>{" "}
-          {change && call.state === "done" && <Counts change={change} />}
+          {change && call.state === "done" && <Counts call={call} change={change} />}
           {call.undone && <span class="chip warn">undone</span>}
         </span>
         {title.detail && <code class="call-detail">{shownName(title.detail)}</code>}

@@ -46,13 +46,14 @@ export function useChange(call: Call): Change | null {
 }
 
 /** "+2 −1". */
-export function Counts({ change }: { change: Change }) {
-  const words = `${count(change.added)} lines added, ${count(change.removed)} removed`;
+export function Counts({ call, change }: { call: Call; change: Change }) {
+  const part = isPartial(call) || isCut(call);
+  const words = `${part ? "At least " : ""}${count(change.added)} lines added, ${count(change.removed)} removed`;
   return (
     <span class="counts" title={words}>
       <span class="visually-hidden">{words}</span>
       <span class="added" aria-hidden="true">{`+${count(change.added)}`}</span>{" "}
-      <span class="removed" aria-hidden="true">{`−${count(change.removed)}`}</span>
+      <span class="removed" aria-hidden="true">{`−${count(change.removed)}${part ? " …" : ""}`}</span>
     </span>
   );
 }
@@ -85,6 +86,10 @@ function isPartial(call: Call): boolean {
   const small = Math.max(file.size_before, file.size_after) <= MOST_COMPARED;
   return small && (!known || file.cut_before > 0 || file.cut_after > 0);
 }
+
+/** A long argument is told in part. */
+const isCut = (call: Call): boolean =>
+  fileOf(call)?.text_after === null && /… \([\d,]+ more characters\)$/.test(editOf(call)?.after ?? "");
 
 const CHANGED = "The file has changed since, so this change cannot be compared whole any more.";
 

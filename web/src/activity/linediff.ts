@@ -22,7 +22,15 @@ const SMALL = 4_000;
 const SMALL_MS = 800;
 const PART_MS = 250;
 
-const linesOf = (text: string) => (text === "" ? [] : text.split("\n"));
+const NO_NEWLINE = "\\ No newline at the end";
+
+/** The end of the last line is no line of its own; that it is missing is one, where the other text has it. */
+function linesOf(text: string, other: string): string[] {
+  const lines = text === "" ? [] : text.split("\n");
+  if (lines.at(-1) === "") lines.pop();
+  else if (lines.length && other.endsWith("\n")) lines.push(NO_NEWLINE);
+  return lines;
+}
 
 class Parts {
   readonly parts: { sign: Part["sign"]; lines: string[] }[] = [];
@@ -85,8 +93,8 @@ export function anchors(old: readonly string[], now: readonly string[]): [number
 }
 
 export function lineDiff(before: string, after: string, limit = 8_000): Change {
-  const old = linesOf(before);
-  const now = linesOf(after);
+  const old = linesOf(before, after);
+  const now = linesOf(after, before);
   const made = new Parts();
   const least = Math.min(old.length, now.length);
   let head = 0;

@@ -53,5 +53,7 @@ export function useVirtual(scroller: RefObject<HTMLDivElement | null>, listed: L
   list.setOptions(options);
   useLayoutEffect(() => list._didMount(), [list]);
   useLayoutEffect(() => list._willUpdate());
+  // A person who comes wants the news: the list begins at its end.
+  useLayoutEffect(() => list.scrollToEnd(), [list]);
   return list;
 }
