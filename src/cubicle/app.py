@@ -33,6 +33,7 @@ from cubicle.http_api.audited import AuditedRequests, AuditRequired
 from cubicle.http_api.auth import AccessCheck, SignIn
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
+from cubicle.http_api.changes import ChangeRoutes
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.cors import Cors
 from cubicle.http_api.disk_health import DiskHealthRoutes
@@ -295,9 +296,10 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "browser": BrowserRoutes(fleet, settings.public_base_url, visits=visits, screens=parts.screens),
         "live_view": LiveRoutes(fleet, parts.screens, parts.notes),
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
-        "activity": ActivityRoutes(parts.activity),
+        "activity": ActivityRoutes(parts.activity, parts.registry.journal),
         "start": StartRoutes(fleet, visits),
         "replay": ReplayRoutes(parts.registry.journal, removal.journal_folder(settings.data_dir)),
+        "changes": ChangeRoutes(fleet),
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),

@@ -29,14 +29,17 @@ class Read(FileChannel):
         self._sent = 0
 
     def begin(self, request: operations.Read) -> None:
-        path = self.policy.resolve(request)
-        with self.policy.who(request):
-            self._fd = open_regular(path)
-        try:
-            self.policy.confirm(request, self._fd)
-        except OperationRefused:
-            self._close()
-            raise
+        if request.kept is not None:
+            path = self._open_kept(request, request.kept)
+        else:
+            path = self.policy.resolve(request)
+            with self.policy.who(request):
+                self._fd = open_regular(path)
+            try:
+                self.policy.confirm(request, self._fd)
+            except OperationRefused:
+                self._close()
+                raise
         if request.hand:
             self._give_away(path)
             return
@@ -46,6 +49,15 @@ class Read(FileChannel):
         self._left = rest if request.length is None or request.length < 0 else min(request.length, rest)
         self.event(operations.FileOpened(stat=operations.FileStat.of(path, found), length=self._left))
         self.ready()
+
+    def _open_kept(self, request: operations.Read, id: str) -> str:
+        """Open the side of a change that is not in place; the path of the file that was changed."""
+        kept = self.publisher.kept.find(id)
+        named = operations.FileRequest(path=kept.path, roots=request.roots)
+        if self.policy.resolve(named) != kept.path:
+            raise OperationRefused(ErrorCode.CHANGED, "a part of its path is a link now")
+        self._fd = open_regular(kept.content)
+        return kept.path
 
     def _give_away(self, path: str) -> None:
         try:

@@ -293,6 +293,9 @@ class Read(FileRequest, Request[FileOpened, FileSent]):
     offset: int = field(count, default=0)
     length: int | None = field(optional(number(-1, 2**63 - 1)), default=None)
     hand: bool = field(flag, default=False)
+    kept: str | None = field(optional(text), default=None)
+    """The id of a change: what is kept of it is sent, under the path of the file that was changed. A guest that does
+    not know this field is asked for the folder `/`, and refuses."""
 
 
 class Written(Message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired
+from typing import Any, Literal, NotRequired
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
@@ -201,6 +201,27 @@ class ProcessList(TypedDict):
 class ProcessKilled(TypedDict):
     killed: bool
     pid: int
+
+
+@_exact
+class EarlierCalls(TypedDict):
+    events: list[Any]
+    """Those of the event stream."""
+    more: bool
+    """There are still earlier ones."""
+
+
+@_exact
+class ChangeSide(TypedDict):
+    hash: str
+    text: str | None
+    """Null for a file that is no text."""
+
+
+@_exact
+class FileSides(TypedDict):
+    path: str
+    sides: list[ChangeSide]
 
 
 @_exact

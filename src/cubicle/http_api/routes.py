@@ -255,8 +255,14 @@ _TERMINAL = (
 _OWN = (
     _of_chat("GET", "/api/chats/{chat}/events", "activity.events", _LOOKS,
              "The chat's tool calls as they happen, server-sent events."),
+    _of_chat("GET", "/api/chats/{chat}/calls", "activity.earlier", _LOOKS,
+             "The calls before the call or note `before`, as events: the latest 300 of them, as the journal has them."),
+    _of_chat("GET", "/api/chats/{chat}/pictures/{picture:token}", "activity.picture", _LOOKS,
+             "A picture that a call answered with, by its SHA-256."),
     _of_chat("POST", "/api/chats/{chat}/start", "start.start", _WAKES,
              'Makes or wakes the sandbox. `{sandbox: "running"}` once it is up.', view=True),
+    _of_chat("GET", "/api/chats/{chat}/calls/{call:token}/change", "changes.get", _LOOKS,
+             "Both sides of what a call of `create_file` or `str_replace` changed, as far as they are kept."),
     _of_chat("POST", "/api/chats/{chat}/calls/{call:token}/undo", "undo.undo", _WAKES,
              "Takes back what a call of `create_file` or `str_replace` wrote; `redo=1` makes it again. 409 if the file "
              "has changed since, 410 if what it replaced is no longer kept ([pages.md](pages.md))."),

@@ -203,12 +203,13 @@ class Machine:
         length: int | None = None,
         roots: Sequence[str] | None = None,
         straight: bool = False,
+        kept: str | None = None,
     ) -> AsyncIterator[FileReader]:
-        """Open a plain file; it is one version of it even if it is replaced meanwhile.
+        """Open a plain file; it is one version of it even if it is replaced meanwhile. `kept`: see `operations.Read`.
 
         With `straight`, the guest hands the open file over where it can: dearer to open, and cheaper to read.
         """
-        request = operations.Read(path=path, offset=offset, length=length, roots=_list(roots))
+        request = operations.Read(path=path, offset=offset, length=length, roots=_list(roots), kept=kept)
         if straight and (file := await self._handed_file(request)) is not None:
             with closing(file):
                 yield file

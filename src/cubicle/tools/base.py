@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from cubicle.chat.activity_events import ChangedFile
+from cubicle.chat.agent_steps import AgentStep, AgentUsage
 from cubicle.core.caller import Caller
 from cubicle.guest.operations import Exit
 from cubicle.tools.arguments import Arguments
@@ -68,6 +69,10 @@ def _nowhere(_text: str) -> None:
     """Output that nobody follows."""
 
 
+def _unwatched(_told: AgentStep | AgentUsage) -> None:
+    """An agent that nobody watches."""
+
+
 def _always() -> bool:
     """A caller that waits for its answer."""
     return True
@@ -96,6 +101,8 @@ class Call:
 
     caller: Caller
     report: Callable[[str], None] = _nowhere
+    watch_agent: Callable[[AgentStep | AgentUsage], None] = _unwatched
+    """Told what the coding agent does that the call runs. It never waits."""
     heard: Callable[[], bool] = _always
     """Whether the caller is still there to hear the answer."""
     cancelled: Callable[[], bool] = _never

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,6 +50,14 @@ def _blob(journal: Journal, chat: Chat, data: bytes, media_type: str) -> dict[st
     if len(data) > journal.max_blob:
         return {"left_out": len(data), "media_type": media_type}
     return {"blob": journal.keep_blob(chat, data), "media_type": media_type}
+
+
+def kept_pictures(journal: Journal, answer: Answer) -> tuple[str, ...]:
+    """The hashes of the pictures of an answer that the journal keeps."""
+    if not journal.keeps:
+        return ()
+    pictures = (block.data for block in answer.blocks if isinstance(block, ImageContent))
+    return tuple(hashlib.sha256(data).hexdigest() for data in pictures if len(data) <= journal.max_blob)
 
 
 async def read_answer(journal: Journal, chat: Chat, end: Mapping[str, Any]) -> Answer | None:

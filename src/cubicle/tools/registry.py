@@ -23,6 +23,7 @@ from cubicle.tools.base import Answer, Call, NotBegun, TextContent, Tool, fail
 from cubicle.tools.bash import BashTool
 from cubicle.tools.call_record import CallRecord
 from cubicle.tools.files import CreateFile, StrReplace
+from cubicle.tools.kept_answer import kept_pictures
 from cubicle.tools.sub_agent import SubAgent, SubAgentTool
 from cubicle.tools.view import ViewTool
 
@@ -107,8 +108,8 @@ class Registry:
                 await self.journal.settle(call.caller.chat)
             elif call.identity:
                 self.journal.hurry(call.caller.chat)
-            answer = await tool(replace(call, report=report), Arguments(arguments))
-            end = _end(answer)
+            answer = await tool(replace(call, report=report, watch_agent=happening.watch_agent), Arguments(arguments))
+            end = replace(_end(answer), pictures=kept_pictures(self.journal, answer))
         except BadArgument as error:
             answer = fail(str(error))
             end = _end(answer)

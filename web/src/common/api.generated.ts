@@ -178,6 +178,21 @@ export interface ProcessKilled {
   pid: number;
 }
 
+export interface EarlierCalls {
+  events: unknown[];
+  more: boolean;
+}
+
+export interface ChangeSide {
+  hash: string;
+  text: string | null;
+}
+
+export interface FileSides {
+  path: string;
+  sides: ChangeSide[];
+}
+
 export interface FileUndone {
   path: string;
   undone: boolean;

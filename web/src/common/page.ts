@@ -128,8 +128,23 @@ export class Addresses {
     return url.href;
   }
 
+  /** Both sides of what a call changed in a file, whole. */
+  change(call: string): string {
+    return this.#at(`api/chats/${this.#chat}/calls/${encodeURIComponent(call)}/change`);
+  }
+
   events(): string {
     return this.#at(`api/chats/${this.#chat}/events`);
+  }
+  /** The calls before one. */
+  earlier(before: string): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/calls`));
+    url.searchParams.set("before", before);
+    return url.href;
+  }
+  /** A picture that a call answered with. */
+  picture(hash: string): string {
+    return this.#at(`api/chats/${this.#chat}/pictures/${encodeURIComponent(hash)}`);
   }
   /** The ports that are open, as they come and go. */
   ports(): string {

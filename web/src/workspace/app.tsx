@@ -1,6 +1,8 @@
 /** The workspace: a rail of panels, one or two of them on the screen. */
 import { computed, signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { LazyActivity } from "../activity/lazy";
+import { Activity } from "../activity/stream";
 import { shownName } from "../common/format";
 import { Addresses, isPlain, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
@@ -9,7 +11,6 @@ import { LazyTerminal } from "../terminal/lazy";
 import { Icon } from "../ui/icon";
 import { Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
-import { Activity, ActivityPanel } from "./activity";
 import { AgentsPanel } from "./agents";
 import { Awake } from "./awake";
 import { Files } from "./files";
@@ -72,7 +73,11 @@ export class Workspace {
       this.awake.note("running");
       void this.files.refresh();
     });
-    this.activity = new Activity(this.addresses.events(), () => this.files.refreshSoon());
+    this.activity = new Activity(
+      this.addresses.events(),
+      () => this.files.refreshSoon(),
+      (before) => this.addresses.earlier(before),
+    );
     this.ports = new Ports(this.addresses.ports());
     this.follower = new Follower({
       calls: this.activity.calls,
@@ -194,7 +199,14 @@ function Panel({ space, name }: { space: Workspace; name: PanelName }) {
     case "agents":
       return <AgentsPanel addresses={space.addresses} awake={space.awake} />;
     case "activity":
-      return <ActivityPanel activity={space.activity} addresses={space.addresses} onOpen={space.open} />;
+      return (
+        <LazyActivity
+          activity={space.activity}
+          addresses={space.addresses}
+          files={space.files}
+          onOpen={space.open}
+        />
+      );
   }
 }
 
