@@ -40,6 +40,10 @@ from cubicle.http_api.draining import Drain, DrainCheck
 from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
+from cubicle.http_api.file_edits import FileEditRoutes
+from cubicle.http_api.file_history import FileHistoryRoutes
+from cubicle.http_api.file_search import SearchRoutes
+from cubicle.http_api.file_views import FileViewRoutes
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.gauges import Gauges
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
@@ -214,6 +218,7 @@ def make_app(parts: Parts) -> Starlette:
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
     gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
     overview = OverviewRoutes(make_sources(parts, gauges))
+    file_views = FileViewRoutes(parts.fleet)
     visits = EndedVisits(make_ports(parts))
 
     drain = Drain(settings.drain_seconds, parts.endpoint.drain)
@@ -222,12 +227,17 @@ def make_app(parts: Parts) -> Starlette:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         parts.endpoint.end_streams()
         port_routes.end_streams()
+        file_views.end_streams()
         overview.end_streams()
         visits.end_soon()
 
     app = Starlette(
         routes=table.bind(
-            **make_routes(parts, table), ports=port_routes, overview=overview, metrics=MetricsRoutes(gauges)
+            **make_routes(parts, table),
+            ports=port_routes,
+            overview=overview,
+            file_views=file_views,
+            metrics=MetricsRoutes(gauges),
         ),
         middleware=[
             Middleware(RequestMetrics, parts.metering.metrics),
@@ -294,6 +304,9 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
         "activity": ActivityRoutes(parts.activity),
         "start": StartRoutes(fleet, visits),
+        "file_search": SearchRoutes(fleet),
+        "file_edits": FileEditRoutes(fleet, parts.registry.journal),
+        "file_history": FileHistoryRoutes(fleet, parts.registry.journal),
         "replay": ReplayRoutes(parts.registry.journal, removal.journal_folder(settings.data_dir)),
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "links": LinkRoutes(links),

@@ -5,14 +5,15 @@
 import { effect, type ReadonlySignal, signal } from "@preact/signals";
 import { Backoff } from "./backoff";
 import { shownName } from "./format";
-import { HttpError, isAsleep, isUnmade } from "./http";
+import { HttpError, isAsleep, isNotStarted, isUnmade } from "./http";
 import { stir } from "./stirring";
 
 export type LinkState =
   | { kind: "starting" }
   | { kind: "open" }
   | { kind: "waiting"; until: number; attempt: number; reason: string }
-  | { kind: "asleep"; reason: string; made: boolean }
+  /** `off`: the computer is up, the program is not. */
+  | { kind: "asleep"; reason: string; made: boolean; off?: boolean }
   | { kind: "closed"; reason: string; signIn: boolean };
 
 export interface LinkOptions {
@@ -99,6 +100,7 @@ export class Link {
         const reason = error instanceof Error ? error.message : "It could not be started.";
         if (isAsleep(error)) this.#sleep(reason, true);
         else if (isUnmade(error)) this.#sleep("", false);
+        else if (isNotStarted(error)) this.#sleep(reason, true, true);
         else if (status === 401 || status === 403) this.#close(reason, true);
         else if (status === 400) this.#close(reason, false);
         else this.#wait(reason);
@@ -173,8 +175,8 @@ export class Link {
     this.#timer = setTimeout(() => this.start(), delay);
   }
 
-  #sleep(reason: string, made: boolean): void {
-    this.#state.value = { kind: "asleep", reason, made };
+  #sleep(reason: string, made: boolean, off = false): void {
+    this.#state.value = { kind: "asleep", reason, made, off };
     this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
   }
 

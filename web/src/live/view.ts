@@ -54,7 +54,11 @@ export class LiveView {
   constructor(addresses: Addresses) {
     this.link = new Link({
       prepare: (_signal, wake) => post(addresses.browser(wake ? "start" : "start?wake=0"), START_LIMIT_MS),
-      condition: async () => (await getJson<BrowserStatus>(addresses.browser("status"))).sandbox,
+      condition: async () => {
+        const { running, sandbox } = await getJson<BrowserStatus>(addresses.browser("status"));
+        // To look starts no browser: it is waited for as long as it does not run.
+        return running || sandbox !== "running" ? sandbox : "off";
+      },
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
         // What was said of the last browser does not hold for this one.
@@ -126,7 +130,9 @@ export class LiveView {
 
   #word(): { word: string; tone: string } {
     const link = this.link.state.value;
-    if (link.kind === "asleep") return { word: link.made ? "Asleep" : "Not made yet", tone: "" };
+    if (link.kind === "asleep") {
+      return { word: link.off ? "Not running" : link.made ? "Asleep" : "Not made yet", tone: "" };
+    }
     if (link.kind === "closed") return { word: "Closed", tone: "bad" };
     if (link.kind === "waiting") return { word: "Reconnecting", tone: "warn" };
     if (link.kind === "starting") return { word: "Connecting", tone: "accent" };
