@@ -87,6 +87,7 @@ from cubicle.mcp_api.handlers import Instructions
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.metering import Metering
 from cubicle.outbound import has_sub_agent, make_agent_tokens, make_network, make_sub_agents
+from cubicle.ports.known_ports import KnownPorts
 from cubicle.ports.links import PortLinks
 from cubicle.ports.notes import PortNotes
 from cubicle.ports.services import StartCommands
@@ -145,8 +146,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     metering = Metering(settings, network, access.ring)
     notes = JournalNotes(journal := make_journal(settings))
     auditing = Auditing(settings, access, network, notes)
-    calls = UnfinishedCalls(journal)
-    beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
+    calls, known_ports = UnfinishedCalls(journal), KnownPorts()
+    beside = (metering, agent_tokens, network, StartCommands(known_ports), notes, calls)
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
     screens, webhooks, startup_check = LiveViews(), make_webhooks(settings), make_startup_check(settings, driver)
     await claim_image(settings, driver)
@@ -158,11 +159,12 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         activity = Activity(journal)
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
-        built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
+        built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links, known_ports), journal)
         registry = auditing.tools(metering.tools(built))
         uploads = Uploads(fleet, journal)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
+            known_ports,
         )  # fmt: skip
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
@@ -175,7 +177,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing, webhooks,
+            metering, auditing, webhooks, known_ports,
         )  # fmt: skip
         checking = checking_isolation(startup_check, fleet, sources)
         async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
@@ -209,13 +211,14 @@ class Parts:
     metering: Metering
     auditing: Auditing
     webhooks: Webhooks
+    known_ports: KnownPorts
 
 
 def make_app(parts: Parts) -> Starlette:
     """Every route and all middleware."""
     settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
     access, ask_for_key = parts.access, asking_for_key(parts.pages)
-    port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
+    port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares, parts.known_ports)
     gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
     overview = OverviewRoutes(make_sources(parts, gauges))
     file_views = FileViewRoutes(parts.fleet)

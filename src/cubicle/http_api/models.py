@@ -350,7 +350,7 @@ class PortRecord(TypedDict):
     process: str
     address: str
     open: bool
-    """False: it is shared, and nothing listens on it now."""
+    """False: it is shared, or was open before the sandbox was stopped; nothing listens on it now."""
     url: str
     link: str
     """The same with a token for whoever asked."""
@@ -364,3 +364,5 @@ class PortOverview(TypedDict):
     """Whether public links are allowed."""
     note: str
     """What has to be done before these addresses work elsewhere than on the service's machine; empty: nothing."""
+    services: list[str]
+    """What could not be started of services.json, and why."""

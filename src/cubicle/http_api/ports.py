@@ -22,6 +22,7 @@ from cubicle.http_api.models import PortOverview, PortRecord, PortShared
 from cubicle.http_api.tcp_forward import TcpForward
 from cubicle.http_api.websocket_proxy import hang_up, refusing
 from cubicle.machine.errors import SandboxError
+from cubicle.ports.known_ports import KnownPorts
 from cubicle.ports.links import PortLinks
 from cubicle.ports.listening import OpenPort, PortReserved, PortRules, shown
 from cubicle.ports.shares import NotAllowed, PortShare, PortShares
@@ -37,6 +38,9 @@ _NO_PORT = "A port is a number from 1 to 65535."
 class _Seen:
     ports: tuple[OpenPort, ...]
     shares: tuple[PortShare, ...]
+    up: bool
+    """Whether the sandbox is up. If not, its ports are those of before."""
+    faults: tuple[str, ...]
     links_end: int
     """A link that is made now works until then: with another day, all are made anew."""
 
@@ -44,10 +48,11 @@ class _Seen:
 class PortRoutes:
     """Everything under /api/chats/<chat>/ports."""
 
-    def __init__(self, fleet: Fleet, links: PortLinks, shares: PortShares) -> None:
+    def __init__(self, fleet: Fleet, links: PortLinks, shares: PortShares, known: KnownPorts | None = None) -> None:
         self._fleet = fleet
         self._links = links
         self._shares = shares
+        self._known = known or KnownPorts()
         self._rules = PortRules()
         self._watches = PortWatches(self._look)
         self._streams = FairSlots(total=4096, of_tenant=1024, of_chat=64)
@@ -83,14 +88,17 @@ class PortRoutes:
 
     async def _look(self, chat: Chat) -> _Seen:
         """All that an overview is made of, which is cheap to compare: links are signed. To look wakes nothing."""
-        ports = tuple(await self._open_ports(chat))
-        return _Seen(ports, tuple(self._shares.of(chat)), self._links.expires)
+        up = await self._see(chat)
+        ports, faults = self._known.last(chat), self._known.faults(chat)
+        return _Seen(ports, tuple(self._shares.of(chat)), up, faults, self._links.expires)
 
-    async def _open_ports(self, chat: Chat) -> list[OpenPort]:
-        with suppress(SandboxError):  # not up: then nothing listens
+    async def _see(self, chat: Chat) -> bool:
+        """Note what listens now; False if the sandbox is not up."""
+        with suppress(SandboxError):  # then nothing listens
             async with self._fleet.look(chat) as machine:
-                return shown(await machine.ports())
-        return []
+                self._known.seen(chat, shown(await machine.ports()))
+                return True
+        return False
 
     def _overview(self, chat: Chat, seen: _Seen, link: str) -> PortOverview:
         ports = {one.port: one for one in seen.ports}
@@ -101,7 +109,7 @@ class PortRoutes:
                 "port": port,
                 "process": ports[port].process if port in ports else "",
                 "address": ports[port].address if port in ports else "",
-                "open": port in ports,
+                "open": seen.up and port in ports,
                 "url": self._links.origin(chat, port) + "/",
                 "link": self._links.link(chat, port, link),
                 "public": None,
@@ -109,7 +117,12 @@ class PortRoutes:
             if port in public:
                 row["public"] = self._shared(chat, port, public[port].id, public[port].expires)
             rows.append(row)
-        return {"ports": rows, "sharing": self._shares.allowed(chat.tenant), "note": self._links.note}
+        return {
+            "ports": rows,
+            "sharing": self._shares.allowed(chat.tenant),
+            "note": self._links.note,
+            "services": list(seen.faults),
+        }
 
     def _shared(self, chat: Chat, port: int, share: str, expires: int) -> PortShared:
         return {"url": self._links.public_link(chat, port, share, expires), "expires": expires}

@@ -305,6 +305,7 @@ export interface PortOverview {
   ports: PortRecord[];
   sharing: boolean;
   note: string;
+  services: string[];
 }
 
 export type Done = "created" | "changed" | "uploaded" | "renamed" | "deleted";
