@@ -54,7 +54,7 @@ describe("what is shown", () => {
   });
   test("before a port that is closed, one that is open", () => {
     const ports = new Ports("http://localhost/");
-    ports.take({ ports: [port(80, { open: false }), port(5173)], sharing: true, note: "" });
+    ports.take({ ports: [port(80, { open: false }), port(5173)], sharing: true, note: "", services: [] });
     expect(ports.shown.value?.port).toBe(5173);
     ports.chosen.value = 80;
     expect(ports.shown.value?.port).toBe(80);
@@ -62,11 +62,11 @@ describe("what is shown", () => {
   test("the chosen port, or the first", () => {
     const ports = new Ports("http://localhost/");
     expect(ports.shown.value).toBeNull();
-    ports.take({ ports: [port(80), port(5173)], sharing: true, note: "" });
+    ports.take({ ports: [port(80), port(5173)], sharing: true, note: "", services: [] });
     expect(ports.shown.value?.port).toBe(80);
     ports.chosen.value = 5173;
     expect(ports.shown.value?.port).toBe(5173);
-    ports.take({ ports: [port(80)], sharing: true, note: "" });
+    ports.take({ ports: [port(80)], sharing: true, note: "", services: [] });
     expect(ports.shown.value?.port).toBe(80);
   });
   test.each(["", "null", "[]", "{", '{"ports":1}'])("%s is no overview", (text) => {

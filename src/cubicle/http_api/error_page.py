@@ -35,7 +35,8 @@ h1 {{ font-size: 1.35rem }}
 .status {{ opacity: .75 }}
 a:focus-visible {{ outline: 3px solid #93aefc; outline-offset: 2px }}
 </style></head>
-<body><main><h1>{title}</h1><p>{detail}</p><p class="status">Error {status}. <a href="{root}">Start page</a></p></main></body>
+<body><main><h1>{title}</h1><p>{detail}</p>
+<p class="status">Error {status}. <a href="{root}">Start page</a></p></main></body>
 </html>
 """
 

@@ -4,7 +4,7 @@
  */
 import { effect, type ReadonlySignal, signal } from "@preact/signals";
 import { Backoff } from "./backoff";
-import { shownName } from "./format";
+import { forPeople, shownName } from "./format";
 import { HttpError, isAsleep, isNotStarted, isUnmade } from "./http";
 import { stir } from "./stirring";
 
@@ -44,14 +44,18 @@ export function reasonOf(code: number, said = ""): { reason: string; final: bool
     case 4401:
       return { reason: "You are not signed in, or the link has expired.", final: true, signIn: true };
     case 4503:
-      return { reason: "It is not running in the sandbox.", final: false, signIn: false };
+      return { reason: "It is not running.", final: false, signIn: false };
     case 1000:
     case 1001:
       return { reason: "The other end closed the connection.", final: false, signIn: false };
     case 1009:
       return { reason: "A message was too large.", final: false, signIn: false };
     case 1011:
-      return { reason: shownName(said) || "The sandbox closed the connection.", final: false, signIn: false };
+      return {
+        reason: forPeople(shownName(said)) || "The computer closed the connection.",
+        final: false,
+        signIn: false,
+      };
     default:
       return { reason: "The connection was lost.", final: false, signIn: false };
   }
@@ -176,7 +180,7 @@ export class Link {
   }
 
   #sleep(reason: string, made: boolean, off = false): void {
-    this.#state.value = { kind: "asleep", reason, made, off };
+    this.#state.value = { kind: "asleep", reason: forPeople(reason), made, off };
     this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
   }
 

@@ -7,12 +7,14 @@ import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
 import { LazyTerminal } from "../terminal/lazy";
 import { Icon } from "../ui/icon";
-import { Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
+import { IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { Activity, ActivityPanel } from "./activity";
 import { AgentsPanel } from "./agents";
 import { Awake } from "./awake";
 import { Files } from "./files";
+import { FileSearch } from "./filesearch";
+import { FilesPanel } from "./filespanel";
 import {
   closePane,
   front,
@@ -25,13 +27,12 @@ import {
   showPanel,
   toggleSplit,
 } from "./layout";
-import { useOpened } from "./opened";
 import { type Command, Palette } from "./palette";
+import { placeIn, visitPanel } from "./place";
 import { PortChips, PortsPanel } from "./portpanel";
 import { Ports } from "./ports";
 import { FileView } from "./show";
 import { StatusChips } from "./status";
-import { Tree } from "./tree";
 import { Uploads } from "./uploads";
 
 /** Everything the panels share. */
@@ -43,7 +44,9 @@ class Workspace {
   readonly activity: Activity;
   readonly awake: Awake;
   readonly ports: Ports;
+  readonly search: FileSearch;
   readonly openPath = signal("");
+  readonly filesView = signal<"files" | "changes">("files");
 
   constructor(readonly page: PageData) {
     this.addresses = new Addresses(page);
@@ -56,7 +59,17 @@ class Workspace {
     });
     this.activity = new Activity(this.addresses.events(), () => this.files.refreshSoon());
     this.ports = new Ports(this.addresses.ports());
+    this.search = new FileSearch(this.addresses);
     this.#go(page.path.replace(/\/$/, ""));
+    this.#place();
+  }
+
+  /** The panel that the address names comes to the front. */
+  #place(): void {
+    const { panel, port, view } = placeIn(location.href);
+    this.filesView.value = view;
+    if (port !== null) this.ports.chosen.value = port;
+    if (panel) showPanel(panel);
   }
 
   /** An address that names a file shows it, whatever panels were on the screen last. */
@@ -74,6 +87,7 @@ class Workspace {
     const onBack = (event: PopStateEvent) => {
       const state = event.state as { path?: unknown } | null;
       if (typeof state?.path === "string") this.#go(state.path);
+      this.#place();
     };
     addEventListener("popstate", onBack);
     return () => {
@@ -85,55 +99,17 @@ class Workspace {
 
   readonly open = (path: string): void => {
     if (!isPlain(path)) return;
-    if (path !== this.openPath.value) history.pushState({ path }, "", seen(this.addresses.preview(path)));
+    if (path !== this.openPath.value) {
+      const view = this.filesView.value === "changes" ? "?panel=files&view=changes" : "";
+      const address = new URL(seen(this.addresses.preview(path)));
+      for (const [name, value] of new URLSearchParams(view)) address.searchParams.set(name, value);
+      history.pushState({ path }, "", address.href);
+    }
     this.#go(path);
     const name = shownName(path.slice(path.lastIndexOf("/") + 1));
     document.title = `${name || "Workspace"} · ${this.page.chat}`;
     this.files.seen(path);
   };
-}
-
-function FilesPanel({ space }: { space: Workspace }) {
-  const path = space.openPath.value;
-  const opened = useOpened(space.addresses, path, space.files);
-  const shown = path !== "" && opened?.kind !== "folder";
-  return (
-    <div class={`files-panel ${shown ? "has-file" : ""}`}>
-      <Tree
-        addresses={space.addresses}
-        files={space.files}
-        uploads={space.uploads}
-        awake={space.awake}
-        open={path}
-        onOpen={space.open}
-      />
-      <div class="files-open">
-        {shown ? (
-          <FileView
-            addresses={space.addresses}
-            assets={space.assets}
-            run={space.page.run}
-            path={path}
-            opened={opened}
-            awake={space.awake}
-            link={space.files.isLink(path)}
-            onReload={() => void space.files.refresh()}
-            embed={false}
-            onOpen={space.open}
-            onClose={() => space.open("")}
-          />
-        ) : (
-          <Empty icon="file" title="No file is open">
-            <p>
-              {space.addresses.viewOnly
-                ? "Choose one on the left."
-                : "Choose one on the left, or drop files anywhere to upload them."}
-            </p>
-          </Empty>
-        )}
-      </div>
-    </div>
-  );
 }
 
 function Panel({ space, name }: { space: Workspace; name: PanelName }) {
@@ -162,7 +138,7 @@ function Rail() {
           key={name}
           class="plain"
           aria-current={panes.value.includes(name) ? "true" : undefined}
-          onClick={() => showPanel(name)}
+          onClick={() => visitPanel(name)}
         >
           <Icon name={PANEL_WORDS[name].icon} />
           <span>{PANEL_WORDS[name].title}</span>
@@ -268,7 +244,7 @@ function useFileDrop(space: Workspace): { over: boolean } {
 
 function commandsOf(space: Workspace): Command[] {
   return [
-    ...PANELS.map((name) => ({ title: `Show ${PANEL_WORDS[name].title}`, run: () => showPanel(name) })),
+    ...PANELS.map((name) => ({ title: `Show ${PANEL_WORDS[name].title}`, run: () => visitPanel(name) })),
     { title: "One or two panes", run: toggleSplit },
     { title: "Dark or light colours", run: nextTheme },
     { title: "Download everything as a zip", run: () => location.assign(space.addresses.archive()) },

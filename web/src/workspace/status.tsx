@@ -81,7 +81,7 @@ export function StatusChips({ addresses, awake }: { addresses: Addresses; awake:
   const { browser, terminal, agents, problem } = state.value;
   if (awake.down && !problem) {
     return (
-      <div class="chips" role="status" aria-label="What runs in the sandbox">
+      <div class="chips" role="status" aria-label="What runs on the computer">
         <span class="chip">{awake.made ? "Asleep" : "Not made yet"}</span>
       </div>
     );
@@ -91,7 +91,7 @@ export function StatusChips({ addresses, awake }: { addresses: Addresses; awake:
       <span class={`chip wide-only ${on ? "ok" : ""}`}>{`${name} ${on ? "on" : "off"}`}</span>
     );
   return (
-    <div class="chips" role="status" aria-label="What runs in the sandbox">
+    <div class="chips" role="status" aria-label="What runs on the computer">
       {problem && <span class="chip bad">{problem}</span>}
       {chip("Browser", browser)}
       {chip("Terminal", terminal)}
