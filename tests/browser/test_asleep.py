@@ -102,7 +102,7 @@ async def test_a_stop_holds_whatever_pages_are_open(whole: Whole, person: Browse
     await expect(agents.get_by_text("No coding agent runs on this computer.")).to_be_visible()
     assert (await whole.http.post("/api/sandboxes/held/stop")).status_code == 200
     for page in (shell, screen):
-        await expect(page.get_by_text("The operator stopped this sandbox.")).to_be_visible()
+        await expect(page.get_by_text("The operator stopped this computer.")).to_be_visible()
         await expect(page.get_by_text("Asleep", exact=True)).to_be_visible()
     await stays(whole, "held", "stopped")
     await expect(agents.get_by_role("button", name="Start again")).to_be_visible()

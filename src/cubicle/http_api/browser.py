@@ -62,7 +62,8 @@ class BrowserRoutes:
 
     async def start(self, request: Request) -> Response:
         async with self._visits.lease(request) as machine:
-            if request.query_params.get("wake") == "0" and await chromium.pages(machine) is None:
+            looks = request.query_params.get("wake") == "0" and request.query_params.get("again") != "1"
+            if looks and await chromium.pages(machine) is None:
                 raise HttpRefusal(_NOT_STARTED)  # a page that only looks starts no browser
             started = await self._browsers.start(machine)
         return JSONResponse(ProgramStarted(running=True, started=started))

@@ -157,7 +157,7 @@ OPERATIONS: dict[str, Operation] = {
     "raw.grant": _json(models.RawUrl, 404, 409, 503, query={**_WAKE, "scripts": _FLAG, "all": _FLAG}),
     "raw.get": Operation((Reply(200, {ANY_TYPE: {}}), *_FILE_REPLIES), (401, *_FILE_ERRORS), _WAKE),
     "browser.status": _json(models.BrowserStatus),
-    "browser.start": _json(models.ProgramStarted, 404, 409, 503, 507, query=_WAKE),
+    "browser.start": _json(models.ProgramStarted, 404, 409, 503, 507, query={**_WAKE, "again": _FLAG}),
     "browser.json": _DEVTOOLS,
     "pages.browser": _page(),
     "terminal.status": _json(models.TerminalStatus),

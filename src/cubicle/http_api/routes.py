@@ -223,7 +223,8 @@ _BROWSER = (
     _of_chat("GET", "/browser/{chat}/status", "browser.status", _LOOKS,
              "Whether the browser runs, and its pages ([live.md](live.md))."),
     _of_chat("POST", "/browser/{chat}/start", "browser.start", _WAKES,
-             "Starts the browser. With `wake=0` 409 unless it runs already.", view=True),
+             "Starts the browser. With `wake=0` 409 unless it runs already; with `again=1` besides, one that ended is "
+             "started again, in a sandbox that is up.", view=True),
     _devtools("", _LOOKS, "DevTools: the targets."),
     _devtools("/list", _LOOKS, "DevTools: the targets."),
     _devtools("/version", _LOOKS, "DevTools: the browser's version and endpoint."),

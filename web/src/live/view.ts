@@ -49,18 +49,26 @@ export class LiveView {
   #canvas: HTMLCanvasElement | null = null;
   #still: ReturnType<typeof setTimeout> | undefined;
   #keep: ReturnType<typeof setInterval> | undefined;
+  /** It was connected once. */
+  #seen = false;
   #view = { width: 0, visible: true };
 
   constructor(addresses: Addresses) {
     this.link = new Link({
-      prepare: (_signal, wake) => post(addresses.browser(wake ? "start" : "start?wake=0"), START_LIMIT_MS),
+      // To look starts no browser. One that ended while it was looked at comes back.
+      prepare: (_signal, wake) =>
+        post(
+          addresses.browser(wake ? "start" : this.#seen ? "start?wake=0&again=1" : "start?wake=0"),
+          START_LIMIT_MS,
+        ),
       condition: async () => {
         const { running, sandbox } = await getJson<BrowserStatus>(addresses.browser("status"));
         // To look starts no browser: it is waited for as long as it does not run.
-        return running || sandbox !== "running" ? sandbox : "off";
+        return running || this.#seen || sandbox !== "running" ? sandbox : "off";
       },
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
+        this.#seen = true;
         // What was said of the last browser does not hold for this one.
         this.browser.value = { browser: "starting", reason: "" };
         this.refusal.value = "";
