@@ -45,8 +45,8 @@ async def becomes(whole: Whole, chat: str, command: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("part", "reason", "kept"),
     [
-        ("ttyd", "The program in the sandbox ended.", "41"),
-        ("tmux", "The program in the sandbox ended.", ""),
+        ("ttyd", "The program on the computer ended.", "41"),
+        ("tmux", "The program on the computer ended.", ""),
         ("sandbox", "The computer went away.", ""),
         ("service", "The connection was lost.", "41"),
     ],

@@ -48,7 +48,7 @@ export function ago(value: number | string | null | undefined, now = Date.now())
 
 /** The pages call a computer what the service, for programs and operators, calls a sandbox. */
 export function forPeople(text: string): string {
-  return text.replace(/\bsandbox\b/g, "computer");
+  return text.replace(/\bin the sandbox\b/g, "on the computer").replace(/\bsandbox\b/g, "computer");
 }
 
 /** Names from the sandbox hold any character: control and direction marks are shown, never obeyed. */

@@ -180,7 +180,7 @@ export class Link {
   }
 
   #sleep(reason: string, made: boolean, off = false): void {
-    this.#state.value = { kind: "asleep", reason: forPeople(reason), made, off };
+    this.#state.value = { kind: "asleep", reason: forPeople(reason), made, ...(off ? { off } : {}) };
     this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
   }
 

@@ -1,0 +1,1 @@
+import{C as e,t,y as n}from"./start-DFjIpcPC.js";import{t as r}from"./panel-D1pl0BtE.js";import{t as i}from"./jsxRuntime-yzoHnDep.js";t(i(`main`,{class:`alone`,children:i(r,{addresses:new n(e()),alone:!0})}));

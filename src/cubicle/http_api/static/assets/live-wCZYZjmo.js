@@ -1,1 +1,0 @@
-import{C as e,t,y as n}from"./start-Jgc9fB67.js";import{t as r}from"./panel-D0xb7gPE.js";import{t as i}from"./jsxRuntime-yzoHnDep.js";t(i(`main`,{class:`alone`,children:i(r,{addresses:new n(e()),alone:!0})}));
