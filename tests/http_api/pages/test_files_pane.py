@@ -57,6 +57,32 @@ def pdf(*pages: str) -> bytes:
     return out + f"xref\n0 {len(places) + 1}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
+async def rename_and_delete(page: Page, shown: str) -> None:
+    await page.get_by_role("treeitem", name="old.csv").focus()
+    await page.get_by_role("button", name="Actions for old.csv").click()
+    menu = page.get_by_role("menu")
+    assert await menu.get_by_role("menuitem").all_inner_texts() == [
+        "Download", "Copy path", "Copy link", "Rename", "Delete",
+    ]  # fmt: skip
+    await accessible(page)
+    await shot(page, f"menu-{shown}")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("textbox", name="New name").fill("deep")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("Something has this name already.")
+    await page.get_by_role("textbox", name="New name").fill("renamed ü.csv")
+    await page.keyboard.press("Enter")
+    row = page.get_by_role("treeitem", name="renamed ü.csv")
+    await expect(row).to_be_visible()
+    await row.hover()
+    await page.get_by_role("button", name="Actions for renamed ü.csv").click()
+    await page.get_by_role("menuitem", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    await expect(row).to_have_count(0)
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 async def test_files_are_found_renamed_deleted_and_listed_newest_first(
     house: House, browser: Browser, scheme: Any, width: int
@@ -94,29 +120,7 @@ async def test_files_are_found_renamed_deleted_and_listed_newest_first(
         await search.fill("")
         chosen = page.get_by_role("treeitem", name="notes.txt")
         await expect(chosen).to_be_visible()  # the folders around it were opened
-        await page.get_by_role("treeitem", name="old.csv").focus()
-        await page.get_by_role("button", name="Actions for old.csv").click()
-        menu = page.get_by_role("menu")
-        assert await menu.get_by_role("menuitem").all_inner_texts() == [
-            "Download", "Copy path", "Copy link", "Rename", "Delete",
-        ]  # fmt: skip
-        await accessible(page)
-        await shot(page, f"menu-{scheme}-{width}")
-        await page.keyboard.press("ArrowUp")
-        await page.keyboard.press("ArrowUp")
-        await page.keyboard.press("Enter")
-        await page.get_by_role("textbox", name="New name").fill("deep")
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_role("alert")).to_contain_text("Something has this name already.")
-        await page.get_by_role("textbox", name="New name").fill("renamed ü.csv")
-        await page.keyboard.press("Enter")
-        row = page.get_by_role("treeitem", name="renamed ü.csv")
-        await expect(row).to_be_visible()
-        await row.hover()
-        await page.get_by_role("button", name="Actions for renamed ü.csv").click()
-        await page.get_by_role("menuitem", name="Delete").click()
-        await page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
-        await expect(row).to_have_count(0)
+        await rename_and_delete(page, f"{scheme}-{width}")
         assert await house.bash(chat, f"ls {OUTPUTS}") == "deep\nnew.png\n"
         assert seen.errors == []
 
