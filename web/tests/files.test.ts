@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { FileChanges, PortRecord } from "../src/common/api.generated";
 import { shortTime } from "../src/common/format";
 import { arranged, compare, numberOf } from "../src/viewer/gridrows";
@@ -13,6 +13,11 @@ import { parseLine, type Results, withLine } from "../src/workspace/filesearch";
 import { withPiece } from "../src/workspace/logview";
 import { addressOf, placeIn } from "../src/workspace/place";
 import { typedTarget } from "../src/workspace/ports";
+
+vi.hoisted(() => {
+  // The theme asks for it as soon as it is loaded.
+  globalThis.matchMedia ??= (() => ({ matches: false, addEventListener: () => undefined })) as never;
+});
 
 describe("rows of a table", () => {
   const rows = [
