@@ -35,10 +35,13 @@ async def found(house: House, chat: str, **query: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-async def tool(house: House, chat: str, name: str, **arguments: str) -> None:
+async def tool(house: House, chat: str, name: str, **arguments: str) -> str:
+    """What the model is answered, with the notes."""
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
     headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat}
-    (await house.client.post("/mcp", json=body, headers=headers)).raise_for_status()
+    answer = await house.client.post("/mcp", json=body, headers=headers)
+    answer.raise_for_status()
+    return answer.text
 
 
 async def etag(house: House, chat: str, path: str) -> str:
@@ -87,10 +90,10 @@ async def test_a_client_that_leaves_ends_its_search(house: House) -> None:
     await house.put("leave", "~/.local/bin/rg", program, "755")
     query = {"q": "nothing", "in": "contents"}
     async with house.client.stream("GET", "/api/chats/leave/search", params=query), asyncio.timeout(30):
-        while not await house.bash("leave", "cat ~/searching 2>/dev/null || true"):
+        while "found" not in await house.bash("leave", "test -s ~/searching && echo found || true"):
             await asyncio.sleep(0.1)
     async with asyncio.timeout(9):  # sooner than the search's own limit
-        while await house.bash("leave", "kill -0 $(cat ~/searching) 2>/dev/null && echo runs || true"):
+        while "runs" in await house.bash("leave", "kill -0 $(cat ~/searching) 2>/dev/null && echo runs || true"):
             await asyncio.sleep(0.1)
 
 
@@ -335,5 +338,6 @@ async def test_ports_of_a_stopped_chat_are_still_listed_and_faults_of_services_a
             await asyncio.sleep(0.1)
     up = (await house.client.get(f"/api/chats/{chat}/ports")).json()
     assert (up["ports"], up["services"]) == ([], ["It cannot be used: web has to be an object."])
-    assert "services.json: It cannot be used: web has to be an object." in await house.bash(chat, "echo hi")
-    assert "services.json" not in await house.bash(chat, "echo hi")
+    told = await tool(house, chat, "bash_tool", command="echo hi", description="x")
+    assert "services.json: It cannot be used: web has to be an object." in told
+    assert "services.json" not in await tool(house, chat, "bash_tool", command="echo hi", description="x")
