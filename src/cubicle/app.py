@@ -41,6 +41,10 @@ from cubicle.http_api.draining import Drain, DrainCheck
 from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
+from cubicle.http_api.file_edits import FileEditRoutes
+from cubicle.http_api.file_history import FileHistoryRoutes
+from cubicle.http_api.file_search import SearchRoutes
+from cubicle.http_api.file_views import FileViewRoutes
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.gauges import Gauges
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
@@ -84,6 +88,7 @@ from cubicle.mcp_api.handlers import Instructions
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.metering import Metering
 from cubicle.outbound import has_sub_agent, make_agent_tokens, make_network, make_sub_agents
+from cubicle.ports.known_ports import KnownPorts
 from cubicle.ports.links import PortLinks
 from cubicle.ports.notes import PortNotes
 from cubicle.ports.services import StartCommands
@@ -142,8 +147,8 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     metering = Metering(settings, network, access.ring)
     notes = JournalNotes(journal := make_journal(settings))
     auditing = Auditing(settings, access, network, notes)
-    calls = UnfinishedCalls(journal)
-    beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
+    calls, known_ports = UnfinishedCalls(journal), KnownPorts()
+    beside = (metering, agent_tokens, network, StartCommands(known_ports), notes, calls)
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
     screens, webhooks, startup_check = LiveViews(), make_webhooks(settings), make_startup_check(settings, driver)
     await claim_image(settings, driver)
@@ -156,13 +161,13 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         built = Registry.build(
-            workplace, settings, agents, activity, PortNotes(port_links), journal, screens.hand_backs
+            workplace, settings, agents, activity, PortNotes(port_links, known_ports), journal, screens.hand_backs
         )
         registry = auditing.tools(metering.tools(built))
         uploads = Uploads(fleet, journal)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
-            screens.hand_backs,
+            screens.hand_backs, known_ports,
         )  # fmt: skip
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
@@ -175,7 +180,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing, webhooks,
+            metering, auditing, webhooks, known_ports,
         )  # fmt: skip
         checking = checking_isolation(startup_check, fleet, sources)
         async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
@@ -209,15 +214,17 @@ class Parts:
     metering: Metering
     auditing: Auditing
     webhooks: Webhooks
+    known_ports: KnownPorts
 
 
 def make_app(parts: Parts) -> Starlette:
     """Every route and all middleware."""
     settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
     access, ask_for_key = parts.access, asking_for_key(parts.pages)
-    port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
+    port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares, parts.known_ports)
     gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
     overview = OverviewRoutes(make_sources(parts, gauges))
+    file_views = FileViewRoutes(parts.fleet)
     visits = EndedVisits(make_ports(parts))
 
     drain = Drain(settings.drain_seconds, parts.endpoint.drain)
@@ -226,12 +233,17 @@ def make_app(parts: Parts) -> Starlette:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         parts.endpoint.end_streams()
         port_routes.end_streams()
+        file_views.end_streams()
         overview.end_streams()
         visits.end_soon()
 
     app = Starlette(
         routes=table.bind(
-            **make_routes(parts, table), ports=port_routes, overview=overview, metrics=MetricsRoutes(gauges)
+            **make_routes(parts, table),
+            ports=port_routes,
+            overview=overview,
+            file_views=file_views,
+            metrics=MetricsRoutes(gauges),
         ),
         middleware=[
             Middleware(RequestMetrics, parts.metering.metrics),
@@ -298,6 +310,9 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
         "activity": ActivityRoutes(parts.activity, parts.registry.journal),
         "start": StartRoutes(fleet, visits),
+        "file_search": SearchRoutes(fleet),
+        "file_edits": FileEditRoutes(fleet, parts.registry.journal),
+        "file_history": FileHistoryRoutes(fleet, parts.registry.journal),
         "replay": ReplayRoutes(parts.registry.journal, removal.journal_folder(settings.data_dir)),
         "changes": ChangeRoutes(fleet),
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),

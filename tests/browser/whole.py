@@ -114,6 +114,11 @@ async def live(person: BrowserContext, whole: Whole, chat: str) -> Page:
     page = await person.new_page()
     await page.add_init_script(LISTEN)
     await page.goto(f"{whole.base}/browser/{chat}/")
+    started = page.get_by_text(re.compile("^(Live|Idle)$"))
+    button = page.get_by_role("button", name="Start the browser")
+    await expect(started.or_(button).first).to_be_visible(timeout=60_000)
+    if await button.count():  # to look starts none
+        await button.click()
     await pictured(page)
     return page
 

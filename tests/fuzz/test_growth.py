@@ -61,7 +61,7 @@ from cubicle.core.identity import Identity
 from cubicle.core.keys import KeyRing
 from cubicle.egress import policy
 from cubicle.egress.fake_dns import FakeDns
-from cubicle.files import archive, browse
+from cubicle.files import archive, browse, search_output
 from cubicle.files.uploads import Upload
 from cubicle.guest import wire
 from cubicle.guest.operations import Entry
@@ -291,6 +291,18 @@ def key_rows(data: bytes) -> None:
     api_keys.parse(KEYS % ", ".join(ROW_OF_KEYS % (number, number) for number in range(len(data) // 128)))
 
 
+def found_names(data: bytes) -> None:
+    """What `find` printed."""
+    for _ in search_output.Names().feed(data):
+        pass
+
+
+def found_lines(data: bytes) -> None:
+    """What `rg` or `grep` printed."""
+    for _ in search_output.Lines().feed(data):
+        pass
+
+
 def port_services(data: bytes) -> None:
     with contextlib.suppress(services.BadServices):
         services.parse(data)
@@ -327,6 +339,8 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
         [(b"cookie", data), (b"connection", data), (b"referer", b"?" + data)], PORT_VIEW
     ),
     "services.json": port_services,
+    "names that a search found": found_names,
+    "lines that a search found": found_lines,
     "answer of a program": lambda data: program_answer(b"Transfer-Encoding: chunked\r\n\r\n" + data),
     "small chunks of a program": lambda data: program_answer(
         b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * (len(data) // 96)

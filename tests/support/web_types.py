@@ -27,7 +27,7 @@ from typing_extensions import get_type_hints, is_typeddict
 from cubicle.agents.sessions import TranscriptRecord
 from cubicle.browser import messages, server_messages
 from cubicle.chat import activity_events
-from cubicle.http_api import models, overview_models, page_data
+from cubicle.http_api import file_models, models, overview_models, page_data
 
 SOURCES = Path(__file__).parents[2] / "web" / "src"
 _NOTE = "// Generated from the Python models by scripts/web-types. Do not edit: change the models and run it again.\n"
@@ -135,7 +135,7 @@ def _models(module: types.ModuleType) -> dict[str, Any]:
 
 def api() -> str:
     """The answers of the HTTP API."""
-    found = _models(models)
+    found = {**_models(models), **_models(file_models)}
     printer = Printer({name: found[name] for name in ("Condition", "Root", "EntryKind")})
     for name, model in {**found, "PageData": page_data.PageData, "TranscriptRecord": TranscriptRecord}.items():
         if name != "ProblemDetails":

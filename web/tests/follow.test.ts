@@ -23,6 +23,7 @@ const overview = (more: Partial<PortOverview> = {}): PortOverview => ({
   browser: false,
   terminal: false,
   sandbox: "running",
+  services: [],
   ...more,
 });
 const port = (number: number): PortRecord => ({

@@ -194,6 +194,9 @@ def note_of(entry: Entry) -> NoteEvent | None:
     match entry.kind:
         case "upload":
             text = f"Uploaded {_text(fields, 'path')} ({fields.get('size', 0)} bytes)"
+        case "edit":
+            to = _text(fields, "to")
+            text = f"A person {_text(fields, 'what')} {_text(fields, 'path')}{' to ' + to if to else ''}"
         case "takeover":
             text = f"{_text(fields, 'user') or 'Somebody'} opened the {_text(fields, 'what')}"
         case "handback":

@@ -14,6 +14,9 @@ ASLEEP = "urn:cubicle:problem:asleep"
 NO_SANDBOX = "urn:cubicle:problem:no-sandbox"
 """The chat has no sandbox, and what was asked for does not make one."""
 
+NOT_STARTED = "urn:cubicle:problem:not-started"
+"""The program that was asked for does not run, and to look for it does not start it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -302,6 +302,7 @@ class Written(Message):
     created: bool = field(flag, default=False)
     size: int = field(count, default=0)
     path: str = field(text, default="")
+    inode: int = field(clamped, default=0)
     change: FileChange | None = field(nested(FileChange), default=None)
 
 
@@ -316,6 +317,8 @@ class Write(FileRequest, Request[Nothing, Written]):
     """Never write this id twice: of one that is done the answer is told again."""
     keep: str = field(text, default="")
     """With `sync`: the id by which the change can be undone."""
+    expected: str | None = field(optional(text), default=None)
+    """With `sync`: the version that is to be in place until then, empty for none (`version_name`). CHANGED."""
 
 
 class Edited(Message):

@@ -32,6 +32,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 EVENTS = {
     "uploads.save": "upload",
     "uploads.remove": "delete",
+    "file_edits.save": "edit",
+    "file_edits.rename": "edit",
+    "file_edits.remove": "delete",
+    "file_history.versions": "download",
+    "file_views.tail": "download",
+    "file_views.pdf": "download",
     "files.get": "download",
     "archive.get": "download",
     "raw.get": "download",

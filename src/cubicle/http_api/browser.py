@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 from cubicle.browser import cdp_http, chromium
 from cubicle.browser.live_views import LiveViews
 from cubicle.core.chat import Chat
-from cubicle.core.problem import Problem
+from cubicle.core.problem import NOT_STARTED, Problem
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.guest.wire import ErrorCode
 from cubicle.http_api.chats import chat_of
@@ -32,6 +32,8 @@ _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NOT_BY_A_LINK = Problem(
     405, "This changes what the browser has open. Send PUT, or the key in the Authorization header.", {"Allow": "PUT"}
 )
+
+_NOT_STARTED = Problem(409, "The browser of this chat is not running.", type=NOT_STARTED)
 
 
 class BrowserRoutes:
@@ -64,6 +66,9 @@ class BrowserRoutes:
 
     async def start(self, request: Request) -> Response:
         async with self._visits.lease(request) as machine:
+            looks = request.query_params.get("wake") == "0" and request.query_params.get("again") != "1"
+            if looks and await chromium.pages(machine) is None:
+                raise HttpRefusal(_NOT_STARTED)  # a page that only looks starts no browser
             started = await self._browsers.start(machine)
         return JSONResponse(ProgramStarted(running=True, started=started))
 

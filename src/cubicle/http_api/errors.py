@@ -18,6 +18,7 @@ from cubicle.core.chat import BadChatId
 from cubicle.core.chat_isolation import ChatIdMissing
 from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import Busy
+from cubicle.http_api.error_page import error_page, fills_a_tab
 from cubicle.machine.errors import NoSpace, SandboxError, StartRefused
 from cubicle.sandbox.fleet import Asleep, NoSandbox
 
@@ -73,13 +74,15 @@ def problem_of(error: Exception) -> Problem:
             return problems.SERVER_ERROR
 
 
-async def answer(_request: Request | None, error: Exception) -> Response:
+async def answer(request: Request | None, error: Exception) -> Response:
     """The exception handler of the whole application."""
     problem = problem_of(error)
     if problem is problems.SERVER_ERROR:
         log.error("a request failed", exc_info=error)
     elif problem.status >= 500 and not isinstance(error, NoSpace):
         log.warning("a request was refused with %d: %s", problem.status, error)
+    if isinstance(request, Request) and fills_a_tab(request):
+        return error_page(request, problem)
     return response(problem)
 
 

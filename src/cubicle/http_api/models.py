@@ -371,7 +371,7 @@ class PortRecord(TypedDict):
     process: str
     address: str
     open: bool
-    """False: it is shared, and nothing listens on it now."""
+    """False: it is shared, or was open before the sandbox was stopped; nothing listens on it now."""
     url: str
     link: str
     """The same with a token for whoever asked."""
@@ -391,3 +391,5 @@ class PortOverview(TypedDict):
     """Whether its terminal does."""
     sandbox: str
     """The state of the sandbox."""
+    services: list[str]
+    """What could not be started of services.json, and why."""

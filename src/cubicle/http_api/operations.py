@@ -8,7 +8,7 @@ from typing import Any
 
 from cubicle.agents.sessions import Transcript
 from cubicle.core.caller import CHAT_HEADERS, EMAIL_HEADERS
-from cubicle.http_api import models, overview_models
+from cubicle.http_api import file_models, models, overview_models
 
 JSON = "application/json"
 HTML = "text/html"
@@ -129,12 +129,35 @@ OPERATIONS: dict[str, Operation] = {
         {**_WAKE, "download": _FLAG, "hidden": _FLAG},
         headers=("Range", "If-None-Match"),
     ),
+    "file_edits.save": Operation(
+        (Reply(200, {JSON: file_models.SavedFile}), Reply(201, {JSON: file_models.SavedFile})),
+        (404, 409, 412, 428, 503, 507),
+        headers=("If-Match", "If-None-Match"),
+        body={"application/octet-stream": _BINARY},
+    ),
+    "file_edits.rename": _json(file_models.RenamedFile, 404, 409, 503, 507, query={"to": {"type": "string"}}),
+    "file_edits.remove": Operation((Reply(204),), (404, 409, 503, 507), query={"recursive": _FLAG}),
+    "file_search.get": Operation(
+        (Reply(200, {"application/x-ndjson": {}}),),
+        (400, 404, 409, 503),
+        {**_WAKE, "q": {"type": "string"}, "in": {"type": "string", "enum": ["names", "contents"]}},
+    ),
+    "file_history.changes": _json(file_models.FileChanges, 400, 503, query={"since": {"type": "number", "minimum": 0}}),
+    "file_history.versions": Operation(
+        (Reply(200, {JSON: file_models.FileVersionList, ANY_TYPE: {}}),),
+        (404, 409, 410, 503),
+        {**_WAKE, "id": {"type": "string"}, "download": _FLAG},
+    ),
+    "file_views.tail": Operation((Reply(200, {"text/event-stream": {}}),), (404, 409, 503)),
+    "file_views.pdf": Operation(
+        (Reply(200, {"application/pdf": _BINARY}),), (404, 409, 422, 501, 503), {**_WAKE, "download": _FLAG}
+    ),
     "pages.with_slash": _redirect(308),
     "pages.preview": _page(Reply(404, {HTML: {}}), Reply(303, headers=("Location",))),
     "raw.grant": _json(models.RawUrl, 404, 409, 503, query={**_WAKE, "scripts": _FLAG, "all": _FLAG}),
     "raw.get": Operation((Reply(200, {ANY_TYPE: {}}), *_FILE_REPLIES), (401, *_FILE_ERRORS), _WAKE),
     "browser.status": _json(models.BrowserStatus),
-    "browser.start": _json(models.ProgramStarted, 404, 409, 503, query=_WAKE),
+    "browser.start": _json(models.ProgramStarted, 404, 409, 503, 507, query={**_WAKE, "again": _FLAG}),
     "browser.json": _DEVTOOLS,
     "pages.browser": _page(),
     "terminal.status": _json(models.TerminalStatus),

@@ -23,6 +23,7 @@ from cubicle.http_api.models import PortOverview, PortRecord, PortShared
 from cubicle.http_api.tcp_forward import TcpForward
 from cubicle.http_api.websocket_proxy import hang_up, refusing
 from cubicle.machine.errors import SandboxError
+from cubicle.ports.known_ports import KnownPorts
 from cubicle.ports.links import PortLinks
 from cubicle.ports.listening import OpenPort, PortReserved, PortRules, shown
 from cubicle.ports.shares import NotAllowed, PortShare, PortShares
@@ -41,6 +42,9 @@ class _Seen:
     browser: bool
     terminal: bool
     sandbox: str
+    up: bool
+    """Whether the sandbox is up. If not, its ports are those of before."""
+    faults: tuple[str, ...]
     links_end: int
     """A link that is made now works until then: with another day, all are made anew."""
 
@@ -48,10 +52,11 @@ class _Seen:
 class PortRoutes:
     """Everything under /api/chats/<chat>/ports."""
 
-    def __init__(self, fleet: Fleet, links: PortLinks, shares: PortShares) -> None:
+    def __init__(self, fleet: Fleet, links: PortLinks, shares: PortShares, known: KnownPorts | None = None) -> None:
         self._fleet = fleet
         self._links = links
         self._shares = shares
+        self._known = known or KnownPorts()
         self._rules = PortRules()
         self._watches = PortWatches(self._look)
         self._streams = FairSlots(total=4096, of_tenant=1024, of_chat=64)
@@ -88,17 +93,26 @@ class PortRoutes:
     async def _look(self, chat: Chat) -> _Seen:
         """All that an overview is made of, which is cheap to compare: links are signed. To look wakes nothing."""
         listening = await self._listening(chat)
-        numbers = {one.port for one in listening}
-        state = self._fleet.condition(chat)
-        shares = tuple(self._shares.of(chat))
-        ports = tuple(shown(listening))
-        return _Seen(ports, shares, BROWSER in numbers, TERMINAL in numbers, state, self._links.expires)
+        if listening is not None:
+            self._known.seen(chat, shown(listening))
+        numbers = {one.port for one in listening or ()}
+        return _Seen(
+            ports=self._known.last(chat),
+            shares=tuple(self._shares.of(chat)),
+            browser=BROWSER in numbers,
+            terminal=TERMINAL in numbers,
+            sandbox=self._fleet.condition(chat),
+            up=listening is not None,
+            faults=self._known.faults(chat),
+            links_end=self._links.expires,
+        )
 
-    async def _listening(self, chat: Chat) -> Sequence[ListeningPort]:
-        with suppress(SandboxError):  # not up: then nothing listens
+    async def _listening(self, chat: Chat) -> Sequence[ListeningPort] | None:
+        """What listens now; None if the sandbox is not up."""
+        with suppress(SandboxError):
             async with self._fleet.look(chat) as machine:
                 return await machine.ports()
-        return ()
+        return None
 
     def _overview(self, chat: Chat, seen: _Seen, link: str) -> PortOverview:
         ports = {one.port: one for one in seen.ports}
@@ -109,7 +123,7 @@ class PortRoutes:
                 "port": port,
                 "process": ports[port].process if port in ports else "",
                 "address": ports[port].address if port in ports else "",
-                "open": port in ports,
+                "open": seen.up and port in ports,
                 "url": self._links.origin(chat, port) + "/",
                 "link": self._links.link(chat, port, link),
                 "public": None,
@@ -124,6 +138,7 @@ class PortRoutes:
             "browser": seen.browser,
             "terminal": seen.terminal,
             "sandbox": seen.sandbox,
+            "services": list(seen.faults),
         }
 
     def _shared(self, chat: Chat, port: int, share: str, expires: int) -> PortShared:

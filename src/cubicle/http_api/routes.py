@@ -190,6 +190,16 @@ _FILES = (
              "The file, with Range and ETag; `?download=1` to save it. A folder: JSON, at most 10,000 entries, "
              "`complete: true` when these are all and all could be read; an empty list for an unknown chat. "
              "What a browser could run is served so that it cannot act as you.", reads_files=True, in_a_tab=True),
+    _of_chat("PUT", "/api/files/{chat}/{path:anything}", "file_edits.save", _WAKES,
+             "Saves a text file of at most 8 MB. `If-Match` names the version (ETag) that it replaces: 412 if the file "
+             "has changed since; `If-None-Match: *` for a new file; 428 without either. `{path, size, etag, id}`.",
+             own_body_limit=True),
+    _of_chat("POST", "/api/files/{chat}/{path:anything}", "file_edits.rename", _WAKES,
+             "Renames a file or folder to the path `to`, in the same root. 409 if something has that name.",
+             own_body_limit=True),
+    _of_chat("DELETE", "/api/files/{chat}/{path:anything}", "file_edits.remove", _WAKES,
+             "Deletes a file or an empty folder; with `recursive=1` a folder and all that is in it. 204.",
+             own_body_limit=True),
     _of_chat("GET", "/preview/{chat}", "pages.with_slash", _LOOKS,
              "Redirects to the same URL with a slash.", in_a_tab=True),
     _of_chat("GET", "/preview/{chat}/{path:anything}", "pages.preview", _LOOKS,
@@ -212,7 +222,9 @@ def _devtools(question: str, use: Use, does: str) -> Row:
 _BROWSER = (
     _of_chat("GET", "/browser/{chat}/status", "browser.status", _LOOKS,
              "Whether the browser runs, and its pages ([live.md](live.md))."),
-    _of_chat("POST", "/browser/{chat}/start", "browser.start", _WAKES, "Starts the browser.", view=True),
+    _of_chat("POST", "/browser/{chat}/start", "browser.start", _WAKES,
+             "Starts the browser. With `wake=0` 409 unless it runs already; with `again=1` besides, one that ended is "
+             "started again, in a sandbox that is up.", view=True),
     _devtools("", _LOOKS, "DevTools: the targets."),
     _devtools("/list", _LOOKS, "DevTools: the targets."),
     _devtools("/version", _LOOKS, "DevTools: the browser's version and endpoint."),
@@ -269,6 +281,21 @@ _OWN = (
     _of_chat("GET", "/api/chats/{chat}/replay", "replay.get", _LOOKS,
              "The journal of a chat as one HTML file that replays it, to be saved. It needs no service "
              "([journal.md](journal.md))."),
+    _of_chat("GET", "/api/chats/{chat}/search", "file_search.get", _LOOKS,
+             "Searches the chat's files for the text `q`. In `names`, `contents` or (without `in`) both. Lines of JSON "
+             "while the search goes on; the last one says whether that is all. At most 10 s, 200 names, 500 lines.",
+             reads_files=True),
+    _of_chat("GET", "/api/chats/{chat}/changes", "file_history.changes", _LOOKS,
+             "What was changed in the chat's files since the time `since` (Unix seconds). By the journal; of a sandbox "
+             "that is up also the files that any program wrote."),
+    _of_chat("GET", "/api/chats/{chat}/versions/{path:anything}", "file_history.versions", _LOOKS,
+             "Earlier versions of a file that are kept. With `id` the file as it was before that change; 410 if it is "
+             "no longer kept.", reads_files=True),
+    _of_chat("GET", "/api/chats/{chat}/tail/{path:anything}", "file_views.tail", _LOOKS,
+             "The end of a file, and what is added to it. Server-sent events; it keeps no sandbox up."),
+    _of_chat("GET", "/api/chats/{chat}/pdf/{path:anything}", "file_views.pdf", _LOOKS,
+             "An office file as PDF, made by LibreOffice in the sandbox. 501 where the image has none.",
+             reads_files=True),
     _of_chat("GET", "/api/chats/{chat}/ports", "ports.listed", _LOOKS,
              "The ports that programs listen on, with links, and what is shared ([ports.md](ports.md))."),
     _of_chat("GET", "/api/chats/{chat}/ports/events", "ports.events", _LOOKS,

@@ -102,6 +102,44 @@ export class Addresses {
   start(): string {
     return this.#at(`api/chats/${this.#chat}/start`);
   }
+  /** Names and contents; `wake`: the person wants a computer that sleeps to be started for it. */
+  search(text: string, wake: boolean): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/search`));
+    url.searchParams.set("q", text);
+    if (wake) url.searchParams.set("wake", "1");
+    return url.href;
+  }
+  changes(since: number): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/changes`));
+    url.searchParams.set("since", since.toFixed(3));
+    return url.href;
+  }
+  /** Without an id, the list of earlier versions. */
+  version(path: string, id: string, download = false): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/versions/${encodePath(path)}`));
+    if (id) url.searchParams.set("id", id);
+    if (download) url.searchParams.set("download", "1");
+    return url.href;
+  }
+  tail(path: string): string {
+    return this.#at(`api/chats/${this.#chat}/tail/${encodePath(path)}`);
+  }
+  pdf(path: string): string {
+    return this.#at(`api/chats/${this.#chat}/pdf/${encodePath(path)}`);
+  }
+  edit(path: string): string {
+    return this.#at(`api/files/${this.#chat}/${encodePath(path)}`);
+  }
+  rename(path: string, to: string): string {
+    const url = new URL(this.edit(path));
+    url.searchParams.set("to", to);
+    return url.href;
+  }
+  remove(path: string, recursive: boolean): string {
+    const url = new URL(this.edit(path));
+    if (recursive) url.searchParams.set("recursive", "1");
+    return url.href;
+  }
   upload(name: string): string {
     return this.#at(`api/uploads/${this.#chat}/${encodePath(name)}`);
   }

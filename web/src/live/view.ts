@@ -62,6 +62,8 @@ export class LiveView {
   #canvas: HTMLCanvasElement | null = null;
   #still: ReturnType<typeof setTimeout> | undefined;
   #keep: ReturnType<typeof setInterval> | undefined;
+  /** It was connected once. */
+  #seen = false;
   #view = { width: 0, visible: true };
 
   /** `quiet`: it only looks, and asks for nothing to be started but when a person wants it. */
@@ -71,12 +73,20 @@ export class LiveView {
     quiet = false,
   ) {
     this.link = new Link({
+      // To look starts no browser. One that ended while it was looked at comes back.
       prepare: async (_signal, wake) => {
-        if (wake || !quiet) await post(addresses.browser(wake ? "start" : "start?wake=0"), START_LIMIT_MS);
+        if (quiet && !wake) return;
+        const how = wake ? "start" : this.#seen ? "start?wake=0&again=1" : "start?wake=0";
+        await post(addresses.browser(how), START_LIMIT_MS);
       },
-      condition: async () => (await getJson<BrowserStatus>(addresses.browser("status"))).sandbox,
+      condition: async () => {
+        const { running, sandbox } = await getJson<BrowserStatus>(addresses.browser("status"));
+        // To look starts no browser: it is waited for as long as it does not run.
+        return running || this.#seen || sandbox !== "running" ? sandbox : "off";
+      },
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
+        this.#seen = true;
         // What was said of the last browser does not hold for this one.
         this.browser.value = { browser: "starting", reason: "" };
         this.refusal.value = "";
@@ -185,7 +195,9 @@ export class LiveView {
 
   #word(): { word: string; tone: string } {
     const link = this.link.state.value;
-    if (link.kind === "asleep") return { word: link.made ? "Asleep" : "Not made yet", tone: "" };
+    if (link.kind === "asleep") {
+      return { word: link.off ? "Not running" : link.made ? "Asleep" : "Not made yet", tone: "" };
+    }
     if (link.kind === "closed") return { word: "Closed", tone: "bad" };
     if (link.kind === "waiting") return { word: "Reconnecting", tone: "warn" };
     if (link.kind === "starting") return { word: "Connecting", tone: "accent" };

@@ -9,11 +9,13 @@ import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
 import { LazyTerminal } from "../terminal/lazy";
 import { Icon } from "../ui/icon";
-import { Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
+import { IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { AgentsPanel } from "./agents";
 import { Awake } from "./awake";
 import { Files } from "./files";
+import { FileSearch } from "./filesearch";
+import { FilesPanel } from "./filespanel";
 import { Follower } from "./follow";
 import {
   closePane,
@@ -32,13 +34,12 @@ import {
 import { NowLine, waitingFor } from "./now";
 import { nowOf } from "./nowline";
 import { NowPanel } from "./nowpanel";
-import { useOpened } from "./opened";
 import { type Command, Palette } from "./palette";
+import { placeIn, visitPanel } from "./place";
 import { PortChips, PortsPanel } from "./portpanel";
 import { Ports } from "./ports";
 import { FileView } from "./show";
 import { StatusChips } from "./status";
-import { Tree } from "./tree";
 import { Uploads } from "./uploads";
 
 /** Everything the panels share. */
@@ -50,7 +51,9 @@ export class Workspace {
   readonly activity: Activity;
   readonly awake: Awake;
   readonly ports: Ports;
+  readonly search: FileSearch;
   readonly openPath = signal("");
+  readonly filesView = signal<"files" | "changes">("files");
   readonly follower: Follower;
   /** What the model does now, for the header and the title of the page. */
   readonly now = computed(() =>
@@ -91,7 +94,17 @@ export class Workspace {
         return new LiveView(this.addresses, driverName.peek(), true);
       },
     });
+    this.search = new FileSearch(this.addresses);
     this.#go(page.path.replace(/\/$/, ""));
+    this.#place();
+  }
+
+  /** The panel that the address names comes to the front. */
+  #place(): void {
+    const { panel, port, view } = placeIn(location.href);
+    this.filesView.value = view;
+    if (port !== null) this.ports.chosen.value = port;
+    if (panel) showPanel(panel);
   }
 
   /** An address that names a file shows it, whatever panels were on the screen last. */
@@ -110,6 +123,7 @@ export class Workspace {
     const onBack = (event: PopStateEvent) => {
       const state = event.state as { path?: unknown } | null;
       if (typeof state?.path === "string") this.#go(state.path);
+      this.#place();
     };
     addEventListener("popstate", onBack);
     return () => {
@@ -123,8 +137,8 @@ export class Workspace {
   /** Shows again what the model uses, whatever a person chose before. */
   readonly follow = (): void => {
     this.follower.unpin();
-    if (following.value) front.value = panes.value.indexOf("now");
-    else followModel();
+    if (!following.value) followModel();
+    visitPanel("now");
   };
 
   get isFollowing(): boolean {
@@ -133,53 +147,15 @@ export class Workspace {
 
   readonly open = (path: string): void => {
     if (!isPlain(path)) return;
-    if (path !== this.openPath.value) history.pushState({ path }, "", seen(this.addresses.preview(path)));
+    if (path !== this.openPath.value) {
+      const view = this.filesView.value === "changes" ? "?panel=files&view=changes" : "";
+      const address = new URL(seen(this.addresses.preview(path)));
+      for (const [name, value] of new URLSearchParams(view)) address.searchParams.set(name, value);
+      history.pushState({ path }, "", address.href);
+    }
     this.#go(path);
     this.files.seen(path);
   };
-}
-
-function FilesPanel({ space }: { space: Workspace }) {
-  const path = space.openPath.value;
-  const opened = useOpened(space.addresses, path, space.files);
-  const shown = path !== "" && opened?.kind !== "folder";
-  return (
-    <div class={`files-panel ${shown ? "has-file" : ""}`}>
-      <Tree
-        addresses={space.addresses}
-        files={space.files}
-        uploads={space.uploads}
-        awake={space.awake}
-        open={path}
-        onOpen={space.open}
-      />
-      <div class="files-open">
-        {shown ? (
-          <FileView
-            addresses={space.addresses}
-            assets={space.assets}
-            run={space.page.run}
-            path={path}
-            opened={opened}
-            awake={space.awake}
-            link={space.files.isLink(path)}
-            onReload={() => void space.files.refresh()}
-            embed={false}
-            onOpen={space.open}
-            onClose={() => space.open("")}
-          />
-        ) : (
-          <Empty icon="file" title="No file is open">
-            <p>
-              {space.addresses.viewOnly
-                ? "Choose one on the left."
-                : "Choose one on the left, or drop files anywhere to upload them."}
-            </p>
-          </Empty>
-        )}
-      </div>
-    </div>
-  );
 }
 
 function Panel({ space, name }: { space: Workspace; name: PanelName }) {
@@ -219,7 +195,7 @@ function Rail({ space }: { space: Workspace }) {
           key={name}
           class="plain"
           aria-current={panes.value.includes(name) ? "true" : undefined}
-          onClick={() => (name === "now" ? space.follow() : showPanel(name))}
+          onClick={() => (name === "now" ? space.follow() : visitPanel(name))}
         >
           <Icon name={PANEL_WORDS[name].icon} />
           <span>{PANEL_WORDS[name].title}</span>
@@ -328,7 +304,7 @@ function commandsOf(space: Workspace): Command[] {
     { title: "Follow the model", run: space.follow },
     ...PANELS.filter((name) => name !== "now").map((name) => ({
       title: `Show ${PANEL_WORDS[name].title}`,
-      run: () => showPanel(name),
+      run: () => visitPanel(name),
     })),
     { title: "One or two panes", run: toggleSplit },
     { title: "Dark or light colours", run: nextTheme },

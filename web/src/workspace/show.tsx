@@ -4,18 +4,31 @@ import { useEffect } from "preact/hooks";
 import { bytes, shownName } from "../common/format";
 import { HttpError, request } from "../common/http";
 import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../common/kinds";
+import { lazy } from "../common/lazy";
 import type { Addresses } from "../common/page";
 import { targetOf } from "../common/sandbox";
 import { Icon } from "../ui/icon";
+import { type Action, MenuButton } from "../ui/menu";
 import { Empty, IconButton } from "../ui/parts";
 import { offerLink, toast } from "../ui/toast";
 import type { Show } from "../viewer/messages";
 import { type Awake, DownFile } from "./awake";
 import { Away, useAway } from "./away";
+import { actionsOf, rootOf } from "./fileactions";
+import { iconOf } from "./fileicons";
 import { ViewerFrame } from "./frame";
 import { HtmlPage } from "./html";
 import { load } from "./load";
+import { noOffice, OfficePdf } from "./office";
 import type { Opened } from "./opened";
+import { ZoomedPicture } from "./zoomed";
+
+const LazyEditor = lazy(async () => (await import("./editor")).Editor);
+const LazyLog = lazy(async () => (await import("./logview")).LogView);
+const LazyVersions = lazy(async () => (await import("./versions")).Versions);
+
+/** How a file is looked at: as what it is, as an editor, by its growing end, or as it is printed. */
+type Mode = "view" | "edit" | "tail" | "print";
 
 export interface FileProps {
   addresses: Addresses;
@@ -145,17 +158,29 @@ function Media(props: { kind: Kind; name: string; source: string; download: stri
         download={props.download}
       />
     );
+  if (kind === "image") return <ZoomedPicture source={source} name={name} onError={ask} />;
   return (
-    <div class={kind === "image" ? "file-media picture" : "file-media"}>
+    <div class="file-media">
       {kind === "audio" && <audio controls src={source} aria-label={name} onError={ask} />}
       {kind === "video" && <video controls src={source} aria-label={name} onError={ask} />}
-      {kind === "image" && <img src={source} alt={name} onError={ask} />}
     </div>
   );
 }
 
-function Contents(props: FileProps & { kind: Kind | null; asText: boolean; onSize: (size: number) => void }) {
+function Contents(
+  props: FileProps & { kind: Kind | null; asText: boolean; print: boolean; onSize: (size: number) => void },
+) {
   const { addresses, path, kind, asText } = props;
+  if (props.print)
+    return (
+      <OfficePdf
+        addresses={addresses}
+        assets={props.assets}
+        path={path}
+        otherwise={kind === "office" ? null : <Framed {...props} />}
+        onLink={(href) => follow(href, path, props.onOpen)}
+      />
+    );
   const name = shownName(path.slice(path.lastIndexOf("/") + 1));
   if (!asText && kind === "html") return <HtmlPage {...props} name={name} />;
   if (!asText && kind && SHOWN_BY_BROWSER.has(kind))
@@ -195,6 +220,9 @@ export function FileView(
 ) {
   const { addresses, path, opened } = props;
   const asText = useSignal(false);
+  const mode = useSignal<Mode>("view");
+  const quick = useSignal(false);
+  const versions = useSignal(false);
   const round = useSignal(0);
   const size = useSignal<number | null>(null);
   const name = path.slice(path.lastIndexOf("/") + 1);
@@ -204,8 +232,41 @@ export function FileView(
   const source = kind !== null && hasSource(kind);
   useEffect(() => {
     asText.value = false;
+    mode.value = "view";
+    quick.value = false;
+    versions.value = false;
     size.value = null;
   }, [path]);
+  const there = opened?.kind === "file";
+  const isText = kind === null || kind === "text" || hasSource(kind);
+  const printable = kind === "docx" || kind === "slides" || kind === "sheet";
+  const print =
+    kind === "office" ||
+    (printable && mode.value === "print") ||
+    (printable && kind !== "sheet" && !quick.value && !noOffice.value);
+  const actions = (): Action[] => [
+    ...(isText
+      ? [
+          {
+            title: mode.peek() === "tail" ? "Show all of it" : "Follow its end",
+            icon: "reload" as const,
+            run: () => {
+              mode.value = mode.peek() === "tail" ? "view" : "tail";
+            },
+          },
+        ]
+      : []),
+    {
+      title: "Versions",
+      icon: "history",
+      run: () => {
+        versions.value = true;
+      },
+    },
+    ...actionsOf({ path, root: rootOf(path), folder: false }, addresses).filter(
+      (one) => one.title !== "Download",
+    ),
+  ];
   return (
     <section class="file-view" aria-label={`File ${shownName(name)}`}>
       {!props.embed && (
@@ -213,7 +274,7 @@ export function FileView(
           {props.onClose && (
             <IconButton icon="back" label="Close the file" onClick={props.onClose} class="phone-only" />
           )}
-          <Icon name="file" class="wide-only" />
+          <Icon name={iconOf(name)} class="wide-only" />
           <h2 class="cut" title={shownName(path)}>
             {shownName(name)}
           </h2>
@@ -233,6 +294,30 @@ export function FileView(
               Source
             </button>
           )}
+          {there && isText && !addresses.viewOnly && (
+            <button
+              type="button"
+              aria-pressed={mode.value === "edit"}
+              onClick={() => {
+                mode.value = mode.value === "edit" ? "view" : "edit";
+              }}
+            >
+              <Icon name="edit" />
+              Edit
+            </button>
+          )}
+          {printable && !noOffice.value && (
+            <button
+              type="button"
+              aria-pressed={print}
+              onClick={() => {
+                quick.value = print;
+                mode.value = print ? "view" : "print";
+              }}
+            >
+              As printed
+            </button>
+          )}
           <IconButton
             icon="reload"
             label="Read the file again"
@@ -250,12 +335,41 @@ export function FileView(
           >
             <Icon name="download" />
           </a>
+          {there && <MenuButton label={`More for ${shownName(name)}`} icon="more" actions={actions} />}
           {props.onClose && (
             <IconButton icon="close" label="Close the file" onClick={props.onClose} class="wide-only" />
           )}
         </header>
       )}
-      <div class="file-body" key={`${path}\n${opened?.version ?? ""}\n${round.value}\n${asText.value}`}>
+      {mode.value === "edit" && (
+        <LazyEditor
+          key={path}
+          addresses={addresses}
+          assets={props.assets}
+          path={path}
+          version={opened?.version ?? ""}
+          onClose={() => {
+            mode.value = "view";
+          }}
+          onSaved={() => props.onReload?.()}
+        />
+      )}
+      {mode.value === "tail" && <LazyLog key={path} addresses={addresses} path={path} />}
+      {versions.value && (
+        <LazyVersions
+          addresses={addresses}
+          path={path}
+          onRestored={() => props.onReload?.()}
+          onClose={() => {
+            versions.value = false;
+          }}
+        />
+      )}
+      <div
+        class="file-body"
+        hidden={mode.value === "edit" || mode.value === "tail"}
+        key={`${path}\n${opened?.version ?? ""}\n${round.value}\n${asText.value}\n${print}`}
+      >
         {opened?.kind === "missing" && <NotThere link={props.link ?? false} />}
         {asleep && <DownFile awake={props.awake} />}
         {!asleep && opened?.kind !== "missing" && opened !== null && (
@@ -263,6 +377,7 @@ export function FileView(
             {...props}
             kind={kind}
             asText={asText.value}
+            print={print}
             onSize={(told) => {
               size.value = told;
             }}

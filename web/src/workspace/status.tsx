@@ -87,7 +87,7 @@ export function StatusChips(props: { addresses: Addresses; awake: Awake; ports: 
   const terminal = told.sandbox ? told.terminal : state.value.terminal;
   if (awake.down && !problem) {
     return (
-      <div class="chips" role="status" aria-label="What runs in the sandbox">
+      <div class="chips" role="status" aria-label="What runs on the computer">
         <span class="chip">{awake.made ? "Asleep" : "Not made yet"}</span>
       </div>
     );
@@ -97,7 +97,7 @@ export function StatusChips(props: { addresses: Addresses; awake: Awake; ports: 
       <span class={`chip wide-only ${on ? "ok" : ""}`}>{`${name} ${on ? "on" : "off"}`}</span>
     );
   return (
-    <div class="chips" role="status" aria-label="What runs in the sandbox">
+    <div class="chips" role="status" aria-label="What runs on the computer">
       {problem && <span class="chip bad">{problem}</span>}
       {!problem && (told.sandbox === "running" || state.value.sandbox === "running") && (
         <span class="chip wide-only ok">Sandbox on</span>

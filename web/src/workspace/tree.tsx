@@ -2,12 +2,17 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { bytes, moment, shownName } from "../common/format";
+import { bytes, moment, shortTime, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
+import { MenuButton } from "../ui/menu";
 import { IconButton } from "../ui/parts";
 import { type Awake, DownNotice } from "./awake";
+import { actionsOf } from "./fileactions";
+import { iconOf } from "./fileicons";
 import { type Entry, type EntryKind, type Files, ROOTS, type Root } from "./files";
+import type { FileSearch } from "./filesearch";
+import { SearchResults } from "./searchresults";
 import type { Upload, Uploads } from "./uploads";
 
 const ROOT_WORDS: Record<Root, { title: string; empty: string }> = {
@@ -30,6 +35,8 @@ interface RowProps {
   level: number;
   open: string;
   onOpen: (path: string) => void;
+  /** The row that the pointer or the keyboard is at. */
+  onAt: (row: HTMLElement, entry: Entry) => void;
 }
 
 function Row(props: RowProps) {
@@ -40,14 +47,23 @@ function Row(props: RowProps) {
   const expanded = folder && files.isOpen(entry);
   const below = expanded ? files.below(entry) : undefined;
   const name = shownName(entry.name);
+  const selected = !folder && entry.path === props.open;
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (selected) button.current?.scrollIntoView({ block: "nearest" });
+  }, [selected]);
+  const at = (event: Event) => props.onAt(event.currentTarget as HTMLElement, entry);
   return (
     <>
       <button
         type="button"
         role="treeitem"
+        ref={button}
+        onPointerEnter={at}
+        onFocus={at}
         aria-level={level}
         aria-expanded={folder ? expanded : undefined}
-        aria-selected={!folder && entry.path === props.open}
+        aria-selected={selected}
         aria-disabled={special || undefined}
         class="tree-row plain"
         style={{ "padding-inline-start": `${8 + (level - 1) * 14}px` }}
@@ -57,10 +73,11 @@ function Row(props: RowProps) {
           else if (!special) props.onOpen(entry.path);
         }}
       >
-        <Icon name={folder ? "chevron" : "file"} class={expanded ? "turned" : ""} />
+        <Icon name={folder ? "chevron" : iconOf(entry.name)} class={expanded ? "turned" : ""} />
         <span class="cut grow">{name}</span>
         {entry.changed && <span class="badge">changed</span>}
         {entry.kind !== "directory" && <span class="muted size">{what}</span>}
+        {entry.kind === "file" && <span class="muted size when">{shortTime(entry.modified)}</span>}
       </button>
       {below?.map((child) => (
         <Row {...props} key={child.path} entry={child} level={level + 1} />
@@ -141,26 +158,30 @@ export function Tree(props: {
   files: Files;
   uploads: Uploads;
   awake: Awake;
+  search: FileSearch;
   open: string;
   onOpen: (path: string) => void;
+  views: ComponentChildren;
+  /** What is shown in the place of the tree. */
+  instead: ComponentChildren;
 }) {
-  const { files, uploads, awake } = props;
+  const { files, uploads, awake, search } = props;
   const { viewOnly } = props.addresses;
   const unread = awake.down && awake.made;
-  const filter = useSignal("");
+  const here = useSignal<{ entry: Entry; top: number } | null>(null);
+  const rows = useRef<HTMLDivElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const onFocus = () => void files.refresh();
     addEventListener("focus", onFocus);
     return () => removeEventListener("focus", onFocus);
   }, [files]);
-  const wanted = filter.value.trim().toLowerCase();
-  const found = wanted
-    ? files
-        .known()
-        .filter((e) => e.path.toLowerCase().includes(wanted))
-        .slice(0, 200)
-    : [];
+  const onAt = (row: HTMLElement, entry: Entry) => {
+    const box = rows.current;
+    if (!box || entry.kind === "other") return;
+    const top = row.getBoundingClientRect().top - box.getBoundingClientRect().top + box.scrollTop;
+    here.value = { entry, top };
+  };
   const row = (entry: Entry) => (
     <Row
       key={entry.root + entry.path}
@@ -169,12 +190,15 @@ export function Tree(props: {
       level={1}
       open={props.open}
       onOpen={props.onOpen}
+      onAt={onAt}
     />
   );
   return (
     <section class="tree" aria-label="Files">
       <header class="bar">
-        <h2 class="grow">Files</h2>
+        <h2 class="unseen">Files</h2>
+        {props.views}
+        <span class="grow" />
         {!viewOnly && (
           <IconButton icon="upload" label="Upload files" onClick={() => picker.current?.click()} />
         )}
@@ -200,29 +224,35 @@ export function Tree(props: {
         />
       </header>
       <DownNotice awake={awake} />
-      <div class="tree-filter">
-        <input
-          type="search"
-          placeholder="Filter by name"
-          aria-label="Filter files by name"
-          value={filter.value}
-          onInput={(event) => {
-            filter.value = event.currentTarget.value;
-          }}
-        />
-      </div>
+      {!props.instead && (
+        <div class="tree-filter">
+          <input
+            type="search"
+            placeholder="Search names and contents"
+            aria-label="Search names and contents of files"
+            value={search.text.value}
+            onInput={(event) => search.type(event.currentTarget.value)}
+            onKeyDown={(event) => {
+              if (event.key === "Escape") search.type("");
+            }}
+          />
+        </div>
+      )}
       {files.problem.value && (
         <p class="notice bad" role="alert">
           {files.problem.value}
         </p>
       )}
-      <div class="tree-rows">
-        {wanted ? (
-          <Branch
-            title="Files found"
-            entries={found}
-            empty="No file that was seen has this in its name."
-            row={row}
+      {props.instead}
+      <div class="tree-rows" ref={rows} hidden={props.instead !== null}>
+        {search.active ? (
+          <SearchResults
+            search={search}
+            onOpen={props.onOpen}
+            onFolder={(path) => {
+              search.type("");
+              files.reveal(path);
+            }}
           />
         ) : (
           ROOTS.map((root) => (
@@ -244,6 +274,21 @@ export function Tree(props: {
               />
             </div>
           ))
+        )}
+        {here.value && !search.active && (
+          <div class="row-actions" style={{ top: `${here.value.top}px` }}>
+            <MenuButton
+              key={here.value.entry.root + here.value.entry.path}
+              label={`Actions for ${shownName(here.value.entry.name)}`}
+              icon="more"
+              actions={() => {
+                const entry = here.peek()?.entry;
+                if (!entry) return [];
+                const target = { path: entry.path, root: entry.root, folder: files.isFolder(entry) };
+                return actionsOf(target, props.addresses);
+              }}
+            />
+          </div>
         )}
       </div>
       {uploads.all.value.length > 0 && (
