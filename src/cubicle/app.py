@@ -42,6 +42,7 @@ from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.gauges import Gauges
+from cubicle.http_api.home import HomeRoutes
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
 from cubicle.http_api.issuer_login import IssuerLogin
 from cubicle.http_api.links import LinkRoutes
@@ -156,25 +157,28 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
         registry = auditing.tools(metering.tools(built))
-        uploads = Uploads(fleet, journal)
+        uploads, home = Uploads(fleet, journal), HomeRoutes.build(settings, access.ring, fleet, registry)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
+            home,
         )  # fmt: skip
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
         queue = FairQueue()
         endpoint = McpEndpoint(
             registry, uploads, instructions_by(prompt), settings, access.authentication, queue, calls, access.secret,
-            access.watch,
+            access.watch, home.clients,
         )  # fmt: skip
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing, webhooks,
+            metering, auditing, webhooks, home,
         )  # fmt: skip
         checking = checking_isolation(startup_check, fleet, sources)
-        async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
+        async with (
+            access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking, home,
+        ):  # fmt: skip
             yield make_app(parts)
 
 
@@ -205,6 +209,7 @@ class Parts:
     metering: Metering
     auditing: Auditing
     webhooks: Webhooks
+    home: HomeRoutes
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -223,6 +228,7 @@ def make_app(parts: Parts) -> Starlette:
         parts.endpoint.end_streams()
         port_routes.end_streams()
         overview.end_streams()
+        parts.home.end_streams()
         visits.end_soon()
 
     app = Starlette(
@@ -299,6 +305,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),
         "webhooks": WebhookRoutes(parts.webhooks),
+        "home": parts.home,
         "login": login,
         "issuer_login": IssuerLogin(parts.access.sign_in, links, login, pages.login_page),
         "pages": pages,

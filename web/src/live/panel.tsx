@@ -12,9 +12,11 @@ import { capture } from "./capture";
 import { toAddress } from "./input";
 import { Popups } from "./popups";
 import { LiveView } from "./view";
+import { useWantedControl } from "./wanted";
 
 const isText = (value: unknown): value is string => typeof value === "string";
 const driverName = stored("name", "", isText);
+const nameOfDriver = () => driverName.value;
 
 function Tabs({ view }: { view: LiveView }) {
   const off = !view.driving;
@@ -229,6 +231,7 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
 
 export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: boolean }) {
   const view = useMemo(() => new LiveView(addresses), [addresses]);
+  useWantedControl(view, nameOfDriver);
   const { word, tone } = view.word.value;
   const { back, forward, loading } = view.history.value;
   const { browser, reason } = view.browser.value;

@@ -6,12 +6,14 @@ import { Addresses, isPlain, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
 import { LazyTerminal } from "../terminal/lazy";
+import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
 import { Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { Activity, ActivityPanel } from "./activity";
 import { AgentsPanel } from "./agents";
 import { Awake } from "./awake";
+import { DemoBar, isDemo } from "./demo";
 import { Files } from "./files";
 import {
   closePane,
@@ -287,6 +289,7 @@ function commandsOf(space: Workspace): Command[] {
 export function App({ page }: { page: PageData }) {
   const space = useMemo(() => new Workspace(page), [page]);
   const palette = useSignal(false);
+  const demo = useMemo(() => isDemo() && !space.addresses.viewOnly, [space]);
   useEffect(() => space.start(), [space]);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
@@ -303,6 +306,7 @@ export function App({ page }: { page: PageData }) {
   return (
     <div class="workspace">
       <header class="bar top">
+        <Brand home={space.addresses.viewOnly ? undefined : space.addresses.root.href} short />
         <h1 class="cut">{page.chat}</h1>
         <span class="grow" />
         <PortChips ports={space.ports} />
@@ -324,6 +328,7 @@ export function App({ page }: { page: PageData }) {
         <ThemeButton />
       </header>
       <ViewOnlyNotice addresses={space.addresses} />
+      {demo && <DemoBar addresses={space.addresses} />}
       <Rail />
       <Panes space={space} />
       {over && <div class="drop-here">Drop to upload to this chat</div>}

@@ -1,0 +1,1 @@
+import{T as e,m as t,t as n,x as r}from"./start-DUCaQMkB.js";import{t as i}from"./lazy-DUIgza45.js";n(t(`main`,{class:`alone`,children:t(i,{addresses:new r(e()),alone:!0})}));
