@@ -8,6 +8,7 @@ import binascii
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 from cubicle.browser import cdp, chromium
 from cubicle.browser.cdp import CdpConnection, CdpError, CdpEvent
@@ -99,7 +100,7 @@ async def _begin(devtools: CdpConnection, tab: str) -> None:
     session = (await devtools.call("Target.attachToTarget", targetId=tab, flatten=True)).get("sessionId")
     if not isinstance(session, str):
         raise CdpError("The browser gave no session.")
-    wanted = {"format": "jpeg", "quality": _QUALITY, "maxWidth": WIDTH, "maxHeight": WIDTH}
+    wanted: dict[str, Any] = {"format": "jpeg", "quality": _QUALITY, "maxWidth": WIDTH, "maxHeight": WIDTH}
     await devtools.call("Page.startScreencast", session, **wanted)
 
 
