@@ -67,6 +67,7 @@ class HomeFeed:
         self._pictures = pictures
         self._news = activity.news
         self._is_over = False
+        self._looked: tuple[float, dict[str, list[Overview]]] | None = None
         self._taking: asyncio.Task[None] | None = None
         """Takes pictures of what is shown, apart from those who follow: a browser may not answer."""
 
@@ -121,8 +122,20 @@ class HomeFeed:
 
     def _recent(self, watcher: Watcher) -> list[Overview]:
         """The chats that were used last, the newest first."""
-        shown = [seen for seen in self._fleet.overview() if seen.chat is not None and watcher.shows(seen.chat)]
+        own = self._of_tenants().get(watcher.identity.tenant, ())
+        shown = [seen for seen in own if seen.chat is not None and watcher.shows(seen.chat)]
         return sorted(shown, key=lambda seen: (seen.idle_seconds, seen.digest))[:MAX_CARDS]
+
+    def _of_tenants(self) -> dict[str, list[Overview]]:
+        """One look at the fleet for all who follow: a service may have thousands of chats."""
+        now = time.monotonic()
+        if self._looked is None or now - self._looked[0] > GAP_SECONDS / 2:
+            found: dict[str, list[Overview]] = {}
+            for seen in self._fleet.overview():
+                if seen.chat is not None:
+                    found.setdefault(seen.chat.tenant, []).append(seen)
+            self._looked = (now, found)
+        return self._looked[1]
 
     async def _card(self, seen: Overview) -> ChatCard:
         assert seen.chat is not None
