@@ -5,18 +5,21 @@ import type { Addresses } from "../common/page";
 import { HomeFeed } from "../home/feed";
 import { wantControl } from "../live/wanted";
 import { Icon } from "../ui/icon";
-import { panes, showPanel } from "./layout";
+import { PANELS, type PanelName, panes, showPanel } from "./layout";
 
 /** Whether this page was opened by the button of the home page. */
 export const isDemo = (search: string = document.location.search): boolean =>
   new URLSearchParams(search).get("demo") === "1";
+
+/** What the script does, and beside it what it uses: the pane that follows it, where the workspace has one. */
+const BESIDE = (PANELS as readonly string[]).includes("now") ? "now" : "browser";
 
 export function DemoBar({ addresses }: { addresses: Addresses }) {
   const feed = useMemo(() => new HomeFeed(addresses.root), [addresses]);
   const own = useRef<HTMLButtonElement>(null);
   useEffect(() => {
     const before = panes.value;
-    panes.value = ["activity", "browser"];
+    panes.value = ["activity", BESIDE as PanelName];
     const stop = feed.start();
     const restore = () => {
       panes.value = before;
