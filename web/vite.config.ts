@@ -7,7 +7,7 @@ import { defineConfig } from "vitest/config";
 const here = import.meta.dirname;
 // Elsewhere for the test that compares a fresh build with the one that is kept.
 const out = resolve(here, process.env.CUBICLE_STATIC ?? "../src/cubicle/http_api/static");
-const pages = ["terminal", "live", "workspace", "viewer", "login", "admin"];
+const pages = ["home", "terminal", "live", "workspace", "viewer", "login", "admin"];
 
 /** What pdf.js reads at run time, by name: character maps, fonts that a PDF may leave out, image decoders. */
 const PDF_DATA: [folder: string, ending: RegExp][] = [

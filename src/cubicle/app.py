@@ -47,6 +47,7 @@ from cubicle.http_api.file_search import SearchRoutes
 from cubicle.http_api.file_views import FileViewRoutes
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.gauges import Gauges
+from cubicle.http_api.home import HomeRoutes
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
 from cubicle.http_api.issuer_login import IssuerLogin
 from cubicle.http_api.links import LinkRoutes
@@ -164,26 +165,28 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
             workplace, settings, agents, activity, PortNotes(port_links, known_ports), journal, screens.hand_backs
         )
         registry = auditing.tools(metering.tools(built))
-        uploads = Uploads(fleet, journal)
+        uploads, home = Uploads(fleet, journal), HomeRoutes.build(settings, access.ring, fleet, registry)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
-            screens.hand_backs, known_ports,
+            screens.hand_backs, known_ports, home,
         )  # fmt: skip
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
         queue = FairQueue()
         endpoint = McpEndpoint(
             registry, uploads, instructions_by(prompt), settings, access.authentication, queue, calls, access.secret,
-            access.watch,
+            access.watch, home.clients,
         )  # fmt: skip
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing, webhooks, known_ports,
+            metering, auditing, webhooks, known_ports, home,
         )  # fmt: skip
         checking = checking_isolation(startup_check, fleet, sources)
-        async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
+        async with (
+            access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking, home,
+        ):  # fmt: skip
             yield make_app(parts)
 
 
@@ -215,6 +218,7 @@ class Parts:
     auditing: Auditing
     webhooks: Webhooks
     known_ports: KnownPorts
+    home: HomeRoutes
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -235,6 +239,7 @@ def make_app(parts: Parts) -> Starlette:
         port_routes.end_streams()
         file_views.end_streams()
         overview.end_streams()
+        parts.home.end_streams()
         visits.end_soon()
 
     app = Starlette(
@@ -319,6 +324,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),
         "webhooks": WebhookRoutes(parts.webhooks),
+        "home": parts.home,
         "login": login,
         "issuer_login": IssuerLogin(parts.access.sign_in, links, login, pages.login_page),
         "pages": pages,

@@ -25,6 +25,7 @@ from cubicle.chat.activity_events import (
 from cubicle.chat.activity_history import PastCall, interrupted, note_of, read_history
 from cubicle.chat.agent_steps import AgentStep, AgentUsage
 from cubicle.chat.call_events import MAX_OUTPUT_EVENTS, MAX_STEPS, CallEvents
+from cubicle.chat.news import News
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal, no_journal
@@ -93,6 +94,16 @@ class CallEnd:
         return event
 
 
+@dataclass(frozen=True, slots=True)
+class NewestCall:
+    """The call of a chat that began last."""
+
+    begun: CallEvent
+    output: str
+    """The end of it, as far as it is kept."""
+    ended: EndEvent | None
+
+
 @dataclass(slots=True)
 class _Story:
     calls: OrderedDict[str, CallEvents] = field(default_factory=OrderedDict)
@@ -117,6 +128,8 @@ class Activity:
         self._count = 0
         self._size = 0
         self._stories: OrderedDict[str, _Story] = OrderedDict()
+        self.news = News()
+        """Told of each thing that happens, in any chat."""
 
     def last(self, chat: Chat) -> tuple[str, str]:
         """(the tool that was called last, who called it); empty where that is not known."""
@@ -228,6 +241,7 @@ class Activity:
             self._size -= oldest.size
         news, story.news = story.news, asyncio.Event()
         news.set()
+        self.news.tell()
 
     def _forget(self, story: _Story, id: str) -> None:
         self._grow(story, -story.calls.pop(id).size)
@@ -317,6 +331,16 @@ class Activity:
                 story.past = start_task(self._load(chat, story), name="activity of a chat")
             await asyncio.wait([story.past])
         return story
+
+    async def newest(self, chat: Chat) -> NewestCall | None:
+        """The call that began last, of this service or of one before it."""
+        story = await self._loaded(chat)
+        for record in reversed(story.calls.values()):
+            begun = record.begun[1]
+            if begun["type"] == "call":
+                output = "".join(text for _, _, text in record.outputs[-MAX_OUTPUT_EVENTS:])
+                return NewestCall(begun, output, record.ended[1] if record.ended is not None else None)
+        return None
 
     async def follow(self, chat: Chat, after: str = "", patience: float = 15.0) -> AsyncIterator[ActivityEvent | None]:
         """What is kept after an event, then what comes; None whenever nothing has come for a while."""

@@ -64,6 +64,8 @@ EVENTS = {
     "issuer_login.finish": "sign_in",
     "issuer_login.out": "sign_out",
     "start.start": "sandbox",
+    "home.demo": "sandbox",
+    "home.key": "key",
     "admin.stop": "sandbox",
     "admin.remove": "sandbox",
     "undo.undo": "undo",

@@ -8,7 +8,7 @@ from typing import Any
 
 from cubicle.agents.sessions import Transcript
 from cubicle.core.caller import CHAT_HEADERS, EMAIL_HEADERS
-from cubicle.http_api import file_models, models, overview_models
+from cubicle.http_api import file_models, home_models, models, overview_models
 
 JSON = "application/json"
 HTML = "text/html"
@@ -206,7 +206,13 @@ OPERATIONS: dict[str, Operation] = {
     "webhooks.retry": _json(
         models.WebhooksRetried, 404, 503, query={"id": {"type": "string"}, "receiver": {"type": "string"}}
     ),
-    "pages.front": Operation((Reply(307, headers=("Location",)),)),
+    "pages.home": _page(),
+    "home.get": _json(home_models.Home),
+    "home.events": Operation((Reply(200, {"text/event-stream": {}}),)),
+    "home.picture": Operation((Reply(200, {"image/jpeg": _BINARY}),), (404,), query=_TENANT),
+    "home.connection": _json(home_models.Connection),
+    "home.key": _json(home_models.ShownKey, 404),
+    "home.demo": Operation((Reply(202, {JSON: home_models.DemoState}),)),
     "pages.login": _page(),
     "login.post": Operation(
         (Reply(303, headers=("Location",)), Reply(401, {HTML: {}}), Reply(429, {HTML: {}})),

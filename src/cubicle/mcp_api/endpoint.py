@@ -13,6 +13,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from cubicle import __version__
 from cubicle.chat.access_watch import AccessWatch
 from cubicle.chat.authentication import Authentication
+from cubicle.chat.clients import Clients
 from cubicle.core.event_ids import signing_key
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
@@ -46,6 +47,7 @@ class McpEndpoint:
         unfinished: UnfinishedCalls | None = None,
         secret: bytes = b"",
         watch: AccessWatch | None = None,
+        clients: Clients | None = None,
     ) -> None:
         """`secret` signs what clients show again after a restart of the service."""
         self._registry = registry
@@ -55,6 +57,7 @@ class McpEndpoint:
         self._authentication = authentication
         self._watch = watch or AccessWatch(authentication)
         self._queue = queue or FairQueue()
+        self._clients = clients or Clients()
         self._listening = Subscriptions(uploads.changes)
         self._key = signing_key(secret or secrets.token_bytes(32))
         self._gate: RequestCheck | None = None
@@ -83,6 +86,7 @@ class McpEndpoint:
                 self._queue,
                 repeated,
                 tasks,
+                clients=self._clients,
             )
             server = protocol.server(__version__)
             if self._settings.otel_exporter_otlp_endpoint:

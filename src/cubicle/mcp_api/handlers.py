@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from cubicle.audit.audit import AuditUnavailable
+from cubicle.chat.clients import Clients
 from cubicle.core import problem
 from cubicle.core.call_identity import BadIdentity, CallIdentity, find_identity
 from cubicle.core.caller import Caller, Headers
@@ -36,6 +37,7 @@ from cubicle.mcp_api.request_context import (
     SESSION,
     Context,
     caller_of,
+    client_name,
     content_of,
     is_modern,
     progress_stream,
@@ -73,6 +75,7 @@ class McpHandlers:
     queue: FairQueue
     calls: RepeatedCalls
     task_methods: TaskMethods
+    clients: Clients = field(default_factory=Clients, kw_only=True)
     lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
 
     def server(self, version: str) -> Server[Any]:
@@ -99,6 +102,7 @@ class McpHandlers:
 
     async def _around(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Around every method. The newer era is answered in a task of its own, which shares the loop from here on."""
+        self.clients.note(caller_of(ctx).chat, client_name(ctx))
         if not is_modern(ctx):
             return await self._answer(ctx, call_next)
         chat = caller_of(ctx).chat

@@ -242,7 +242,7 @@ async def test_a_service_without_a_key_asks_for_none(house: House, browser: Brow
 
 
 @pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("address", ["/login", "/preview/axe/", "/preview/axe/a.md", "/terminal/axe/", "/admin"])
+@pytest.mark.parametrize("address", ["/", "/login", "/preview/axe/", "/preview/axe/a.md", "/terminal/axe/", "/admin"])
 async def test_nothing_keeps_people_with_disabilities_out(
     house: House, browser: Browser, address: str, width: int
 ) -> None:

@@ -13,6 +13,9 @@ import { driverName } from "./name";
 import { Asking, Watchers } from "./people";
 import { Popups } from "./popups";
 import { LiveView } from "./view";
+import { useWantedControl } from "./wanted";
+
+const nameOfDriver = () => driverName.value;
 
 function Tabs({ view }: { view: LiveView }) {
   const off = !view.driving;
@@ -244,6 +247,7 @@ export function LivePanel(props: { addresses: Addresses; alone: boolean; view?: 
     () => props.view ?? new LiveView(addresses, driverName.peek()),
     [addresses, props.view],
   );
+  useWantedControl(view, nameOfDriver);
   const { word, tone } = view.word.value;
   const { back, forward, loading } = view.history.value;
   const { browser, reason } = view.browser.value;

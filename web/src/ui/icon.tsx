@@ -10,6 +10,7 @@ const PATHS = {
   forward: "M6 3l5 5-5 5",
   reload: "M13 8a5 5 0 1 1-1.5-3.5M13 2v3h-3",
   close: "M4 4l8 8M12 4l-8 8",
+  play: "M4.5 2.5l8 5.5-8 5.5z",
   plus: "M8 3v10M3 8h10",
   minus: "M3 8h10",
   search: "M7 2.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM10.5 10.5L14 14",

@@ -8,11 +8,13 @@ import { Addresses, isPlain, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
 import { LazyTerminal } from "../terminal/lazy";
+import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
 import { IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { AgentsPanel } from "./agents";
 import { Awake } from "./awake";
+import { DemoBar, isDemo } from "./demo";
 import { Files } from "./files";
 import { FileSearch } from "./filesearch";
 import { FilesPanel } from "./filespanel";
@@ -324,6 +326,7 @@ function commandsOf(space: Workspace): Command[] {
 export function App({ page }: { page: PageData }) {
   const space = useMemo(() => new Workspace(page), [page]);
   const palette = useSignal(false);
+  const demo = useMemo(() => isDemo() && !space.addresses.viewOnly, [space]);
   useEffect(() => space.start(), [space]);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
@@ -340,6 +343,7 @@ export function App({ page }: { page: PageData }) {
   return (
     <div class="workspace">
       <header class="bar top">
+        <Brand home={space.addresses.viewOnly ? undefined : space.addresses.root.href} short />
         <h1 class="cut">{page.chat}</h1>
         <NowLine now={space.now} rest={space.title} />
         <span class="grow" />
@@ -373,6 +377,7 @@ export function App({ page }: { page: PageData }) {
         <ThemeButton />
       </header>
       <ViewOnlyNotice addresses={space.addresses} />
+      {demo && <DemoBar addresses={space.addresses} />}
       <Rail space={space} />
       <Panes space={space} />
       {over && <div class="drop-here">Drop to upload to this chat</div>}

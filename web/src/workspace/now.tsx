@@ -3,6 +3,7 @@ import { type ReadonlySignal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { shownName } from "../common/format";
 import type { LiveView } from "../live/view";
+import { NAME } from "../ui/brand";
 import { iconFor, type Now, titleFor, wordsOf } from "./nowline";
 
 const TONES = { working: "accent", waiting: "warn", idle: "", stopped: "" };
@@ -27,7 +28,7 @@ export function waitingFor(live: LiveView | null): string {
     : `Waiting for ${shownName(live.driver.value || "another person").slice(0, 40)}`;
 }
 
-/** `rest`: what the title of the page is without a state. */
+/** `rest`: what the title of the page is without a state and without the name of the product. */
 export function NowLine({ now, rest }: { now: ReadonlySignal<Now>; rest: ReadonlySignal<string> }) {
   const at = useSignal(Date.now());
   const { kind, text } = now.value;
@@ -43,7 +44,7 @@ export function NowLine({ now, rest }: { now: ReadonlySignal<Now>; rest: Readonl
   }, [kind, now.value.since]);
   useEffect(() => showIcon(now.value), [kind]);
   useEffect(() => {
-    document.title = titleFor(now.value, rest.value);
+    document.title = titleFor(now.value, `${rest.value} · ${NAME}`);
   }, [kind, text, rest.value]);
   const words = shownName(wordsOf(now.value, at.value));
   return (

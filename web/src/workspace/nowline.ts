@@ -101,8 +101,8 @@ export function iconFor(now: Now): string | null {
   const dot = DOTS[now.kind];
   if (!dot) return null;
   const picture =
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect x="3" y="3" width="26" height="26" rx="6" fill="#2f55c8"/>' +
-    '<path d="M9 23V12a3 3 0 0 1 3-3h11M9 23h11a3 3 0 0 0 3-3V9" fill="none" stroke="#fff" stroke-width="2.4"/>' +
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect x="2" y="2" width="28" height="28" rx="7" fill="#2f55c8"/>' +
+    '<path d="M16 6.5l8.5 4.8v9.4L16 25.5l-8.5-4.8v-9.4zM7.5 11.3L16 16.1l8.5-4.8M16 16.1v9.4" fill="none" stroke="#fff" stroke-width="2.2"/>' +
     `<circle cx="24" cy="24" r="7.5" fill="${dot}" stroke="#fff" stroke-width="2"/></svg>`;
   return `data:image/svg+xml,${encodeURIComponent(picture)}`;
 }
