@@ -34,6 +34,11 @@ class LiveViews:
             screen.left.set()
         await self._group.__aexit__(None, None, None)
 
+    def is_driven(self, chat: Chat) -> bool:
+        """Whether a person has control of the chat's browser."""
+        screen = self._screens.get(chat.digest)
+        return screen is not None and screen.driving.holder is not None
+
     @asynccontextmanager
     async def join(self, chat: Chat, machine: Machine) -> AsyncIterator[tuple[LiveView, Viewer]]:
         """Watch a chat's browser. NoBrowser when none runs."""

@@ -21,6 +21,8 @@ class PageFacts(TypedDict, total=False):
     view: bool
     operator: bool
     tenant: str
+    opens: str
+    card: bool
 
 
 class PageData(TypedDict):
@@ -45,3 +47,7 @@ class PageData(TypedDict):
     """The person may see every tenant."""
     tenant: str
     """Whose chats the person's own are; on the admin page."""
+    opens: str
+    """What the link that the person came by opens: `chat`, `replay` or `file`."""
+    card: bool
+    """It is a card in another site's page."""

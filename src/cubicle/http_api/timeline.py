@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -57,9 +56,7 @@ class TimelineRoutes:
         chat = chat_of(request)
         return await self._picture(chat, await asyncio.to_thread(self._frames.newest, chat), "private, no-cache")
 
-    async def _picture(
-        self, chat: Chat, name: FrameName | None, cache: Literal["private, no-cache"] | str
-    ) -> Response:
+    async def _picture(self, chat: Chat, name: FrameName | None, cache: str) -> Response:
         picture = await asyncio.to_thread(self._frames.picture, chat, name) if name is not None else None
         if name is None or picture is None:
             raise refuse(404, "There is no such picture.")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from cubicle.journal.format import Entry
 
@@ -14,22 +16,22 @@ _LEFT_OUT = frozenset({"output", "detached"})
 _SHOWN_ARGUMENTS = ("command", "path", "file_path", "task", "prompt", "url")
 
 
-class Step(TypedDict, total=False):
+class Step(TypedDict):
     """One entry. `call` is the id that the beginning and the end of a call share."""
 
     n: int
     at: float
     kind: str
-    call: str
-    tool: str
-    title: str
+    call: NotRequired[str]
+    tool: NotRequired[str]
+    title: NotRequired[str]
     """What a person reads: what the call is for, or what happened."""
-    text: str
+    text: NotRequired[str]
     """What was asked for, at the beginning of a call; what it printed or answered, at its end."""
-    error: bool
-    exit_code: int | None
-    seconds: float
-    user: str
+    error: NotRequired[bool]
+    exit_code: NotRequired[int | None]
+    seconds: NotRequired[float]
+    user: NotRequired[str]
 
 
 def step_of(entry: Entry) -> Step | None:
