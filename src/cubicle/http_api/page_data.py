@@ -23,6 +23,7 @@ class PageFacts(TypedDict, total=False):
     tenant: str
     opens: str
     card: bool
+    signed_in: bool
 
 
 class PageData(TypedDict):
@@ -51,3 +52,5 @@ class PageData(TypedDict):
     """What the link that the person came by opens: `chat`, `replay` or `file`."""
     card: bool
     """It is a card in another site's page."""
+    signed_in: bool
+    """The person showed a key, and may make links and sign out."""

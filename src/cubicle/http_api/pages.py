@@ -250,6 +250,7 @@ class Pages:
             "view": who.access is LinkAccess.VIEW,
             "opens": who.scope.opens.value,
             "card": who.card,
+            "locked": self._locked,
         }
         response = self._page(request, page, f"{title} · {chat.id}", facts)
         if who.card:
@@ -273,7 +274,8 @@ class Pages:
         data: PageData = {
             "root": root, "assets": static, "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False,
             "run": False, "next": "", "message": "", "locked": True, "issuer": self._issuer, "view": False,
-            "operator": False, "tenant": "", "opens": "chat", "card": False, **(facts or {}),
+            "operator": False, "tenant": "", "opens": "chat", "card": False, "signed_in": _identity(request).signed_in,
+            **(facts or {}),
         }  # fmt: skip
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
         links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]

@@ -1,7 +1,7 @@
 """MCP Apps (extension io.modelcontextprotocol/ui): parts of the workspace as cards in chat clients (docs/mcp-apps.md).
 
-A card is one HTML page, the same for every chat: hosts and gateways may keep it, and show it to others. It reads through
-its host what it shows, `cubicle://card/<chat>`: that holds a key which lets one look at this chat, for some minutes.
+A card is one HTML page, the same for every chat: hosts and gateways may keep it, and show it to others. It reads
+through its host what it shows, `cubicle://card/<chat>`: that holds a key which lets one look at this chat, for minutes.
 Neither the page nor the answer of a tool holds a key.
 """
 

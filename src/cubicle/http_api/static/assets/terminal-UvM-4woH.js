@@ -1,0 +1,1 @@
+import{I as e,M as t,m as n,t as r}from"./start-LBgIWW5U.js";import{t as i}from"./lazy-DCiu6RMV.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));
