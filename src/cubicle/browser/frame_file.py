@@ -123,4 +123,4 @@ def _side(value: float) -> int:
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else 1.0
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6 else 1.0

@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -39,13 +39,20 @@ _MAX_CONCURRENT = 8
 _SWEEP_EVERY = 3600.0
 
 
+Taken = tuple[FrameFacts, bytes]
+TakeFrame = Callable[[Machine], Awaitable[Taken | None]]
+
+
 class FrameRecorder:
     """A service of every sandbox. `in_use` and `is_driven` are set when those are there who know it."""
 
-    def __init__(self, store: FrameStore, journals: Path, *, every: float = EVERY) -> None:
+    def __init__(
+        self, store: FrameStore, journals: Path, *, every: float | None = None, take: TakeFrame | None = None
+    ) -> None:
         self.store = store
         self._journals = journals
-        self._every = every
+        self._every = EVERY if every is None else every
+        self._take = take or take_frame
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         self.in_use: Callable[[Chat], bool] = lambda chat: False
         """Whether somebody or something uses the chat's sandbox."""
@@ -111,7 +118,7 @@ class FrameRecorder:
         if self.is_driven(chat):
             return seen
         async with self._slots:
-            taken = await take_frame(machine)
+            taken = await self._take(machine)
         if taken is None or self.is_driven(chat):
             return seen
         facts, picture = taken
@@ -121,7 +128,7 @@ class FrameRecorder:
         return digest
 
 
-async def take_frame(machine: Machine) -> tuple[FrameFacts, bytes] | None:
+async def take_frame(machine: Machine) -> Taken | None:
     """A picture of the page in front; None if no browser runs or it gives none now."""
     taken = None
     try:
@@ -135,7 +142,7 @@ async def take_frame(machine: Machine) -> tuple[FrameFacts, bytes] | None:
     return taken
 
 
-async def _cast(machine: Machine, target: str, url: str, title: str) -> tuple[FrameFacts, bytes] | None:
+async def _cast(machine: Machine, target: str, url: str, title: str) -> Taken | None:
     """The first frame of a screencast: smaller than a screenshot, and nothing in the page can tell."""
     came: asyncio.Future[CdpEvent] = asyncio.get_running_loop().create_future()
 
@@ -156,7 +163,7 @@ async def _cast(machine: Machine, target: str, url: str, title: str) -> tuple[Fr
     return read_frame(event.params, url, title)
 
 
-def read_frame(params: dict[str, object], url: str, title: str) -> tuple[FrameFacts, bytes] | None:
+def read_frame(params: dict[str, object], url: str, title: str) -> Taken | None:
     """What a frame event holds; None if that is no picture of a size that is kept."""
     data, metadata = params.get("data"), params.get("metadata")
     if not isinstance(data, str) or len(data) > MAX_PICTURE * 4 // 3 + 4:
