@@ -136,6 +136,7 @@ class Card {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #trouble = "";
   #shownUrl = "";
+  #begun = false;
 
   constructor(view: View) {
     this.#view = view;
@@ -156,6 +157,7 @@ class Card {
     });
     this.#context(record(said.hostContext));
     this.#host.tell("ui/notifications/initialized");
+    this.#begun = true;
     this.#sized();
   }
 
@@ -294,6 +296,7 @@ class Card {
   }
 
   #sized(): void {
+    if (!this.#begun) return;
     const { offsetWidth: width } = this.#body;
     const height = this.#line.offsetHeight + this.#stage.offsetHeight;
     this.#host.tell("ui/notifications/size-changed", { width, height });
