@@ -27,10 +27,13 @@ BLOCK = 4096
 def store_in(folder: Path, *, limit: int = 100 * BLOCK, total: int = 1000 * BLOCK) -> FrameStore:
     store = FrameStore(folder / "frames", limit=limit, total=total)
     store.open()
+    for chat in (CHAT, OTHER):
+        store.admit(chat)
     return store
 
 
 def fill(store: FrameStore, chat: Chat, count: int, start: float = NOW) -> None:
+    store.admit(chat)
     for n in range(count):
         assert store.add(chat, start + n, FACTS, JPEG + bytes([n % 256])) is not None
 
@@ -145,6 +148,8 @@ def test_a_removed_chat_leaves_nothing(tmp_path: Path) -> None:
     store.forget(CHAT)
     assert not (tmp_path / "frames" / CHAT.digest).exists()
     assert len(store.listed(OTHER)) == 3
+    assert store.add(CHAT, NOW, FACTS, JPEG) is None  # taken before, and kept too late
+    assert not (tmp_path / "frames" / CHAT.digest).exists()
     remove_frames(tmp_path / "frames", "../frames")
     remove_frames(tmp_path / "frames", OTHER.digest)
     assert os.listdir(tmp_path / "frames") == []

@@ -88,6 +88,7 @@ class FrameRecorder:
         if not self.store.keeps:
             yield
             return
+        self.store.admit(chat)
         task = start_task(self._follow(chat, machine), name=f"frames of {machine.name}")
         try:
             yield

@@ -51,6 +51,8 @@ class FrameStore:
         self._limit = min(limit, total)
         self._total = total
         self._sizes: dict[str, int] = {}
+        self._admitted: set[str] = set()
+        """Chats with a sandbox: what comes late of one that was removed is not kept."""
         self._lock = threading.Lock()
         self._refused = False
 
@@ -73,6 +75,10 @@ class FrameStore:
                 self._hold_to_limit(digest)
             self._hold_to_total()
 
+    def admit(self, chat: Chat) -> None:
+        """The chat has a sandbox from now on, until it is removed."""
+        self._admitted.add(chat.digest)
+
     def add(self, chat: Chat, at: float, facts: FrameFacts, picture: bytes) -> FrameName | None:
         """Keep a picture; None if it is none, or if the disk refuses it."""
         if not self.keeps:
@@ -82,6 +88,8 @@ class FrameStore:
         except BadFrame:
             return None
         with self._lock:
+            if chat.digest not in self._admitted:
+                return None
             try:
                 self._write(self._folder / chat.digest, str(name), content)
             except OSError as error:
@@ -125,6 +133,7 @@ class FrameStore:
 
     def drop(self, digest: str) -> None:
         with self._lock:
+            self._admitted.discard(digest)
             self._sizes.pop(digest, None)
             remove_frames(self._folder, digest)
 
@@ -133,12 +142,9 @@ class FrameStore:
         entry was written; None: there is none."""
         for digest in list(self._sizes):
             since = oldest(digest)
-            if since is None:
-                self.drop(digest)
-                continue
             with self._lock:
                 for name, size in self._listed(digest):
-                    if name.at >= since * 1000 - _CARELESS_MS:
+                    if since is not None and name.at >= since * 1000 - _CARELESS_MS:
                         break
                     self._remove(digest, name, size)
 
