@@ -336,7 +336,7 @@ def _set_aside(context: Context) -> SetAside | None:
     return scope_of(context).get(SET_ASIDE)
 
 
-def _resources(chat: Chat, files: Sequence[Upload], first: Sequence[dict[str, Any]]) -> RawJson:
+def _resources(chat: Chat, files: Sequence[Upload], first: Sequence[dict[str, Any]] = ()) -> RawJson:
     return RawJson.list_of(
         [
             *first,

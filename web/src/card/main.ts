@@ -2,25 +2,10 @@
  * A card of the workspace in a chat client (MCP Apps): one page for every chat, which holds no key. It speaks JSON-RPC
  * with its host by messages, reads through it what there is to show, and shows that in a frame of the service.
  */
+import { addressOf, type Port, type State, shownPath, type View } from "./address";
 import "./card.css";
 
-type View = "computer" | "browser" | "terminal" | "file" | "port";
 type Json = Record<string, unknown>;
-
-interface Port {
-  port: number;
-  process: string;
-  url: string;
-}
-interface State {
-  chat: string;
-  base: string;
-  key: string;
-  expires: number;
-  sandbox: string;
-  browser: boolean;
-  ports: Port[];
-}
 
 const PROTOCOL = "2026-01-26";
 const CHAT = "cubicle/chat";
@@ -29,12 +14,6 @@ const ANSWER_MS = 15_000;
 const EARLY = 60;
 const SHORTEST_RENEWAL_MS = 20_000;
 const FRAME_HEIGHT = 420;
-/** Paths in the sandbox under which the service shows files, and the names of their folders there. */
-const ROOTS: [string, string][] = [
-  ["/mnt/user-data/", ""],
-  ["/home/assistant/", "workspace/"],
-];
-
 const record = (value: unknown): Json =>
   value && typeof value === "object" && !Array.isArray(value) ? (value as Json) : {};
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
@@ -95,31 +74,6 @@ class Host {
       });
       this.#post({ id, method, params });
     });
-  }
-}
-
-/** The path of a file for the service's pages; empty for one that they do not show. */
-export function shownPath(path: string): string {
-  for (const [root, folder] of ROOTS)
-    if (path.startsWith(root) && !path.includes("/../") && !path.endsWith("/"))
-      return folder + path.slice(root.length);
-  return "";
-}
-
-const encoded = (path: string) => path.split("/").map(encodeURIComponent).join("/");
-
-export function addressOf(state: State, view: View, path: string): string {
-  const chat = encodeURIComponent(state.chat);
-  const key = state.key ? `key=${encodeURIComponent(state.key)}` : "";
-  switch (view) {
-    case "browser":
-      return `${state.base}browser/${chat}/?${key}`;
-    case "terminal":
-      return `${state.base}terminal/${chat}/?${key}`;
-    case "file":
-      return path ? `${state.base}preview/${chat}/${encoded(path)}?embed=1&${key}` : "";
-    default:
-      return "";
   }
 }
 
