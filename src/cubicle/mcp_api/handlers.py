@@ -169,6 +169,16 @@ class McpHandlers:
             ]
         )
 
+    async def _read_card(self, cards: UiCards, uri: str, caller: Caller) -> dict[str, Any]:
+        """A page of cards, or what one shows: that holds the key of a link, which the audit log is told of."""
+        chat, audit = cards.chat_of(uri, caller), self.registry.audit
+        if chat is not None:
+            audit.require()
+        content = await cards.read(uri, chat)
+        if chat is not None:
+            audit.record("link", {"what": "card", "outcome": "done"}, chat=chat, identity=caller.identity)
+        return content
+
     def _cards_for(self, context: Context) -> UiCards | None:
         """The cards, if the client of this request shows them; all others get what they always got."""
         return self.cards if self.cards is not None and shows_cards(context) else None
@@ -258,7 +268,7 @@ class McpHandlers:
         caller = caller_of(context)
         try:
             if self.cards is not None and self.cards.has(str(params.uri)):
-                _prepared.get()["contents"] = [await self.cards.read(str(params.uri), caller)]
+                _prepared.get()["contents"] = [await self._read_card(self.cards, str(params.uri), caller)]
                 return types.ReadResourceResult(contents=[], ttl_ms=0, cache_scope="private")
             uri = UploadUri.parse(str(params.uri))
             if not caller.shared and uri.chat_id != caller.chat.id:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from cubicle.browser import chromium
 from cubicle.chat.links import Links
@@ -118,11 +118,14 @@ class UiCards:
     def has(self, uri: str) -> bool:
         return uri.startswith((_PREFIX, _STATE))
 
-    async def read(self, uri: str, caller: Caller) -> dict[str, Any]:
+    def chat_of(self, uri: str, caller: Caller) -> Chat | None:
+        """Whose state it is; None for the page of a card. Raises NoSuchResource."""
+        return None if uri.startswith(_PREFIX) else _chat_of(uri, caller)
+
+    async def read(self, uri: str, chat: Chat | None) -> dict[str, Any]:
         """The content of a resource. Raises NoSuchResource."""
-        if uri.startswith(_PREFIX):
+        if chat is None:
             return await self._page(uri)
-        chat = _chat_of(uri, caller)
         state = json.dumps(await self._state(chat))
         return {"uri": uri, "mimeType": "application/json", "text": state}
 
@@ -163,10 +166,6 @@ class UiCards:
         return [
             {"port": one.port, "process": one.process, "url": self._ports.link(chat, one.port, key)} for one in found
         ]
-
-
-def state_uri(chat: Chat) -> str:
-    return f"{_STATE}{quote(chat.id, safe='')}"
 
 
 def _chat_of(uri: str, caller: Caller) -> Chat:
