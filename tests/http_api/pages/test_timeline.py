@@ -95,7 +95,7 @@ async def test_a_person_plays_scrubs_and_goes_live(filmed: House, browser: Brows
         line = page.get_by_label("Time line")
         stage = page.get_by_role("region", name="Browser", exact=True)
         await expect(stage.get_by_role("img", name="Blue")).to_be_visible()
-        await expect(page.get_by_text("the end").first).to_be_visible()
+        await expect(page.locator(".step-detail")).to_be_visible()
         await accessible(page)
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         await picture(page, f"replay-{width}")
@@ -103,16 +103,23 @@ async def test_a_person_plays_scrubs_and_goes_live(filmed: House, browser: Brows
         await page.keyboard.press("Home")
         await expect(line).to_have_value("0")
         await expect(stage.get_by_text("The browser was not used yet.")).to_be_visible()
+        last = await line.get_attribute("max")
+        assert last is not None
+        for place in range(int(last)):
+            await line.fill(str(place))
+            if await stage.get_by_role("img", name="Red").count():
+                break
+        await expect(stage.get_by_role("img", name="Red")).to_be_visible()
         await page.get_by_role("combobox", name="Speed").select_option("16")
         await page.get_by_role("button", name="Play").click()
-        await expect(stage.get_by_role("img", name="Red")).to_be_visible()
+        await expect(line).to_have_value(last)
         await expect(stage.get_by_role("img", name="Blue")).to_be_visible()
         await expect(page.get_by_role("button", name="Play")).to_be_visible()
         await page.get_by_role("button", name="Jump to live").click()
         live = page.get_by_role("region", name="Live browser")
         await expect(live.get_by_label("Picture of the sandbox's browser")).to_be_visible()
-        await filmed.bash(CHAT, "echo something new")
-        await expect(page.get_by_text("something new").first).to_be_visible()
+        await filmed.bash(CHAT, f"echo new at {width}")
+        await expect(page.get_by_text(f"new at {width}").first).to_be_visible()
         assert_clean(seen)
 
 
@@ -127,11 +134,11 @@ async def test_a_person_shares_the_replay_and_revokes_it_and_signs_out(filmed: H
         await sign_in(page, f"/preview/{CHAT}/")
         await page.get_by_role("button", name="Share", exact=True).click()
         dialog = page.get_by_role("dialog", name="Share")
-        await dialog.get_by_label("What").select_option("replay")
-        await dialog.get_by_label("For", exact=True).select_option("1")
-        await dialog.get_by_label("Whom it is for").fill("Ann")
+        await dialog.get_by_role("combobox", name="What").select_option("replay")
+        await dialog.get_by_role("combobox", name="For", exact=True).select_option("1")
+        await dialog.get_by_role("textbox", name="Whom it is for").fill("Ann")
         await dialog.get_by_role("button", name="Make link").click()
-        url = await dialog.get_by_label("Link", exact=True).input_value()
+        url = await dialog.get_by_role("textbox", name="Link", exact=True).input_value()
         await accessible(page)
         await picture(page, "share")
         async with visit(browser, url) as guest:
