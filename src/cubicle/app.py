@@ -18,6 +18,7 @@ from cubicle import removal
 from cubicle.agents.mcp_servers import read_servers
 from cubicle.agents.runs import SubAgents
 from cubicle.auditing import Auditing
+from cubicle.browser.frame_store import FrameStore
 from cubicle.browser.live_views import LiveViews
 from cubicle.chat.access import Access
 from cubicle.chat.activity import Activity
@@ -29,6 +30,7 @@ from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.admin import AdminRoutes
 from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.assets import CARD
 from cubicle.http_api.audited import AuditedRequests, AuditRequired
 from cubicle.http_api.auth import AccessCheck, SignIn
 from cubicle.http_api.body_limit import BodyLimit
@@ -76,6 +78,7 @@ from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
+from cubicle.http_api.timeline import TimelineRoutes
 from cubicle.http_api.undo import UndoRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.visits import Visits
@@ -86,6 +89,7 @@ from cubicle.journal.journal import Journal
 from cubicle.log import forget_user
 from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
+from cubicle.mcp_api.ui_cards import UiCards
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.metering import Metering
 from cubicle.outbound import has_sub_agent, make_agent_tokens, make_network, make_sub_agents
@@ -110,9 +114,11 @@ from cubicle.startup import (
     checking_isolation,
     claim_image,
     collect_images,
+    make_recorder,
     make_startup_check,
     make_webhooks,
     open_port_shares,
+    running_recorder,
     telling_webhooks,
 )
 from cubicle.tools.registry import Registry
@@ -132,8 +138,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     web = httpx.AsyncClient()
     access = await Access.open(settings, removal.links_folder(settings.data_dir), web)
     links = access.links
-    port_links = make_port_links(settings, access.secret, links)
-    port_shares = await open_port_shares(settings)
+    port_links, port_shares = make_port_links(settings, access.secret, links), await open_port_shares(settings)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     space = make_free_space(settings)
     driver = make_driver(settings, space)
@@ -148,14 +153,15 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     metering = Metering(settings, network, access.ring)
     notes = JournalNotes(journal := make_journal(settings))
     auditing = Auditing(settings, access, network, notes)
-    calls, known_ports = UnfinishedCalls(journal), KnownPorts()
-    beside = (metering, agent_tokens, network, StartCommands(known_ports), notes, calls)
+    calls, known_ports, recorder = UnfinishedCalls(journal), KnownPorts(), make_recorder(settings)
+    beside = (metering, agent_tokens, network, StartCommands(known_ports), notes, calls, recorder)
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
     screens, webhooks, startup_check = LiveViews(), make_webhooks(settings), make_startup_check(settings, driver)
     await claim_image(settings, driver)
     auditing.follow(fleet)
     told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
-    async with web, told as sources, auditing.audit, journal, agent_tokens, network, fleet, screens:
+    recording = running_recorder(recorder, fleet, screens)
+    async with web, told as sources, auditing.audit, journal, recording, agent_tokens, network, fleet, screens:
         await check_isolation(startup_check, sources)
         await collect_images(settings, driver)
         activity = Activity(journal)
@@ -168,20 +174,20 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
         uploads, home = Uploads(fleet, journal), HomeRoutes.build(settings, access.ring, fleet, registry)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
-            screens.hand_backs, known_ports, home,
+            screens.hand_backs, known_ports, home, recorder,
         )  # fmt: skip
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
         queue = FairQueue()
         endpoint = McpEndpoint(
             registry, uploads, instructions_by(prompt), settings, access.authentication, queue, calls, access.secret,
-            access.watch, home.clients,
+            access.watch, home.clients, UiCards(links, fleet, port_links, CARD),
         )  # fmt: skip
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing, webhooks, known_ports, home,
+            metering, auditing, webhooks, known_ports, home, recorder.store,
         )  # fmt: skip
         checking = checking_isolation(startup_check, fleet, sources)
         async with (
@@ -219,6 +225,7 @@ class Parts:
     webhooks: Webhooks
     known_ports: KnownPorts
     home: HomeRoutes
+    frames: FrameStore
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -319,6 +326,7 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "file_edits": FileEditRoutes(fleet, parts.registry.journal),
         "file_history": FileHistoryRoutes(fleet, parts.registry.journal),
         "replay": ReplayRoutes(parts.registry.journal, removal.journal_folder(settings.data_dir)),
+        "timeline": TimelineRoutes(parts.registry.journal, parts.frames),
         "changes": ChangeRoutes(fleet),
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "links": LinkRoutes(links),

@@ -30,7 +30,7 @@ from cubicle.agents.gateway_sse import Endpoint
 from cubicle.agents.run_dir import EventLines
 from cubicle.backup.archive_names import place_of
 from cubicle.backup.chats import read_through
-from cubicle.browser import cdp_http
+from cubicle.browser import cdp_http, frame_file
 from cubicle.browser import messages as viewing
 from cubicle.browser.cdp import CdpConnection
 from cubicle.chat.authentication import read_cookies
@@ -45,6 +45,7 @@ from cubicle.core import (
     hosts,
     http_ranges,
     image_header,
+    link_scope,
     media_types,
     origins,
     paths,
@@ -70,6 +71,7 @@ from cubicle.http_api.files import _folder
 from cubicle.http_api.multipart import _Form
 from cubicle.http_api.urls import without_key
 from cubicle.journal import format as journal_lines
+from cubicle.journal import timeline
 from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.files import parse_entry
@@ -385,6 +387,13 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "DevTools answer": lambda data: cdp_http.rewritten(data, "http://here"),
     "DevTools pages": cdp_http.pages,
     "DevTools message": devtools_message,
+    "address of a picture": lambda data: frame_file.shown_url("http://" + text(data)),
+    "facts of a picture": frame_file.unpack_facts,
+    "name of a picture": lambda data: frame_file.FrameName.of_id(text(data)),
+    "scope of a link": lambda data: link_scope.LinkScope.of("file", text(data)),
+    "time line": lambda data: timeline.step_of(
+        journal_lines.Entry(1, 1.0, "call", {"arguments": {"command": text(data)}})
+    ),
     "backend's WebSocket": backend_frames,
     "backend's WebSocket, read": lambda data: backend_frames(data, follow=False),
     "backend's fragments": lambda data: backend_frames(b"\x02\x00" + b"\x00\x01a" * (len(data) // 96)),

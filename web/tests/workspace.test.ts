@@ -40,6 +40,9 @@ const page: PageData = {
   view: false,
   operator: false,
   tenant: "",
+  opens: "chat",
+  card: false,
+  signed_in: false,
 };
 
 const listed: FolderEntry = {

@@ -48,6 +48,11 @@ class LiveViews:
             found = self._gates[chat.digest] = InputGate()
         return found
 
+    def is_driven(self, chat: Chat) -> bool:
+        """Whether a person has control of the chat's browser."""
+        screen = self._screens.get(chat.digest)
+        return screen is not None and screen.driving.holder is not None
+
     def _handed_back(self, chat: Chat, one: HandBack) -> None:
         self.hand_backs.add(chat, one)
         self.told(chat, one)

@@ -51,6 +51,7 @@ ANOTHERS_CHAT = Problem(403, "This chat is the workspace of another person.")
 VIEW_ONLY = Problem(
     403, "This link only lets you look. Sign in with the key, or ask for a link that lets you control the chat."
 )
+OUT_OF_SCOPE = Problem(403, "This link opens one file or the replay of this chat, and nothing else of it.")
 NOT_ACCEPTED = Problem(415, "The Accept header must name both application/json and text/event-stream.")
 NOT_JSON = Problem(415, "The Content-Type header must be application/json.")
 SERVER_ERROR = Problem(

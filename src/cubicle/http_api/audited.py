@@ -19,7 +19,7 @@ from cubicle.core.close_codes import NOT_ALLOWED, TRY_LATER
 from cubicle.core.identity import Credential, Identity
 from cubicle.core.problem import Problem
 from cubicle.http_api.errors import response
-from cubicle.http_api.route_table import only_looks
+from cubicle.http_api.route_table import refusal
 from cubicle.http_api.routes import ROW, ROWS, WEBSOCKET, Row
 from cubicle.http_api.urls import route_path
 
@@ -147,7 +147,7 @@ class AuditedRequests:
             nonlocal attached, code
             row = scope.get(ROW)
             if message["type"] == "websocket.accept" and isinstance(row, Row) and not attached:
-                attached = not only_looks(scope, row)
+                attached = refusal(scope, row) is None
                 self._record(scope, row, {"outcome": "attached" if attached else "refused"})
             elif message["type"] == "websocket.close":
                 code = message.get("code", 0)

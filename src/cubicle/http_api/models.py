@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 from cubicle.agents.sessions import ProcessRecord, SessionRecord
 from cubicle.browser.server_messages import TabRecord
 from cubicle.files.browse import Root
+from cubicle.journal.timeline import Step
 from cubicle.sandbox.driver import Condition
 
 EntryKind = Literal["file", "directory", "symlink", "other"]
@@ -339,12 +340,39 @@ class ChatLink(TypedDict):
     label: str
     created: int
     expires: int
+    opens: str
+    """`chat`, `replay`, or `file`, whose `path` it is then."""
+    path: str
     url: NotRequired[str]
 
 
 @_exact
 class ChatLinkList(TypedDict):
     links: list[ChatLink]
+
+
+@_exact
+class FrameRecord(TypedDict):
+    """A picture of the chat's browser: when it was taken, and of what."""
+
+    id: str
+    at: float
+    width: int
+    height: int
+    url: str
+    """Without query and fragment."""
+    title: str
+
+
+@_exact
+class Timeline(TypedDict):
+    """A part of what was done in a chat. The pictures come with the last part."""
+
+    entries: list[Step]
+    next: int
+    """What to ask for entries after this one with."""
+    more: bool
+    frames: list[FrameRecord]
 
 
 @_exact

@@ -73,6 +73,7 @@ _FILE_REPLIES = (
 _FILE_ERRORS = (404, 409, 412, 416, 503)
 _LISTING_OR_FILE = {"anyOf": [models.FolderListing, {"description": "The file, if it is of this type."}]}
 _CALLER = {"chat_id": {"type": "string"}, "user_email": {"type": "string"}}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
 _BINARY: Schema = {"type": "string", "format": "binary"}
 _FORM: Schema = {"type": "object", "properties": {"file": _BINARY}, "required": ["file"]}
 _KEY_FORM: Schema = {
@@ -174,6 +175,10 @@ OPERATIONS: dict[str, Operation] = {
     "changes.get": _json(models.FileSides, 404, 409, 410, 413, 503),
     "undo.undo": _json(models.FileUndone, 404, 409, 410, 503, 507, query={"redo": _FLAG}),
     "replay.get": Operation((Reply(200, {HTML: {}}),)),
+    "timeline.get": _json(models.Timeline, 400, query={"after": _COUNT, "since": _COUNT}),
+    "timeline.newest": Operation((Reply(200, {"image/jpeg": _BINARY}),), (404,)),
+    "timeline.frame": Operation((Reply(200, {"image/jpeg": _BINARY}),), (404,)),
+    "pages.replay": _page(),
     "ports.listed": _json(models.PortOverview),
     "ports.events": Operation((Reply(200, {"text/event-stream": {}}),)),
     "ports.share": Operation(
@@ -191,6 +196,8 @@ OPERATIONS: dict[str, Operation] = {
             "access": {"type": "string", "enum": ["view", "control"]},
             "hours": {"type": "number", "exclusiveMinimum": 0, "maximum": 8760},
             "label": {"type": "string"},
+            "opens": {"type": "string", "enum": ["chat", "replay", "file"]},
+            "path": {"type": "string"},
             **_TENANT,
         },
     ),

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from cubicle.core import paths
 from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.core.identity import Credential, Identity, LinkAccess
+from cubicle.core.link_scope import Opens
 from cubicle.core.text import one_line
 from cubicle.http_api import plain_pages
 from cubicle.http_api.assets import STATIC, AssetFiles, Assets
@@ -121,7 +122,9 @@ class Pages:
         self._run_scripts = run_scripts
         self._issuer = issuer
         self._page_policy = page_policy(embedders, frames)
+        self._card_policy = page_policy(embedders, frames, card=True)
         self._viewer_policy = viewer_policy(embedders)
+        self._card_viewer_policy = viewer_policy(embedders, card=True)
         self.static = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
         """The built assets."""
 
@@ -143,6 +146,9 @@ class Pages:
 
     async def browser(self, request: Request) -> Response:
         return self._of_chat(request, "live", "Browser")
+
+    async def replay(self, request: Request) -> Response:
+        return self._of_chat(request, "timeline", "Replay")
 
     async def preview(self, request: Request) -> Response:
         """The workspace, with a file open when the address names one."""
@@ -184,7 +190,9 @@ class Pages:
     async def viewer(self, request: Request) -> Response:
         """The frame that parses hostile files: no facts, no cookies, an opaque origin."""
         response = self._page(request, "viewer", "Viewer")
-        response.headers["Content-Security-Policy"] = self._viewer_policy
+        # It has nothing that the site around it could want: whoever asks may frame it, as cards do.
+        in_card = request.query_params.get("card") == "1"
+        response.headers["Content-Security-Policy"] = self._card_viewer_policy if in_card else self._viewer_policy
         response.headers["Cache-Control"] = "no-cache"
         return response
 
@@ -194,16 +202,23 @@ class Pages:
             sandbox = self._condition(request)
         except BadChatId as error:
             return self._no_chat(error)
+        who = _identity(request)
         facts: PageFacts = {
             "chat": chat.id,
             "path": path,
             "raw": raw,
             "sandbox": sandbox,
-            "embed": request.query_params.get("embed") == "1",
+            "embed": request.query_params.get("embed") == "1" or who.scope.opens is Opens.FILE,
             "run": self._run_scripts,
-            "view": _identity(request).access is LinkAccess.VIEW,
+            "view": who.access is LinkAccess.VIEW,
+            "opens": who.scope.opens.value,
+            "card": who.card,
+            "locked": self._locked,
         }
-        return self._page(request, page, f"{title} · {chat.id}", facts)
+        response = self._page(request, page, f"{title} · {chat.id}", facts)
+        if who.card:
+            response.headers["Content-Security-Policy"] = self._card_policy
+        return response
 
     def _no_chat(self, error: BadChatId) -> Response:
         return self._answer(plain_pages.refusal("Not a chat", str(error)), 400)
@@ -222,7 +237,8 @@ class Pages:
         data: PageData = {
             "root": root, "assets": static, "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False,
             "run": False, "next": "", "message": "", "locked": True, "issuer": self._issuer, "view": False,
-            "operator": False, "tenant": "", **(facts or {}),
+            "operator": False, "tenant": "", "opens": "chat", "card": False, "signed_in": _identity(request).signed_in,
+            **(facts or {}),
         }  # fmt: skip
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
         links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]

@@ -281,6 +281,18 @@ _OWN = (
     _of_chat("GET", "/api/chats/{chat}/replay", "replay.get", _LOOKS,
              "The journal of a chat as one HTML file that replays it, to be saved. It needs no service "
              "([journal.md](journal.md))."),
+    _of_chat("GET", "/api/chats/{chat}/timeline", "timeline.get", _LOOKS,
+             "What was done in a chat, in few words, 500 entries at a time: `after` is the `next` of the part before. "
+             "With the last part come the pictures of its browser, those taken after `since` (in milliseconds) "
+             "([replay.md](replay.md))."),
+    _of_chat("GET", "/api/chats/{chat}/frames/newest", "timeline.newest", _LOOKS,
+             "The last picture of the browser that was taken for the replay."),
+    _of_chat("GET", "/api/chats/{chat}/frames/{frame:token}", "timeline.frame", _LOOKS,
+             "One such picture, by its id."),
+    _of_chat("GET", "/replay/{chat}", "pages.with_slash", _LOOKS,
+             "Redirects to the same URL with a slash.", in_a_tab=True),
+    _of_chat("GET", "/replay/{chat}/", "pages.replay", _LOOKS,
+             "The page of the replay ([pages.md](pages.md)).", in_a_tab=True),
     _of_chat("GET", "/api/chats/{chat}/search", "file_search.get", _LOOKS,
              "Searches the chat's files for the text `q`. In `names`, `contents` or (without `in`) both. Lines of JSON "
              "while the search goes on; the last one says whether that is all. At most 10 s, 200 names, 500 lines.",
@@ -310,7 +322,9 @@ _OWN = (
     Row("GET", "/api/links/{chat}", "links.listed", _KEY, _LOOKS,
         "The links of a chat that were made by hand ([keys.md](keys.md#links)).", ChatIn.PATH),
     Row("POST", "/api/links/{chat}", "links.make", _KEY, _LOOKS,
-        "Makes a link. `access` is `view` or `control`, `hours` (168) its life, `label` whom it is for.", ChatIn.PATH),
+        "Makes a link. `access` is `view` or `control`, `hours` (168) its life, `label` whom it is for. `opens` is "
+        "`chat`, `replay`, or `file` with its `path`: a link to a part opens nothing else, and only lets one look.",
+        ChatIn.PATH),
     Row("DELETE", "/api/links/{chat}", "links.revoke_all", _KEY, _LOOKS,
         "Revokes every link of a chat. Those of its prompts and private ports too.", ChatIn.PATH),
     Row("DELETE", "/api/links/{chat}/{link:token}", "links.revoke", _KEY, _LOOKS, "Revokes one link.", ChatIn.PATH),

@@ -28,6 +28,7 @@ from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.task_methods import TaskMethods
+from cubicle.mcp_api.ui_cards import UiCards
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
@@ -48,6 +49,7 @@ class McpEndpoint:
         secret: bytes = b"",
         watch: AccessWatch | None = None,
         clients: Clients | None = None,
+        cards: UiCards | None = None,
     ) -> None:
         """`secret` signs what clients show again after a restart of the service."""
         self._registry = registry
@@ -55,6 +57,7 @@ class McpEndpoint:
         self._instructions = instructions
         self._settings = settings
         self._authentication = authentication
+        self._cards = cards
         self._watch = watch or AccessWatch(authentication)
         self._queue = queue or FairQueue()
         self._clients = clients or Clients()
@@ -87,6 +90,7 @@ class McpEndpoint:
                 repeated,
                 tasks,
                 clients=self._clients,
+                cards=self._cards,
             )
             server = protocol.server(__version__)
             if self._settings.otel_exporter_otlp_endpoint:

@@ -286,11 +286,46 @@ export interface ChatLink {
   label: string;
   created: number;
   expires: number;
+  opens: string;
+  path: string;
   url?: string;
 }
 
 export interface ChatLinkList {
   links: ChatLink[];
+}
+
+/** A picture of the chat's browser: when it was taken, and of what. */
+export interface FrameRecord {
+  id: string;
+  at: number;
+  width: number;
+  height: number;
+  url: string;
+  title: string;
+}
+
+/** One entry. `call` is the id that the beginning and the end of a call share. */
+export interface Step {
+  n: number;
+  at: number;
+  kind: string;
+  call?: string;
+  tool?: string;
+  title?: string;
+  text?: string;
+  error?: boolean;
+  exit_code?: number | null;
+  seconds?: number;
+  user?: string;
+}
+
+/** A part of what was done in a chat. The pictures come with the last part. */
+export interface Timeline {
+  entries: Step[];
+  next: number;
+  more: boolean;
+  frames: FrameRecord[];
 }
 
 /** It signs one browser in, within so many seconds. */
@@ -438,6 +473,9 @@ export interface PageData {
   view: boolean;
   operator: boolean;
   tenant: string;
+  opens: string;
+  card: boolean;
+  signed_in: boolean;
 }
 
 export interface TranscriptPart {

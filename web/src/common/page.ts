@@ -154,6 +154,24 @@ export class Addresses {
   pictures(path: string): string | null {
     return this.#raw ? new URL(this.#raw + encodePath(path), this.root).href : null;
   }
+  /** The page of the replay. */
+  replayPage(): string {
+    return this.#at(`replay/${this.#chat}/`);
+  }
+  /** What was done, in few words, after this entry; with the pictures that were taken after this time. */
+  timeline(after: number, since: number): string {
+    return this.#at(`api/chats/${this.#chat}/timeline?after=${after}&since=${since}`);
+  }
+  frame(id: string): string {
+    return this.#at(`api/chats/${this.#chat}/frames/${encodeURIComponent(id)}`);
+  }
+  /** The links of the chat that were made by hand, or one of them. */
+  links(id = ""): string {
+    return new URL(`api/links/${this.#chat}${id && `/${encodeURIComponent(id)}`}`, this.root).href;
+  }
+  logout(): string {
+    return new URL("logout", this.root).href;
+  }
   /** The journal as a file that replays it. */
   replay(): string {
     return this.#at(`api/chats/${this.#chat}/replay`);

@@ -7,6 +7,7 @@ import { shownName } from "../common/format";
 import { Addresses, isPlain, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
+import { ShareButton, SignOut } from "../share/dialog";
 import { LazyTerminal } from "../terminal/lazy";
 import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
@@ -319,6 +320,7 @@ function commandsOf(space: Workspace): Command[] {
       title: "Browser on its own page",
       run: () => window.open(space.addresses.browser(), "_blank", "noopener"),
     },
+    { title: "Replay", run: () => location.assign(space.addresses.replayPage()) },
     ...space.files.known().map((e) => ({ title: e.path, run: () => space.open(e.path) })),
   ];
 }
@@ -375,6 +377,11 @@ export function App({ page }: { page: PageData }) {
           onClick={toggleSplit}
         />
         <ThemeButton />
+        <a class="button plain" href={space.addresses.replayPage()} aria-label="Replay" title="Replay">
+          <Icon name="history" />
+        </a>
+        <ShareButton page={page} addresses={space.addresses} opens="chat" path={space.openPath.value} />
+        <SignOut page={page} addresses={space.addresses} />
       </header>
       <ViewOnlyNotice addresses={space.addresses} />
       {demo && <DemoBar addresses={space.addresses} />}

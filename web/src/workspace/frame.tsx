@@ -1,6 +1,7 @@
 /** The page's side of the viewer frame: opens it, feeds it, and answers the little it may ask. */
 import { effect, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { readPage } from "../common/page";
 import { dark } from "../common/theme";
 import { ASSET_NAME, type FromViewerFrame, type Show, type ToViewer } from "../viewer/messages";
 
@@ -174,7 +175,7 @@ export function ViewerFrame(props: {
       class="file-frame"
       title={`Contents of ${props.show.name}`}
       sandbox="allow-scripts"
-      src={`${props.assets}viewer`}
+      src={`${props.assets}viewer${readPage().card ? "?card=1" : ""}`}
     />
   );
 }
