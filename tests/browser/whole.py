@@ -140,7 +140,7 @@ async def drive(page: Page, address: str, title: str) -> None:
 
 async def point(page: Page, x: float, y: float) -> tuple[float, float]:
     """Where a point of the sandbox's page is on the person's."""
-    box = await page.get_by_label("Picture of the sandbox's browser").bounding_box()
+    box = await page.get_by_label("Picture of the computer's browser").bounding_box()
     assert box
     scale = box["width"] / 1280
     return box["x"] + x * scale, box["y"] + y * scale

@@ -64,7 +64,7 @@ class Printer:
         own = (model.__doc__ or "").strip()
         inherited = {"", (BaseModel.__doc__ or "").strip(), (dict.__doc__ or "").strip()}
         comment = f"/** {' '.join(own.split())} */\n" if own not in inherited else ""
-        rows = "".join(f"  {field}{'?' if maybe else ''}: {kind};\n" for field, kind, maybe in self._rows(model))
+        rows = "".join(_row(f"{field}{'?' if maybe else ''}", kind) for field, kind, maybe in self._rows(model))
         return f"{comment}export interface {name} {{\n{rows}}}\n"
 
     def _rows(self, model: Any) -> list[tuple[str, str, bool]]:
@@ -103,6 +103,14 @@ class Printer:
         if origin in (dict, Dict):  # noqa: UP006
             return f"Record<{self.type(inner[0])}, {self.type(inner[1])}>"
         raise TypeError(f"No TypeScript type is known for {hint!r}.")
+
+
+def _row(name: str, kind: str) -> str:
+    """As the formatter of the pages folds it."""
+    line = f"  {name}: {kind};\n"
+    if len(line) <= _WIDTH + 1 or " | " not in kind:
+        return line
+    return f"  {name}:\n" + "\n".join(f"    | {part}" for part in kind.split(" | ")) + ";\n"
 
 
 def _is_optional(model: Any, name: str, hint: Any) -> bool:

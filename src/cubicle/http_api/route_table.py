@@ -146,7 +146,7 @@ def _is_another(scope: Scope) -> bool:
 
 
 _OF_REPLAY = frozenset({"pages.replay", "timeline.get", "timeline.newest", "timeline.frame"})
-_OF_FILE = frozenset({"pages.preview", "files.get"})
+_OF_FILE = frozenset({"pages.preview", "files.get", "file_views.pdf"})
 """What a link to the replay, or to one file, opens."""
 
 

@@ -189,7 +189,7 @@ async def test_the_live_browser_in_a_card(browser: Browser, client: tuple[str, s
     async with conversation(browser, client, served, "live") as page:
         await page.evaluate("(input) => callTool('bash_tool', input)", {"command": "true", "description": "Nothing"})
         live = card(page, 0).frame_locator("iframe")
-        await expect(live.get_by_label("Picture of the sandbox's browser")).to_be_visible()
+        await expect(live.get_by_label("Picture of the computer's browser")).to_be_visible()
         await expect(live.get_by_role("button", name="Take control")).to_have_count(0)
         await expect(live.get_by_text("View only").first).to_be_visible()
         await shot(page, "card-browser")

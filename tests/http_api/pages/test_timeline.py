@@ -117,7 +117,7 @@ async def test_a_person_plays_scrubs_and_goes_live(filmed: House, browser: Brows
         await expect(page.get_by_role("button", name="Play")).to_be_visible()
         await page.get_by_role("button", name="Jump to live").click()
         live = page.get_by_role("region", name="Live browser")
-        await expect(live.get_by_label("Picture of the sandbox's browser")).to_be_visible()
+        await expect(live.get_by_label("Picture of the computer's browser")).to_be_visible()
         await call(filmed, CHAT, "bash_tool", command="true", description=f"new at {width}")
         await expect(page.get_by_text(f"new at {width}").first).to_be_visible()
         assert_clean(seen)

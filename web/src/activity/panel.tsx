@@ -139,7 +139,7 @@ export function ActivityPanel(props: PanelProps) {
             icon="activity"
             title={activity.state.value === "none" ? "No activity to show" : "No calls yet"}
           >
-            <p>What the model does in this sandbox appears here as it happens.</p>
+            <p>What the model does on this computer appears here as it happens.</p>
           </Empty>
           {calls.map((call) => (
             <p key={call.id} class="event muted">

@@ -150,7 +150,7 @@ function ControlNotice({ view }: { view: LiveView }) {
           <strong>You have control.</strong>{" "}
           {view.modelWaits.value && <span>The model waits for you: return control when you are done. </span>}
           <span class="muted wide-only">
-            Your mouse and keys go to the sandbox's browser; Shift+Esc leaves the picture.
+            Your mouse and keys go to the computer's browser; Shift+Esc leaves the picture.
           </span>
         </span>
       </div>
@@ -205,7 +205,7 @@ function Picture(props: { view: LiveView; addresses: Addresses; shared: boolean 
         <canvas
           ref={canvas}
           role="img"
-          aria-label="Picture of the sandbox's browser"
+          aria-label="Picture of the computer's browser"
           style={{ cursor: driving ? view.cursor.value : "default" }}
           onClick={() => {
             if (!driving && view.control.value === "watching")
@@ -219,7 +219,7 @@ function Picture(props: { view: LiveView; addresses: Addresses; shared: boolean 
         <textarea
           ref={keys}
           class="live-keys"
-          aria-label="Keyboard for the sandbox's browser. Shift+Escape leaves it."
+          aria-label="Keyboard for the computer's browser. Shift+Escape leaves it."
           autoCapitalize="off"
           autoComplete="off"
           spellcheck={false}
@@ -276,7 +276,7 @@ export function LivePanel(props: { addresses: Addresses; alone: boolean; view?: 
       </header>
       {alone && <ViewOnlyNotice addresses={addresses} />}
       <Tabs view={view} />
-      <nav class="bar live-nav" aria-label="Navigation in the sandbox's browser">
+      <nav class="bar live-nav" aria-label="Navigation in the computer's browser">
         <IconButton icon="back" label="Back" disabled={off || !back} onClick={() => nav("back")} />
         <IconButton
           icon="forward"

@@ -63,7 +63,7 @@ const WORDS: Record<string, string> = {
   killed: "killed",
   cancelled: "cancelled",
   disconnected: "client left",
-  sandbox_gone: "sandbox gone",
+  sandbox_gone: "computer gone",
   interrupted: "interrupted",
   unknown: "end not known",
 };

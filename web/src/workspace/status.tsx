@@ -100,7 +100,7 @@ export function StatusChips(props: { addresses: Addresses; awake: Awake; ports: 
     <div class="chips" role="status" aria-label="What runs on the computer">
       {problem && <span class="chip bad">{problem}</span>}
       {!problem && (told.sandbox === "running" || state.value.sandbox === "running") && (
-        <span class="chip wide-only ok">Sandbox on</span>
+        <span class="chip wide-only ok">Computer on</span>
       )}
       {chip("Browser", browser)}
       {chip("Terminal", terminal)}
