@@ -8,6 +8,7 @@ import { Addresses, type PageData, readPage } from "../common/page";
 import { start } from "../common/start";
 import { LazyLive } from "../live/lazy";
 import { ShareButton } from "../share/dialog";
+import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
 import { BackToChat, Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { marksOf, type Row, TimelineModel } from "./model";
@@ -330,7 +331,7 @@ function Page({ page }: { page: PageData }) {
   return (
     <div class="timeline">
       <header class="bar top">
-        <Icon name="history" />
+        <Brand home={whole && !addresses.viewOnly ? addresses.root.href : undefined} short />
         <h1>Replay</h1>
         {whole ? (
           <BackToChat addresses={addresses} />
