@@ -1,7 +1,7 @@
 /** The live browser with its tools: alone on its page, and as a panel of the workspace. */
 import "./live.css";
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
@@ -243,10 +243,13 @@ function Picture(props: { view: LiveView; addresses: Addresses; shared: boolean 
 /** With a `view` it shows one that others use as well, and that stays when the panel goes. */
 export function LivePanel(props: { addresses: Addresses; alone: boolean; view?: LiveView | undefined }) {
   const { addresses, alone } = props;
-  const view = useMemo(
-    () => props.view ?? new LiveView(addresses, driverName.peek()),
-    [addresses, props.view],
-  );
+  // The shared view goes when the browser ends, and the panel's own goes on from there. One that drives is not replaced.
+  const own = useRef<LiveView | null>(null);
+  const seen = useRef(false);
+  if (!props.view) own.current ??= new LiveView(addresses, driverName.peek(), false, seen.current);
+  else if (!own.current?.driving) own.current = null;
+  const view = own.current ?? (props.view as LiveView);
+  seen.current ||= view.link.state.value.kind === "open";
   useWantedControl(view, nameOfDriver);
   const { word, tone } = view.word.value;
   const { back, forward, loading } = view.history.value;
@@ -312,7 +315,7 @@ export function LivePanel(props: { addresses: Addresses; alone: boolean; view?: 
       )}
       <ControlNotice view={view} />
       <Asking view={view} />
-      <Picture view={view} addresses={addresses} shared={props.view !== undefined} />
+      <Picture view={view} addresses={addresses} shared={own.current === null} />
     </section>
   );
 }

@@ -62,16 +62,18 @@ export class LiveView {
   #canvas: HTMLCanvasElement | null = null;
   #still: ReturnType<typeof setTimeout> | undefined;
   #keep: ReturnType<typeof setInterval> | undefined;
-  /** It was connected once. */
-  #seen = false;
+  /** The browser was seen once: it is started again when it ends. */
+  #seen: boolean;
   #view = { width: 0, visible: true };
 
-  /** `quiet`: it only looks, and asks for nothing to be started but when a person wants it. */
+  /** `quiet`: it only looks, and asks for nothing to be started but when a person wants it. `seen`: it goes on for another. */
   constructor(
     addresses: Addresses,
     private readonly name = "",
     quiet = false,
+    seen = false,
   ) {
+    this.#seen = seen;
     this.link = new Link({
       // To look starts no browser. One that ended while it was looked at comes back.
       prepare: async (_signal, wake) => {
