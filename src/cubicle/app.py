@@ -164,8 +164,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     async with web, told as sources, auditing.audit, journal, recording, agent_tokens, network, fleet, screens:
         await check_isolation(startup_check, sources)
         await collect_images(settings, driver)
-        activity = Activity(journal)
-        workplace = Workspace(fleet, provisioner, tokens)
+        activity, workplace = Activity(journal), Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         built = Registry.build(
             workplace, settings, agents, activity, PortNotes(port_links, known_ports), journal, screens.hand_backs

@@ -143,11 +143,20 @@ def _models(module: types.ModuleType) -> dict[str, Any]:
 
 def api() -> str:
     """The answers of the HTTP API."""
-    found = {**_models(models), **_models(file_models)}
+    found = _models(models)
     printer = Printer({name: found[name] for name in ("Condition", "Root", "EntryKind")})
     for name, model in {**found, "PageData": page_data.PageData, "TranscriptRecord": TranscriptRecord}.items():
         if name != "ProblemDetails":
             printer.add(name, model)
+    return printer.text()
+
+
+def files() -> str:
+    """The answers about the work on files."""
+    found = _models(models)
+    printer = Printer({name: found[name] for name in ("Root", "EntryKind")})
+    for name, model in _models(file_models).items():
+        printer.add(name, model)
     return printer.text()
 
 
@@ -197,6 +206,7 @@ def live() -> str:
 
 GENERATED = {
     SOURCES / "common" / "api.generated.ts": api,
+    SOURCES / "common" / "files.generated.ts": files,
     SOURCES / "admin" / "overview.generated.ts": overview,
     SOURCES / "home" / "home.generated.ts": home,
     SOURCES / "workspace" / "events.generated.ts": events,

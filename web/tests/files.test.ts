@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
-import type { FileChanges, PortRecord } from "../src/common/api.generated";
+import type { PortRecord } from "../src/common/api.generated";
+import type { FileChanges } from "../src/common/files.generated";
 import { shortTime } from "../src/common/format";
 import { arranged, compare, numberOf } from "../src/viewer/gridrows";
 import { places, spans } from "../src/viewer/pdfsearch";

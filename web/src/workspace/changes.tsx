@@ -1,8 +1,8 @@
 /** What was changed in the files of a chat: by the journal, and what other programs wrote. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { FileChangeRecord, FileChanges, WrittenFile } from "../common/api.generated";
 import { diffOf } from "../common/diff";
+import type { FileChangeRecord, FileChanges, WrittenFile } from "../common/files.generated";
 import { bytes, moment, shownName } from "../common/format";
 import { getJson, post } from "../common/http";
 import type { Addresses } from "../common/page";

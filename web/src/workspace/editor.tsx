@@ -1,7 +1,7 @@
 /** A text file that a person changes. It is saved only over the version that was opened. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import type { SavedFile } from "../common/api.generated";
+import type { SavedFile } from "../common/files.generated";
 import { HttpError, request } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Dialog, Empty } from "../ui/parts";

@@ -1,7 +1,7 @@
 /** What can be done with one file or folder: download, rename, delete, copy its path or its address. */
 import { signal, useSignal } from "@preact/signals";
-import type { RenamedFile } from "../common/api.generated";
 import { writeClipboard } from "../common/clipboard";
+import type { RenamedFile } from "../common/files.generated";
 import { shownName } from "../common/format";
 import { request } from "../common/http";
 import { type Addresses, seen } from "../common/page";

@@ -1,6 +1,6 @@
 /** A search over the names and contents of all files, done by the service; its results as they come. */
 import { signal } from "@preact/signals";
-import type { FoundFile, FoundText, SearchEnd } from "../common/api.generated";
+import type { FoundFile, FoundText, SearchEnd } from "../common/files.generated";
 import { forPeople } from "../common/format";
 import { isAsleep, request } from "../common/http";
 import type { Addresses } from "../common/page";

@@ -1,7 +1,7 @@
 /** The end of a text file, and what is added to it while somebody looks. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { TailPiece } from "../common/api.generated";
+import type { TailPiece } from "../common/files.generated";
 import { bytes, forPeople, plainText } from "../common/format";
 import type { Addresses } from "../common/page";
 import { useFollow } from "./scrolling";

@@ -1,8 +1,8 @@
 /** Earlier versions of a file: what it was before each change that is kept. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { FileVersion, FileVersionList } from "../common/api.generated";
 import { diffOf } from "../common/diff";
+import type { FileVersion, FileVersionList } from "../common/files.generated";
 import { bytes, moment, shownName } from "../common/format";
 import { getJson, HttpError, request } from "../common/http";
 import { looksLikeText } from "../common/kinds";
