@@ -38,9 +38,9 @@ export function useVirtual(scroller: RefObject<HTMLDivElement | null>, listed: L
         : [...near, held].sort((a, b) => a - b);
     },
     overscan: 8,
-    gap: 6,
-    paddingStart: 10,
-    paddingEnd: 10,
+    gap: 8, // distances of the scale in base.css
+    paddingStart: 12,
+    paddingEnd: 12,
     anchorTo: "end",
     followOnAppend: true,
     scrollEndThreshold: 24,

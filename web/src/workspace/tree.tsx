@@ -66,7 +66,7 @@ function Row(props: RowProps) {
         aria-selected={selected}
         aria-disabled={special || undefined}
         class="tree-row plain"
-        style={{ "padding-inline-start": `${8 + (level - 1) * 14}px` }}
+        style={{ "padding-inline-start": `${8 + (level - 1) * 16}px` }}
         title={`${name} · ${special ? "a pipe, socket or device: nothing to show" : what} · ${moment(entry.modified)?.toLocaleString() ?? ""}`}
         onClick={() => {
           if (folder) files.toggle(entry);
@@ -86,7 +86,7 @@ function Row(props: RowProps) {
         <p
           class="muted tree-empty"
           role="presentation"
-          style={{ "padding-inline-start": `${30 + level * 14}px` }}
+          style={{ "padding-inline-start": `${32 + level * 16}px` }}
         >
           Empty
         </p>
@@ -196,7 +196,7 @@ export function Tree(props: {
   return (
     <section class="tree" aria-label="Files">
       <header class="bar">
-        <h2 class="unseen">Files</h2>
+        <h2 class="visually-hidden">Files</h2>
         {props.views}
         <span class="grow" />
         {!viewOnly && (
