@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,8 @@ import pytest
 from cubicle import settings
 from cubicle.app import running
 from cubicle.browser import last_pictures
+from cubicle.browser.frame_file import facts_of
+from cubicle.browser.frame_store import FrameStore
 from cubicle.browser.last_pictures import LastPictures
 from cubicle.chat.activity import Activity
 from cubicle.chat.clients import MAX_CHATS, Clients
@@ -247,10 +250,31 @@ def test_only_a_small_jpeg_is_taken_for_a_picture(text: str, is_kept: bool) -> N
     assert (last_pictures._jpeg(text) is not None) is is_kept
 
 
-async def test_a_chat_is_pictured_again_only_after_something_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_chat_that_is_stopped_has_the_newest_picture_of_its_replay(tmp_path: Path) -> None:
+    frames = FrameStore(tmp_path, limit=1_000_000, total=1_000_000)
+    frames.open()
+    chat, other = Chat("one"), Chat("one", "another tenant")
+    frames.admit(chat)
+    facts = facts_of(1280, 800, "https://example.org/", "A page")
+    for at, end in ((1000.0, b"old"), (1003.0, b"new")):
+        frames.add(chat, at, facts, b"\xff\xd8\xff" + end)
+    again = FrameStore(tmp_path, limit=1_000_000, total=1_000_000)  # the service was started again
+    again.open()
+    for store in (frames, again):
+        pictures = LastPictures(_NoFleet(), store)  # type: ignore[arg-type]
+        assert pictures.taken(chat) == 1003.0
+        assert await pictures.of(chat) == b"\xff\xd8\xffnew"
+        assert (pictures.taken(other), await pictures.of(other)) == (0.0, None)
+    again.forget(chat)
+    assert (pictures.taken(chat), await pictures.of(chat)) == (0.0, None)
+
+
+async def test_a_chat_is_pictured_again_only_after_something_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "time", lambda: now)
-    pictures = LastPictures(_NoFleet())  # type: ignore[arg-type]
+    pictures = LastPictures(_NoFleet(), FrameStore(tmp_path, limit=0, total=0))  # type: ignore[arg-type]
     chat = Chat("one")
     assert pictures.is_due(chat, 0)
     assert not await pictures.take(chat)

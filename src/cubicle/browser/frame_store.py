@@ -1,7 +1,7 @@
 """The pictures of browsers that the replays show: a folder a chat, on the service's own disk, bounded.
 
 They go with the chat, and with the entries of its journal beside which they stand. A picture that is lost with the
-power is no loss to anybody: nothing here waits for the disk. Everything here blocks.
+power is no loss to anybody: nothing here waits for the disk. Everything here blocks, unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class FrameStore:
         self._limit = min(limit, total)
         self._total = total
         self._sizes: dict[str, int] = {}
+        self._newest: dict[str, FrameName] = {}
         self._admitted: set[str] = set()
         """Chats with a sandbox: what comes late of one that was removed is not kept."""
         self._lock = threading.Lock()
@@ -70,7 +71,10 @@ class FrameStore:
             for name in os.listdir(self._folder):
                 if DIGEST.fullmatch(name):
                     self._clear_unfinished(name)
-                    self._sizes[name] = sum(size for _, size in self._listed(name))
+                    found = self._listed(name)
+                    self._sizes[name] = sum(size for _, size in found)
+                    if found:
+                        self._newest[name] = found[-1][0]
             for digest in list(self._sizes):
                 self._hold_to_limit(digest)
             self._hold_to_total()
@@ -99,6 +103,7 @@ class FrameStore:
                 return None
             self._refused = False
             self._sizes[chat.digest] = self._sizes.get(chat.digest, 0) + _on_disk(len(content))
+            self._newest[chat.digest] = name
             self._hold_to_limit(chat.digest)
             self._hold_to_total()
         return name
@@ -117,8 +122,8 @@ class FrameStore:
         return found
 
     def newest(self, chat: Chat) -> FrameName | None:
-        names = self._listed(chat.digest)
-        return names[-1][0] if names else None
+        """Does not block."""
+        return self._newest.get(chat.digest)
 
     def picture(self, chat: Chat, name: FrameName) -> bytes | None:
         """The JPEG; None if it is not kept, or is not what it was."""
@@ -135,6 +140,7 @@ class FrameStore:
         with self._lock:
             self._admitted.discard(digest)
             self._sizes.pop(digest, None)
+            self._newest.pop(digest, None)
             remove_frames(self._folder, digest)
 
     def sweep(self, oldest: Callable[[str], float | None]) -> None:
@@ -209,6 +215,8 @@ class FrameStore:
         with contextlib.suppress(OSError):
             (self._folder / digest / str(name)).unlink(missing_ok=True)
             self._sizes[digest] = max(0, self._sizes.get(digest, 0) - size)
+            if self._newest.get(digest) == name:  # the oldest go first: there is none left
+                del self._newest[digest]
 
 
 def remove_frames(folder: Path, digest: str) -> None:

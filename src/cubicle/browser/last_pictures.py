@@ -1,4 +1,8 @@
-"""The last picture of each chat's browser, small, for lists of chats. To take one wakes and starts nothing."""
+"""The last picture of each chat's browser, for lists of chats. To take one wakes and starts nothing.
+
+Of a browser that runs it is taken when somebody looks at such a list, and kept in memory. Of any other it is the newest
+one of the replay, if the service keeps those.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from typing import Any
 
 from cubicle.browser import cdp, chromium
 from cubicle.browser.cdp import CdpConnection, CdpError, CdpEvent
+from cubicle.browser.frame_store import FrameStore
 from cubicle.core.chat import Chat
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.machine import Machine
@@ -39,13 +44,25 @@ class Picture:
 class LastPictures:
     """Bounded: of more chats, those that were pictured longest ago are forgotten."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, frames: FrameStore) -> None:
         self._fleet = fleet
+        self._frames = frames
         self._kept: OrderedDict[str, Picture] = OrderedDict()
         self._asked: OrderedDict[str, float] = OrderedDict()
 
-    def of(self, chat: Chat) -> Picture | None:
-        return self._kept.get(chat.digest)
+    def taken(self, chat: Chat) -> float:
+        """When the last picture was taken; 0: there is none."""
+        kept, frame = self._kept.get(chat.digest), self._frames.newest(chat)
+        return max(kept.at if kept is not None else 0.0, frame.at / 1000 if frame is not None else 0.0)
+
+    async def of(self, chat: Chat) -> bytes | None:
+        """The last picture, a JPEG."""
+        kept, frame = self._kept.get(chat.digest), self._frames.newest(chat)
+        if frame is not None and (kept is None or kept.at < frame.at / 1000):
+            picture = await asyncio.to_thread(self._frames.picture, chat, frame)
+            if picture is not None:
+                return picture
+        return kept.data if kept is not None else None
 
     def is_due(self, chat: Chat, since: float) -> bool:
         """Whether something has happened in the chat since its picture (`since`: when), and it may be asked again."""

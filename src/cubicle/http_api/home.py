@@ -10,6 +10,7 @@ from typing import Self
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from cubicle.browser.frame_store import FrameStore
 from cubicle.browser.last_pictures import LastPictures
 from cubicle.chat.clients import Clients
 from cubicle.core.caller import Caller
@@ -54,10 +55,10 @@ class HomeRoutes:
         self._streams = FairSlots(total=1024, of_tenant=256, of_chat=256)
 
     @classmethod
-    def build(cls, settings: Settings, ring: KeyRing, fleet: Fleet, registry: Registry) -> Self:
+    def build(cls, settings: Settings, ring: KeyRing, fleet: Fleet, registry: Registry, frames: FrameStore) -> Self:
         """With the parts behind the page."""
         activity = registry.activity
-        clients, demos, pictures = Clients(activity.news), Demos(registry, activity.news), LastPictures(fleet)
+        clients, demos, pictures = Clients(activity.news), Demos(registry, activity.news), LastPictures(fleet, frames)
         feed = HomeFeed(fleet, activity, clients, demos, pictures)
         return cls(settings, ring, feed, clients, demos, pictures)
 
@@ -101,10 +102,10 @@ class HomeRoutes:
 
     async def picture(self, request: Request) -> Response:
         """The last picture of a chat's browser, as it was taken for the page: to ask for it takes none."""
-        found = self._pictures.of(chat_of(request))
+        found = await self._pictures.of(chat_of(request))
         if found is None:
             raise refuse(404, "No picture of this chat's browser is kept.")
-        return Response(found.data, media_type="image/jpeg", headers=_NEVER_KEPT)
+        return Response(found, media_type="image/jpeg", headers=_NEVER_KEPT)
 
     async def connection(self, request: Request) -> Response:
         base = self._settings.public_base_url.rstrip("/") or str(request.base_url).rstrip("/")

@@ -140,7 +140,6 @@ class HomeFeed:
     async def _card(self, seen: Overview) -> ChatCard:
         assert seen.chat is not None
         newest = await self._activity.newest(seen.chat)
-        picture = self._pictures.of(seen.chat)
         card: ChatCard = {
             "chat": seen.chat.id,
             "state": CONDITIONS[seen.state],
@@ -151,7 +150,7 @@ class HomeFeed:
             "since": 0,
             "failed": False,
             "output": "",
-            "picture": round(picture.at, 3) if picture is not None else 0,
+            "picture": round(self._pictures.taken(seen.chat), 3),
         }
         if newest is not None:
             card["tool"] = newest.begun["tool"]

@@ -54,7 +54,7 @@ class TimelineRoutes:
     async def newest(self, request: Request) -> Response:
         """The last picture that was taken, for a card of the chat."""
         chat = chat_of(request)
-        return await self._picture(chat, await asyncio.to_thread(self._frames.newest, chat), "private, no-cache")
+        return await self._picture(chat, self._frames.newest(chat), "private, no-cache")
 
     async def _picture(self, chat: Chat, name: FrameName | None, cache: str) -> Response:
         picture = await asyncio.to_thread(self._frames.picture, chat, name) if name is not None else None
