@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -51,18 +50,6 @@ def test_what_is_built_is_what_the_sources_build(tmp_path: Path) -> None:
     assert len(fresh) > 50
     changed = {name for name in fresh.keys() | kept.keys() if fresh.get(name) != kept.get(name)}
     assert changed == set(), "web/ was changed without its build. Run: web/build.sh"
-
-
-def test_distances_are_of_the_one_scale() -> None:
-    """Its steps are in base.css: --space-half to --space-6. A line of one pixel is no distance."""
-    distance = re.compile(r"^\s*(?:padding|margin|(?:row-|column-)?gap)[a-z-]*:.*?\b(?!1px)\d*\.?\d+(?:px|rem)")
-    odd = [
-        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in sorted(WEB.glob("src/*/*.css"))
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if distance.match(line)
-    ]
-    assert odd == []
 
 
 def test_the_types_of_the_pages_are_those_of_the_models() -> None:
