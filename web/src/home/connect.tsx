@@ -136,13 +136,15 @@ function SnippetPanel({ connection, keep }: { connection: Connection; keep: Key 
             {visible.value ? "Hide the key" : "Show the key"}
           </button>
         )}
+      </div>
+      <div class="snippet">
+        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a wide text is scrolled by the keyboard */}
+        <pre tabIndex={0}>{text({ url, key: shown })}</pre>
         <CopyButton
           label={`Copy the text for ${SNIPPETS[chosen.value].title}`}
           text={async () => text({ url, key: locked ? await keep.read() : "" })}
         />
       </div>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a wide text is scrolled by the keyboard */}
-      <pre tabIndex={0}>{text({ url, key: shown })}</pre>
       {locked && !connection.knows_key && (
         <p class="muted">Put your own key in place of {NO_KEY}: the service keeps only a digest of it.</p>
       )}
@@ -191,7 +193,10 @@ export function Connect({ root, client }: { root: URL; client: ClientSeen | null
   const found = connection.value;
   return (
     <section class="card connect" aria-labelledby="connect-title">
-      <h2 id="connect-title">Connect your AI</h2>
+      <div class="connect-head">
+        <h2 id="connect-title">Connect your AI</h2>
+        <ClientLine client={client} root={root} />
+      </div>
       {problem.value && (
         <p class="notice bad" role="alert">
           {problem.value}
@@ -208,7 +213,6 @@ export function Connect({ root, client }: { root: URL; client: ClientSeen | null
           <SnippetPanel connection={found} keep={keep.value} />
         </>
       )}
-      <ClientLine client={client} root={root} />
     </section>
   );
 }

@@ -13,6 +13,7 @@ import { Chats } from "./chats";
 import { Connect } from "./connect";
 import { HomeFeed } from "./feed";
 import type { DemoState } from "./home.generated";
+import { Scene } from "./scene";
 
 /** One click plays the script and leads to where it can be watched. */
 function Demo({ root, demo }: { root: URL; demo: DemoState | undefined }) {
@@ -29,20 +30,19 @@ function Demo({ root, demo }: { root: URL; demo: DemoState | undefined }) {
     }
   };
   return (
-    <section class="card demo" aria-labelledby="demo-title">
-      <div class="grow">
-        <h2 id="demo-title">Try it without a client</h2>
+    <>
+      <div class="hero-actions">
+        <button type="button" class="primary" disabled={busy.value} onClick={() => void play()}>
+          <Icon name="play" />
+          {busy.value ? "Starting…" : demo?.state === "playing" ? "Watch the demo" : "Play the demo"}
+        </button>
         <p class="muted">
-          A script of 20 seconds uses the same tools as a model: it writes a table, draws a chart, starts a
-          web page, drives the browser, and fixes a failing test. You watch, and take over at the end.
+          Try it without a client. In 20 seconds a script uses the tools of a model: it draws a chart, serves
+          a page, drives the browser, mends a failing test. You take over at the end.
         </p>
-        {demo?.state === "failed" && <p class="demo-failed">The last one stopped: {demo.says}</p>}
       </div>
-      <button type="button" class="primary" disabled={busy.value} onClick={() => void play()}>
-        <Icon name="play" />
-        {busy.value ? "Starting…" : demo?.state === "playing" ? "Watch the demo" : "Play the demo"}
-      </button>
-    </section>
+      {demo?.state === "failed" && <p class="demo-failed">The last one stopped: {demo.says}</p>}
+    </>
   );
 }
 
@@ -77,16 +77,19 @@ function Page({ page }: { page: PageData }) {
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is scrolled by the keyboard, too */}
       <main class="home-main" tabIndex={0}>
         <div class="home-column">
-          <div class="hero">
-            <h1>Your AI's computer is ready</h1>
-            <p class="muted">
-              Every chat gets a Linux computer of its own, with files, a terminal and a browser. You can watch
-              it work, and take over.
-            </p>
-          </div>
-          <Demo root={addresses.root} demo={demo} />
-          <Connect root={addresses.root} client={client} />
+          <section class={`hero ${chats.length ? "known" : ""}`} aria-labelledby="hero-title">
+            <div class="hero-words">
+              <h1 id="hero-title">Your AI's computer is ready</h1>
+              <p class="hero-lead">
+                Every chat gets a Linux computer of its own, with files, a terminal and a browser. Watch it
+                work, and take over when you like.
+              </p>
+              <Demo root={addresses.root} demo={demo} />
+            </div>
+            {!chats.length && <Scene />}
+          </section>
           <Chats chats={chats} root={addresses.root} />
+          <Connect root={addresses.root} client={client} />
         </div>
       </main>
     </div>
