@@ -1,4 +1,5 @@
 /** What a call printed: in its colours, with a mark where something is left out. */
+import "./activity.css";
 import type { CSSProperties } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import type { Piece } from "../workspace/calls";

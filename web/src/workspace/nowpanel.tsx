@@ -1,5 +1,6 @@
 /** The panel that follows the model: it shows what is used now, and changes by itself. */
 import { useEffect } from "preact/hooks";
+import { LazyOutput } from "../activity/lazy";
 import { plainText, seconds, shownName } from "../common/format";
 import { LazyLive } from "../live/lazy";
 import { Icon } from "../ui/icon";
@@ -9,7 +10,6 @@ import { type Call, codeOf, gist, stateOf, task } from "./calls";
 import type { Focus } from "./follow";
 import { useOpened } from "./opened";
 import { PortsPanel } from "./portpanel";
-import { useFollow } from "./scrolling";
 import { FileView } from "./show";
 
 const TONES = { running: "accent", done: "ok", failed: "bad" };
@@ -32,8 +32,7 @@ export function wordsOf(focus: Focus): string {
 
 /** A command and what it prints, as in a terminal that nobody types into. */
 function CommandView({ call }: { call: Call }) {
-  const follow = useFollow<HTMLDivElement>(call.output + call.result);
-  const printed = plainText(call.output || call.result);
+  const pieces = call.output ? call.pieces : call.result ? [{ from: 0, text: call.result }] : [];
   return (
     <section class="panel command" aria-label="Command">
       <header class="bar">
@@ -44,10 +43,16 @@ function CommandView({ call }: { call: Call }) {
           {[codeOf(call), call.seconds === null ? "" : seconds(call.seconds)].filter(Boolean).join(" · ")}
         </span>
       </header>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys */}
-      <div {...follow} class="command-screen" role="group" tabIndex={0} aria-label="Output of the command">
-        <pre class="command-line">{plainText(task(call))}</pre>
-        <pre>{printed || (call.state === "running" ? "" : "It printed nothing.")}</pre>
+      <div class="command-screen">
+        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys */}
+        <pre class="command-line" role="group" tabIndex={0} aria-label="Text of the command">
+          {plainText(task(call))}
+        </pre>
+        {pieces.length > 0 ? (
+          <LazyOutput id={call.id} pieces={pieces} label="Output of the command" />
+        ) : (
+          call.state !== "running" && <pre class="muted">It printed nothing.</pre>
+        )}
         {call.notes.map((note, n) => (
           <pre key={n} class="muted">
             {plainText(note)}
