@@ -1,1 +1,0 @@
-import{n as e}from"./rolldown-runtime-COiEfhsA.js";import{i as t}from"./stored-FfSCUYIc.js";var n=e({driverName:()=>r}),r=t(`name`,``,e=>typeof e==`string`);export{n,r as t};
