@@ -52,8 +52,11 @@ export function Counts({ call, change }: { call: Call; change: Change }) {
   return (
     <span class="counts" title={words}>
       <span class="visually-hidden">{words}</span>
-      <span class="added" aria-hidden="true">{`+${count(change.added)}`}</span>{" "}
-      <span class="removed" aria-hidden="true">{`−${count(change.removed)}${part ? " …" : ""}`}</span>
+      {(change.added > 0 || !change.removed) && (
+        <span class="added" aria-hidden="true">{`+${count(change.added)} `}</span>
+      )}
+      {change.removed > 0 && <span class="removed" aria-hidden="true">{`−${count(change.removed)}`}</span>}
+      {part && " …"}
     </span>
   );
 }

@@ -110,7 +110,9 @@ export function standing(call: Call): string {
 export function beside(call: Call): string[] {
   return call.notes
     .filter((note) => /^(Note: |listening: )/.test(note))
-    .map((note) => note.replace(/^Note: /, ""));
+    .map((note) =>
+      note.replace(/^Note: /, "").replace(/^listening: (\d+) (.*?) → .*$/s, "Opened port $1 · $2"),
+    );
 }
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });

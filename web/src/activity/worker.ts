@@ -2,6 +2,9 @@
 import { lineDiff } from "./linediff";
 import type { Answer, Question } from "./work";
 
+// The terminal without a screen looks for one name in `window`, which a worker does not have.
+Object.assign(globalThis, { window: globalThis });
+
 const answer = (message: Answer) => postMessage(message);
 
 addEventListener("message", ({ data }: MessageEvent<Question>) => {

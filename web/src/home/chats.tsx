@@ -36,7 +36,7 @@ function Card({ card, root }: { card: ChatCard; root: URL }) {
   return (
     <li>
       <a class="card chat-card" href={new URL(`preview/${name}/`, root).href}>
-        <span class="chat-picture">
+        <span class={`chat-picture ${card.picture > 0 || !output ? "" : "printed"}`}>
           {card.picture > 0 ? (
             <img
               src={new URL(`api/home/pictures/${name}?at=${card.picture}`, root).href}

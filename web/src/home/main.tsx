@@ -37,8 +37,8 @@ function Demo({ root, demo }: { root: URL; demo: DemoState | undefined }) {
           {busy.value ? "Starting…" : demo?.state === "playing" ? "Watch the demo" : "Play the demo"}
         </button>
         <p class="muted">
-          Try it without a client. In 20 seconds a script uses the tools of a model: it draws a chart, serves
-          a page, drives the browser, mends a failing test. You take over at the end.
+          Try it without a client: for 20 seconds a script draws a chart, drives the browser and mends a
+          failing test. Then it is your turn.
         </p>
       </div>
       {demo?.state === "failed" && <p class="demo-failed">The last one stopped: {demo.says}</p>}

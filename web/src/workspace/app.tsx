@@ -196,7 +196,7 @@ function Rail({ space }: { space: Workspace }) {
         <button
           type="button"
           key={name}
-          class="plain"
+          class={`plain ${panes.value[front.value] === name ? "front" : ""}`}
           aria-current={panes.value.includes(name) ? "true" : undefined}
           onClick={() => (name === "now" ? space.follow() : visitPanel(name))}
         >
@@ -360,8 +360,6 @@ export function App({ page }: { page: PageData }) {
           <Icon name="eye" />
           <span class="wide-only">{space.isFollowing ? "Following" : "Follow the model"}</span>
         </button>
-        <PortChips ports={space.ports} />
-        <StatusChips addresses={space.addresses} awake={space.awake} ports={space.ports} />
         <IconButton
           icon="search"
           label="Go to (Ctrl+K)"
@@ -387,6 +385,10 @@ export function App({ page }: { page: PageData }) {
       {demo && <DemoBar addresses={space.addresses} />}
       <Rail space={space} />
       <Panes space={space} />
+      <footer class="status-bar">
+        <StatusChips addresses={space.addresses} awake={space.awake} ports={space.ports} />
+        <PortChips ports={space.ports} />
+      </footer>
       {over && <div class="drop-here">Drop to upload to this chat</div>}
       {palette.value && (
         <Palette

@@ -1,5 +1,5 @@
 /** What the demo does now, over the workspace in which it plays; at its end, the way to take over. */
-import { effect } from "@preact/signals";
+import { effect, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Addresses } from "../common/page";
 import { HomeFeed } from "../home/feed";
@@ -15,6 +15,7 @@ export const isDemo = (search: string = document.location.search): boolean =>
 export function DemoBar({ addresses }: { addresses: Addresses }) {
   const feed = useMemo(() => new HomeFeed(addresses.root), [addresses]);
   const own = useRef<HTMLButtonElement>(null);
+  const taken = useSignal(false);
   useEffect(() => {
     const before = panes.value;
     // What the script does, and beside it what it uses.
@@ -37,6 +38,7 @@ export function DemoBar({ addresses }: { addresses: Addresses }) {
   }, [feed]);
   const demo = feed.home.value.demo;
   const home = addresses.root.href;
+  if (taken.value) return null;
   if (demo?.state === "over") {
     return (
       <div class="notice accent demo-bar" role="status">
@@ -52,6 +54,7 @@ export function DemoBar({ addresses }: { addresses: Addresses }) {
           class="primary"
           ref={own}
           onClick={() => {
+            taken.value = true;
             visitPanel("browser");
             wantControl();
           }}

@@ -107,6 +107,13 @@ function Followed({ space, focus }: { space: Workspace; focus: Focus }) {
       </Empty>
     );
   }
+  if (!space.awake.made) {
+    return (
+      <Empty icon="moon" title="There is no computer yet">
+        <p>The first call of a client in this chat makes it. To look makes nothing.</p>
+      </Empty>
+    );
+  }
   return (
     <Empty icon="eye" title="Nothing is used yet">
       <p>What the model uses appears here by itself: its browser, the files it writes, commands, ports.</p>
