@@ -113,7 +113,7 @@ function Head({ call, open, change, ...props }: CardProps & { change: ReturnType
         {title.detail && <code class="call-detail">{shownName(title.detail)}</code>}
         {call.usage && <span class="call-detail">{usageWords(call.usage).join(" · ")}</span>}
         {notes.map((note, i) => (
-          <span key={i} class="call-beside">
+          <span key={i} class={`call-beside ${note.startsWith("Opened port") ? "muted" : ""}`}>
             {shownName(note)}
           </span>
         ))}

@@ -106,13 +106,14 @@ export function standing(call: Call): string {
   return [state, codeOf(call)].filter(Boolean).join(" · ");
 }
 
+const portOpened = (_: string, port: string, program: string): string =>
+  `Opened port ${port}${program ? ` · ${program}` : ""}`;
+
 /** Sentences that matter beside the state: what the network did not let through, which ports were opened. */
 export function beside(call: Call): string[] {
   return call.notes
     .filter((note) => /^(Note: |listening: )/.test(note))
-    .map((note) =>
-      note.replace(/^Note: /, "").replace(/^listening: (\d+) (.*?) → .*$/s, "Opened port $1 · $2"),
-    );
+    .map((note) => note.replace(/^Note: /, "").replace(/^listening: (\d+) ?(.*?) → .*$/s, portOpened));
 }
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -21,7 +21,7 @@ export function doing(card: ChatCard): { word: string; tone: string; line: strin
 }
 
 /** The last lines that say something. */
-export function tail(output: string, lines = 6): string {
+export function tail(output: string, lines = 8): string {
   return plainText(output)
     .split("\n")
     .filter((line) => line.trim())
