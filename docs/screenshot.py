@@ -134,7 +134,7 @@ async def walk(browser: Browser, address: str, way: Way) -> bytes:
     way.say('"Take control" is there')
     if way.seconds > LIMIT:
         sys.exit(f"it took more than {LIMIT:g} s")
-    await expect(page.get_by_label("Address")).to_have_value(re.compile("127.0.0.1:8123"))
+    await expect(page.get_by_role("textbox", name="Address")).to_have_value(re.compile("127.0.0.1:8123"))
     await expect(page.locator(".live-blank")).to_be_hidden()
     picture = await way.keep(page, "over")
     await over.click()

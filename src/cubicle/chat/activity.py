@@ -271,7 +271,8 @@ class Activity:
     async def _load(self, chat: Chat, story: _Story) -> None:
         """Put what the journal has before what is known here."""
         history = await self._journal.scan(chat, read_history)
-        newest = [past for past in history.order if _id(past) not in story.calls][-MAX_CALLS:]
+        unknown = [past for past in history.order if _id(past) not in story.calls]
+        newest = unknown[max(0, len(unknown) + len(story.calls) - MAX_CALLS) :]
         known, story.calls = story.calls, OrderedDict()
         count = -(5 + MAX_OUTPUT_EVENTS + MAX_STEPS) * MAX_CALLS
         for past in newest:

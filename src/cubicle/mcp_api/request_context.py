@@ -76,7 +76,10 @@ def progress_stream(context: Context) -> ProgressStream:
 
 def content_of(block: Block) -> types.TextContent | types.ImageContent:
     if isinstance(block, ImageContent):
-        return types.ImageContent(data=base64.b64encode(block.data).decode(), mime_type=block.media_type)
+        encoded = base64.b64encode(block.data).decode()
+        if block.as_text:
+            return types.TextContent(text=f"data:{block.media_type};base64,{encoded}")
+        return types.ImageContent(data=encoded, mime_type=block.media_type)
     return types.TextContent(text=block.text)
 
 

@@ -25,6 +25,8 @@ class TextContent:
 class ImageContent:
     data: bytes
     media_type: str
+    as_text: bool = False
+    """The client is given a data: URI in a text block: many show no other pictures to their model."""
 
 
 Block = TextContent | ImageContent

@@ -21,7 +21,8 @@ def keep_blocks(journal: Journal, chat: Chat, answer: Answer, printed: str) -> l
     """The blocks of an answer as the `end` entry has them, which comes next.
 
     `{"text": …}`; `{"after_output": true, "text": …}`: the text follows the output (head, cut and tail of the entry);
-    `{"blob": SHA-256, "media_type": …}`; `{"left_out": bytes, "media_type": …}`: it was too large to be kept.
+    `{"blob": SHA-256, "media_type": …}`, with `"as_text": true` where the client is given a data: URI;
+    `{"left_out": bytes, "media_type": …}`: it was too large to be kept.
     """
     kept: list[dict[str, Any]] = []
     room = MAX_INLINE
@@ -30,7 +31,8 @@ def keep_blocks(journal: Journal, chat: Chat, answer: Answer, printed: str) -> l
             kept.append(_text(journal, chat, block.text, printed if place == 0 else "", room))
             room -= format.size(kept[-1])
         else:
-            kept.append(_blob(journal, chat, block.data, block.media_type))
+            blob = _blob(journal, chat, block.data, block.media_type)
+            kept.append({**blob, "as_text": True} if block.as_text else blob)
     return kept
 
 
@@ -84,7 +86,7 @@ async def _read_block(journal: Journal, chat: Chat, kept: Any, end: Mapping[str,
         return None
     if media_type == TEXT:
         return TextContent(data.decode("utf-8", "surrogatepass"))
-    return ImageContent(data, media_type)
+    return ImageContent(data, media_type, as_text=kept.get("as_text") is True)
 
 
 def printed_text(end: Mapping[str, Any]) -> str:

@@ -58,12 +58,13 @@ async def model_of(house: House) -> AsyncIterator[Callable[[str], Awaitable[Brow
 async def sees(page: Page, name: str) -> float:
     """Seconds until the person sees this page, with its own address and its own picture."""
     began = time.monotonic()
-    async with asyncio.timeout(40):
-        while True:
-            shown = await page.evaluate("window.shown()")
-            if shown and shown["colour"] == name and f"{name}.html" in shown["address"]:
-                return time.monotonic() - began
-            await asyncio.sleep(0.02)
+    shown = None
+    while time.monotonic() - began < 40:
+        shown = await page.evaluate("window.shown()")
+        if shown and shown["colour"] == name and f"{name}.html" in shown["address"]:
+            return time.monotonic() - began
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{name} is not seen, but {shown}: {await page.locator('main').aria_snapshot()}")
 
 
 async def furnished(house: House, chat: str) -> str:
