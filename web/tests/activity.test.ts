@@ -4,7 +4,7 @@ import { anchors, diffRows, lineDiff } from "../src/activity/linediff";
 import { apply, CallLog } from "../src/activity/log";
 import { needsTerminal, paletteColour, plainRows, safeRows } from "../src/activity/printed";
 import { namedResult, writtenBy } from "../src/activity/results";
-import { rowsOf } from "../src/activity/rows";
+import { refusedPlaces, rowsOf } from "../src/activity/rows";
 import { treeOf, usageWords } from "../src/activity/steps";
 import { beside, sentenceOf, standing } from "../src/activity/words";
 import { type Call, callOf } from "../src/workspace/calls";
@@ -69,6 +69,15 @@ describe("rows", () => {
     expect(kinds([])).toEqual(["reads-1", "p", "3", "f"]);
     expect(kinds(["reads-1"])).toEqual(["reads-1", "1", "2", "p", "3", "f"]);
     expect(rowsOf(calls, "looked", new Set(), true).map((row) => row.key)).toEqual(["p"]);
+  });
+  test("connections that were not let through are one row where several follow each other", () => {
+    const refused = (id: string, place: string) =>
+      call("", {}, { id, at: Date.now() / 1000, note: `Not let through: ${place}. It is not listed.` });
+    const calls = [refused("1", "a.org:80"), refused("2", "a.org:80"), read("3"), refused("4", "b.org:443")];
+    const keys = (open: string[]) => rowsOf(calls, "", new Set(open), false).map((row) => row.key);
+    expect(keys([])).toEqual(["refusals-1", "3", "4"]);
+    expect(keys(["refusals-1"])).toEqual(["refusals-1", "1", "2", "3", "4"]);
+    expect(refusedPlaces(calls.filter((one) => one.note))).toEqual(["a.org:80", "b.org:443"]);
   });
   test("a new day has a row", () => {
     const rows = rowsOf([call("bash_tool", {}, { at: NOW - 5 * 86_400 }), read("1")], "", new Set(), false);

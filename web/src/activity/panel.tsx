@@ -12,7 +12,7 @@ import { CallCard } from "./card";
 import { copyText } from "./code";
 import { asMarkdown } from "./markdown";
 import { namedResult, type Result, writtenBy } from "./results";
-import { type Row, rowsOf } from "./rows";
+import { type Row, refusedPlaces, rowsOf } from "./rows";
 import type { Activity } from "./stream";
 import { useVirtual } from "./virtual";
 import { sentenceOf, standing, timeOfDay } from "./words";
@@ -26,7 +26,7 @@ export interface PanelProps {
 
 type Shown = Row | { kind: "top"; key: string };
 
-const HEIGHTS = { top: 36, call: 48, reads: 44, note: 24, day: 28 };
+const HEIGHTS = { top: 36, call: 48, reads: 44, refusals: 28, note: 24, day: 28 };
 /** A call that is open before anybody saw it. */
 const OPEN_HEIGHT = 220;
 const PAGE = 10;
@@ -74,6 +74,22 @@ function Reads({ row, onToggle }: { row: Extract<Row, { kind: "reads" }>; onTogg
     </div>
   );
 }
+
+function Refusals({ row, onToggle }: { row: Extract<Row, { kind: "refusals" }>; onToggle: () => void }) {
+  return (
+    <div class="event muted">
+      <button type="button" class="plain refusals row-head" aria-expanded={row.open} onClick={onToggle}>
+        <Icon name="chevron" />
+        <span class="cut">{shownName(refusalWords(row.calls))}</span>
+      </button>
+      <span class="grow" />
+      <time>{timeOfDay(row.calls[0]?.at ?? 0)}</time>
+    </div>
+  );
+}
+
+const refusalWords = (calls: readonly Call[]): string =>
+  `Not let through: ${calls.length} connections, to ${refusedPlaces(calls).slice(0, 6).join(", ")}`;
 
 /** The news in words, for those who hear the page. */
 function News({ calls }: { calls: readonly Call[] }) {
@@ -268,6 +284,7 @@ function List(props: PanelProps & { calls: readonly Call[]; wanted: string; all:
                 {row.kind === "top" && <Top activity={activity} />}
                 {row.kind === "day" && <h3 class="day">{row.day}</h3>}
                 {row.kind === "reads" && <Reads row={row} onToggle={() => toggle(row.key, row.open)} />}
+                {row.kind === "refusals" && <Refusals row={row} onToggle={() => toggle(row.key, row.open)} />}
                 {row.kind === "note" && (
                   <p class="event muted">
                     <span class="cut grow">{shownName(row.call.note ?? "")}</span>{" "}
@@ -307,6 +324,8 @@ function labelOf(row: Shown): string {
       return row.day;
     case "reads":
       return `Read ${row.calls.length} files and folders`;
+    case "refusals":
+      return shownName(refusalWords(row.calls));
     case "note":
       return shownName(row.call.note ?? "");
     case "call":

@@ -5,6 +5,7 @@ import { dayOf, isPicture, sentenceOf } from "./words";
 export type Row =
   | { kind: "call"; key: string; call: Call; inner: boolean }
   | { kind: "reads"; key: string; calls: readonly Call[]; open: boolean }
+  | { kind: "refusals"; key: string; calls: readonly Call[]; open: boolean }
   | { kind: "note"; key: string; call: Call }
   | { kind: "day"; key: string; day: string };
 
@@ -15,6 +16,16 @@ const folds = (call: Call): boolean =>
   call.note === undefined &&
   !call.pictures.length &&
   !isPicture(call.arguments.path ?? "");
+
+const REFUSED = "Not let through: ";
+
+/** A program that may not go out tries again and again, or in several places: that is one row. */
+const isRefusal = (call: Call): boolean => call.note?.startsWith(REFUSED) === true;
+
+/** Where programs wanted to go, each place once. */
+export const refusedPlaces = (calls: readonly Call[]): string[] => [
+  ...new Set(calls.map((call) => (call.note ?? "").slice(REFUSED.length).split(/\.? /, 1)[0] ?? "")),
+];
 
 export function matches(call: Call, wanted: string): boolean {
   if (!wanted) return true;
@@ -39,7 +50,16 @@ export function rowsOf(
   const listed = wanted ? calls.filter((call) => matches(call, wanted)) : calls;
   let day = dayNumber(Date.now() / 1000);
   let reads: Call[] = [];
+  let refusals: Call[] = [];
   const flush = () => {
+    const [refused] = refusals;
+    if (refused) {
+      const key = `refusals-${refused.id}`;
+      const shown = refusals.length === 1 || open.has(key) || unfold;
+      if (refusals.length > 1) rows.push({ kind: "refusals", key, calls: refusals, open: shown });
+      if (shown) for (const call of refusals) rows.push({ kind: "note", key: call.id, call });
+      refusals = [];
+    }
     const first = reads[0];
     if (!first) return;
     const key = `reads-${first.id}`;
@@ -56,7 +76,13 @@ export function rowsOf(
       day = number;
       rows.push({ kind: "day", key: `day-${call.id}`, day: dayOf(call.at) });
     }
+    if (isRefusal(call)) {
+      if (reads.length) flush();
+      refusals.push(call);
+      continue;
+    }
     if (folds(call)) {
+      if (refusals.length) flush();
       reads.push(call);
       continue;
     }
