@@ -355,7 +355,7 @@ async def by_keys(page: Page) -> None:
     await expect(here).to_be_in_viewport()
     await page.get_by_role("button", name="Latest").press("Enter")
     await expect(page.locator(".call").last).to_be_in_viewport()
-    await page.get_by_role("searchbox", name="Filter calls").fill("step 77")
+    await page.get_by_role("searchbox", name="Filter calls").fill("step 7777")
     await expect(page.locator(".virtual-row", has_text="Step 7777")).to_have_count(1)
 
 

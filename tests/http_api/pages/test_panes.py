@@ -72,6 +72,7 @@ async def test_the_chips_follow_what_the_page_causes_and_sees(house: House, brow
         await expect(chips).to_contain_text("Browser off")
         await expect(chips).to_contain_text("Terminal off")
         await seen.page.get_by_role("navigation").get_by_role("button", name="Browser").click()
+        await seen.page.get_by_role("button", name="Start the browser").click()
         await expect(chips).to_contain_text("Browser on")
         # Another person opens the terminal, and the model runs a command.
         (await house.client.post("/terminal/chips/start-ttyd")).raise_for_status()

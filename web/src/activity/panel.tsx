@@ -226,6 +226,19 @@ function List(props: PanelProps & { calls: readonly Call[]; wanted: string; all:
     (row.querySelector<HTMLElement>(".row-head") ?? row).focus({ preventScroll: true });
     wantsFocus.current = -1;
   });
+  // The list holds the row at its upper edge. Where that is the one above all calls, those that are read earlier come
+  // below it: what was the first call stays where it is.
+  const first = calls[0]?.id;
+  const before = useRef(first);
+  useLayoutEffect(() => {
+    const known = before.current;
+    before.current = first;
+    const box = scroller.current;
+    const top = list.getOffsetForIndex(1, "start")?.[0] ?? 0;
+    if (!box || known === first || box.scrollTop >= top) return;
+    const place = rows.findIndex((row) => callsOf(row).some((call) => call.id === known));
+    if (place > 1) box.scrollTop += (list.getOffsetForIndex(place, "start")?.[0] ?? top) - top;
+  }, [first]);
   const goTo = (index: number) => {
     wantsFocus.current = Math.max(0, Math.min(rows.length - 1, index));
     list.scrollToIndex(wantsFocus.current, { align: "auto" });
@@ -314,6 +327,11 @@ function List(props: PanelProps & { calls: readonly Call[]; wanted: string; all:
       )}
     </>
   );
+}
+
+function callsOf(row: Shown): readonly Call[] {
+  if (row.kind === "call" || row.kind === "note") return [row.call];
+  return row.kind === "reads" || row.kind === "refusals" ? row.calls : [];
 }
 
 function labelOf(row: Shown): string {
