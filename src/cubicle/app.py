@@ -170,8 +170,7 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
             workplace, settings, agents, activity, PortNotes(port_links, known_ports), journal, screens.hand_backs
         )
         registry = auditing.tools(metering.tools(built))
-        uploads = Uploads(fleet, journal)
-        home = HomeRoutes.build(settings, access.ring, fleet, registry, recorder.store)
+        uploads, home = Uploads(fleet, journal), HomeRoutes.build(settings, access.ring, fleet, registry, recorder)
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
             screens.hand_backs, known_ports, home, recorder,

@@ -10,7 +10,7 @@ from typing import Self
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from cubicle.browser.frame_store import FrameStore
+from cubicle.browser.frame_recorder import FrameRecorder
 from cubicle.browser.last_pictures import LastPictures
 from cubicle.chat.clients import Clients
 from cubicle.core.caller import Caller
@@ -55,10 +55,13 @@ class HomeRoutes:
         self._streams = FairSlots(total=1024, of_tenant=256, of_chat=256)
 
     @classmethod
-    def build(cls, settings: Settings, ring: KeyRing, fleet: Fleet, registry: Registry, frames: FrameStore) -> Self:
+    def build(
+        cls, settings: Settings, ring: KeyRing, fleet: Fleet, registry: Registry, recorder: FrameRecorder
+    ) -> Self:
         """With the parts behind the page."""
         activity = registry.activity
-        clients, demos, pictures = Clients(activity.news), Demos(registry, activity.news), LastPictures(fleet, frames)
+        clients, demos = Clients(activity.news), Demos(registry, activity.news)
+        pictures = LastPictures(fleet, recorder.store)
         feed = HomeFeed(fleet, activity, clients, demos, pictures)
         return cls(settings, ring, feed, clients, demos, pictures)
 
