@@ -127,7 +127,7 @@ async def walk(browser: Browser, address: str, way: Way) -> bytes:
     await expect(page.get_by_text("waiting for the first client…")).to_be_visible()
     await way.keep(page, "home")
     await page.get_by_role("button", name="Play the demo").click()
-    await expect(page.get_by_text(re.compile(r"of \d+: Write a script"))).to_be_visible(timeout=LIMIT * 1000)
+    await expect(page.get_by_text(re.compile(r"\d+ of \d+: "))).to_be_visible(timeout=LIMIT * 1000)
     await way.keep(page, "demo")
     over = page.locator(".demo-bar").get_by_role("button", name="Take control")
     await expect(over).to_be_visible(timeout=LIMIT * 1000)

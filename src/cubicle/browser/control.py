@@ -228,8 +228,7 @@ class InputControl:
             case Ack():
                 self._screen.casting.acknowledge(viewer, said.seq)
             case View():
-                viewer.look(said.visible, said.width)
-                self._screen.casting.adapt()
+                self._screen.casting.look(viewer, said.visible, said.width)
             case Look():
                 self._look(viewer, said)
             case Name():

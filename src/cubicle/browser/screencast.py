@@ -47,6 +47,15 @@ class Screencast:
             if (frame := self.latest(self._shown_to(viewer))) is not None:
                 viewer.show(frame)
 
+    def look(self, viewer: Viewer, visible: bool, width: float) -> None:
+        """A viewer has a window of this width, or looks elsewhere. Who looks again is sent the picture of now: a page
+        that stands still makes no other one."""
+        again = visible and not viewer.visible
+        viewer.look(visible, width)
+        self.adapt()
+        if again and (frame := self.latest(self._shown_to(viewer))) is not None:
+            viewer.show(frame)
+
     def lost(self, tab: Tab) -> None:
         self._widths.pop(tab.id, None)
         self._latest.pop(tab.id, None)

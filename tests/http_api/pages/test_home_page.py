@@ -95,6 +95,7 @@ async def test_a_demo_that_cannot_go_on_says_why(house: House, browser: Browser)
 
 
 @pytest.mark.oci
+@pytest.mark.serial
 async def test_the_first_minute_from_the_start_to_take_control(tmp_path: Path) -> None:
     """scripts/screenshot fails if it takes more than 60 seconds; it clicks only what is visible, and keeps pictures."""
     walk = await asyncio.create_subprocess_exec(

@@ -60,6 +60,8 @@ export class LiveView {
   readonly moving = signal(false);
   readonly word = computed(() => this.#word());
   #canvas: HTMLCanvasElement | null = null;
+  /** The newest picture, and the address that its tab had: a page that stands still sends no other one. */
+  #last: { frame: Frame; url: string } | null = null;
   #still: ReturnType<typeof setTimeout> | undefined;
   #keep: ReturnType<typeof setInterval> | undefined;
   /** The browser was seen once: it is started again when it ends. */
@@ -95,6 +97,7 @@ export class LiveView {
         this.control.value = "watching";
         this.popups.value = [];
         this.asking.value = [];
+        this.#last = null;
         if (this.name) this.send({ type: "name", name: this.name });
         this.#sendView();
       },
@@ -119,6 +122,7 @@ export class LiveView {
   attach(canvas: HTMLCanvasElement): void {
     this.#canvas = canvas;
     this.connect();
+    if (this.#last?.url === this.#url) this.#draw(this.#last.frame).catch(() => undefined);
   }
 
   get attached(): boolean {
@@ -231,21 +235,25 @@ export class LiveView {
     }, LIVE_MS);
   }
 
+  /** The address of the tab that is shown. */
+  get #url(): string {
+    return this.tabs.peek().find((tab) => tab.id === this.active.peek())?.url ?? "";
+  }
+
   async #draw(frame: Frame): Promise<void> {
+    if (frame.tab === this.active.peek()) this.#last = { frame, url: this.#url };
     const picture = await createImageBitmap(new Blob([frame.jpeg], { type: "image/jpeg" }));
     // Another tab may be shown by now: no picture stands under another one's address.
-    if (frame.tab !== this.active.value) {
+    const canvas = this.#canvas;
+    if (frame.tab !== this.active.value || !canvas || (this.#last && frame.seq < this.#last.frame.seq)) {
       picture.close();
       return;
     }
-    const canvas = this.#canvas;
-    if (canvas) {
-      if (canvas.width !== picture.width || canvas.height !== picture.height) {
-        canvas.width = picture.width;
-        canvas.height = picture.height;
-      }
-      canvas.getContext("2d", { alpha: false })?.drawImage(picture, 0, 0);
+    if (canvas.width !== picture.width || canvas.height !== picture.height) {
+      canvas.width = picture.width;
+      canvas.height = picture.height;
     }
+    canvas.getContext("2d", { alpha: false })?.drawImage(picture, 0, 0);
     picture.close();
     if (frame.w !== this.viewport.value.w || frame.h !== this.viewport.value.h) {
       this.viewport.value = { w: frame.w, h: frame.h };
