@@ -16,6 +16,7 @@ import { type Awake, DownFile } from "./awake";
 import { Away, useAway } from "./away";
 import { actionsOf, rootOf } from "./fileactions";
 import { iconOf } from "./fileicons";
+import { lineIn } from "./foundline";
 import { ViewerFrame } from "./frame";
 import { HtmlPage } from "./html";
 import { load } from "./load";
@@ -26,6 +27,9 @@ import { ZoomedPicture } from "./zoomed";
 const LazyEditor = lazy(async () => (await import("./editor")).Editor);
 const LazyLog = lazy(async () => (await import("./logview")).LogView);
 const LazyVersions = lazy(async () => (await import("./versions")).Versions);
+
+/** A text of which only the first part is shown otherwise. */
+const LARGE = 4 * 1024 * 1024;
 
 /** How a file is looked at: as what it is, as an editor, by its growing end, or as it is printed. */
 type Mode = "view" | "edit" | "tail" | "print";
@@ -84,7 +88,8 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
         if (stop.signal.aborted) return;
         back();
         props.onSize(file.size);
-        show.value = { type: "show", name, base: addresses.pictures(path), ...file };
+        const line = lineIn(path) ?? undefined;
+        show.value = { type: "show", name, base: addresses.pictures(path), line, ...file };
       },
       (error: unknown) => {
         if (stop.signal.aborted || failed(error)) return;
@@ -95,6 +100,11 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
     );
     return () => stop.abort();
   }, [addresses, path, asText, attempt.value]);
+  const line = lineIn(path);
+  useEffect(() => {
+    const now = show.peek();
+    if (line && now && now.line !== line) show.value = { ...now, line };
+  }, [line]);
   if (away.why) {
     return (
       <Away
@@ -230,8 +240,13 @@ export function FileView(
   // Without a look at what it is, the first word on the computer has to do.
   const asleep = opened === undefined ? props.awake.down : opened?.kind === "asleep";
   const source = kind !== null && hasSource(kind);
+  const found = lineIn(path);
   useEffect(() => {
-    asText.value = false;
+    if (found && source) asText.value = true;
+    if (found) mode.value = "view";
+  }, [found]);
+  useEffect(() => {
+    asText.value = source && found !== null;
     mode.value = "view";
     quick.value = false;
     versions.value = false;
@@ -239,13 +254,14 @@ export function FileView(
   }, [path]);
   const there = opened?.kind === "file";
   const isText = kind === null || kind === "text" || hasSource(kind);
+  const isLog = isText && (/\.(log|out|err)$/i.test(name) || (size.value ?? 0) > LARGE);
   const printable = kind === "docx" || kind === "slides" || kind === "sheet";
   const print =
     kind === "office" ||
     (printable && mode.value === "print") ||
     (printable && kind !== "sheet" && !quick.value && !noOffice.value);
   const actions = (): Action[] => [
-    ...(isText
+    ...(isText && !isLog
       ? [
           {
             title: mode.peek() === "tail" ? "Show all of it" : "Follow its end",
@@ -304,6 +320,18 @@ export function FileView(
             >
               <Icon name="edit" />
               Edit
+            </button>
+          )}
+          {there && isLog && (
+            <button
+              type="button"
+              aria-pressed={mode.value === "tail"}
+              title="Show the end of the file, and what is added to it"
+              onClick={() => {
+                mode.value = mode.value === "tail" ? "view" : "tail";
+              }}
+            >
+              Follow
             </button>
           )}
           {printable && !noOffice.value && (
