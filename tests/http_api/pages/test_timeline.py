@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def filmed(data: Path) -> AsyncIterator[House]:
     """A chat whose model showed two pages while a command ran."""
     with patch("cubicle.browser.frame_recorder.EVERY", 0.3):
-        async with house(data, key=KEY) as running:
+        async with house(data, key=KEY, preview_public="main") as running:
             await running.furnish(CHAT)
             await running.put(CHAT, "/mnt/user-data/outputs/a.txt", b"hello of the file")
             for title, colour in COLOURS.items():
@@ -159,6 +159,28 @@ async def test_a_person_shares_the_replay_and_revokes_it_and_signs_out(filmed: H
         await expect(page.get_by_label("API key")).to_be_visible()
         await page.goto(f"{filmed.url}/preview/{CHAT}/")
         await expect(page.get_by_label("API key")).to_be_visible()
+
+
+async def test_a_person_shares_a_port_and_makes_it_private_again(filmed: House, browser: Browser) -> None:
+    serving = "python3 -m http.server 8125 >/dev/null 2>&1 & until : </dev/tcp/127.0.0.1/8125; do sleep 0.1; done 2>&-"
+    await filmed.bash(CHAT, serving)
+    async with visit(browser, f"{filmed.url}/preview/{CHAT}/", width=390, scheme="dark") as seen:
+        page = seen.page
+        await sign_in(page, f"/preview/{CHAT}/")
+        await page.get_by_role("button", name="Share", exact=True).click()
+        dialog = page.get_by_role("dialog", name="Share")
+        await dialog.get_by_role("combobox", name="What").select_option("port:8125")
+        await dialog.get_by_role("button", name="Make link").click()
+        url = await dialog.get_by_role("textbox", name="Link", exact=True).input_value()
+        assert "8125" in url
+        row = dialog.get_by_role("listitem").filter(has_text="Port 8125")
+        await expect(row.get_by_role("button", name="Copy")).to_be_visible()
+        await accessible(page)
+        await picture(page, "share-port")
+        await row.get_by_role("button", name="Revoke").click()
+        await expect(row).to_have_count(0)
+        listed = (await filmed.client.get(f"/api/chats/{CHAT}/ports")).json()["ports"]
+        assert [one["public"] for one in listed if one["port"] == 8125] == [None]
 
 
 async def test_a_link_to_a_file_shows_the_file_alone(filmed: House, browser: Browser) -> None:
