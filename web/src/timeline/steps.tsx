@@ -16,10 +16,12 @@ const ICONS: Record<string, IconName> = {
 };
 const OTHERS: Record<string, IconName> = {
   upload: "upload",
-  delete: "trash",
-  file: "file",
-  undo: "history",
-  control: "keyboard",
+  edit: "edit",
+  takeover: "keyboard",
+  handback: "keyboard",
+  egress: "lock",
+  lifecycle: "server",
+  agent: "agents",
 };
 
 const iconOf = (row: Row): IconName =>
