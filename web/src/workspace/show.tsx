@@ -7,7 +7,7 @@ import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../c
 import { lazy } from "../common/lazy";
 import type { Addresses } from "../common/page";
 import { targetOf } from "../common/sandbox";
-import { Icon } from "../ui/icon";
+import { Icon, type IconName } from "../ui/icon";
 import { type Action, MenuButton } from "../ui/menu";
 import { Empty, IconButton } from "../ui/parts";
 import { offerLink, toast } from "../ui/toast";
@@ -200,6 +200,28 @@ function Contents(
   return <Framed {...props} />;
 }
 
+/** A way to look at the file, which is on or off; on a phone only its icon is shown. */
+function Toggle(props: {
+  icon: IconName;
+  words: string;
+  title?: string;
+  pressed: boolean;
+  onToggle: (pressed: boolean) => void;
+}) {
+  return (
+    <button
+      type="button"
+      title={props.title ?? props.words}
+      aria-label={props.words}
+      aria-pressed={props.pressed}
+      onClick={() => props.onToggle(!props.pressed)}
+    >
+      <Icon name={props.icon} />
+      <span class="wide-only">{props.words}</span>
+    </button>
+  );
+}
+
 function NotThere({ link }: { link: boolean }) {
   if (link)
     return (
@@ -299,52 +321,46 @@ export function FileView(
           </span>
           <span class="grow" />
           {source && (
-            <button
-              type="button"
-              aria-pressed={asText.value}
-              onClick={() => {
-                asText.value = !asText.value;
+            <Toggle
+              icon="code"
+              words="Source"
+              pressed={asText.value}
+              onToggle={(pressed) => {
+                asText.value = pressed;
               }}
-            >
-              <Icon name="code" />
-              Source
-            </button>
+            />
           )}
           {there && isText && !addresses.viewOnly && (
-            <button
-              type="button"
-              aria-pressed={mode.value === "edit"}
-              onClick={() => {
-                mode.value = mode.value === "edit" ? "view" : "edit";
+            <Toggle
+              icon="edit"
+              words="Edit"
+              pressed={mode.value === "edit"}
+              onToggle={(pressed) => {
+                mode.value = pressed ? "edit" : "view";
               }}
-            >
-              <Icon name="edit" />
-              Edit
-            </button>
+            />
           )}
           {there && isLog && (
-            <button
-              type="button"
-              aria-pressed={mode.value === "tail"}
+            <Toggle
+              icon="play"
+              words="Follow"
               title="Show the end of the file, and what is added to it"
-              onClick={() => {
-                mode.value = mode.value === "tail" ? "view" : "tail";
+              pressed={mode.value === "tail"}
+              onToggle={(pressed) => {
+                mode.value = pressed ? "tail" : "view";
               }}
-            >
-              Follow
-            </button>
+            />
           )}
           {printable && !noOffice.value && (
-            <button
-              type="button"
-              aria-pressed={print}
-              onClick={() => {
-                quick.value = print;
-                mode.value = print ? "view" : "print";
+            <Toggle
+              icon="pages"
+              words="As printed"
+              pressed={print}
+              onToggle={(pressed) => {
+                quick.value = !pressed;
+                mode.value = pressed ? "print" : "view";
               }}
-            >
-              As printed
-            </button>
+            />
           )}
           <IconButton
             icon="reload"
