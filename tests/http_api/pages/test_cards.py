@@ -136,7 +136,7 @@ async def test_the_cards_of_a_chat_in_the_reference_host(
         asked = {"command": "echo hello", "description": "Say hello"}
         await page.evaluate("(input) => callTool('bash_tool', input)", asked)
         line = card(page, 0)
-        await expect(line.get_by_role("status")).to_have_text("running")
+        await expect(line.get_by_role("status")).to_have_text("On")
         assert "hello" in (await page.evaluate("cards[0]"))["text"]
         await expect(line.locator("iframe")).to_have_count(0)
         assert (await page.evaluate("cards[0].sizes")).pop() < 100
