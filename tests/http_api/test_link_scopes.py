@@ -147,7 +147,7 @@ async def test_the_time_line_comes_in_parts_and_wakes_nothing(locked: House) -> 
     assert nobody == {"entries": [], "next": 0, "more": False, "frames": []}
     assert (await locked.client.get("/api/chats/x/timeline", params={"after": "-1"})).status_code == 400
     names = [row["chat"] for row in (await locked.client.get("/api/sandboxes")).json()["sandboxes"]]
-    assert names == [CHAT]
+    assert not {"nobody", "x"} & set(names)
 
 
 async def test_a_card_may_stand_in_any_page_and_others_may_not(locked: House) -> None:

@@ -236,7 +236,7 @@ it("changes count their lines, and what commands wrote is what no entry names", 
     text_before: "a\nb\n",
     text_after: "a\nc\nd\n",
   } as const;
-  expect(counted(change)).toBe("+2 −1");
+  expect(counted(change)).toEqual({ added: 2, removed: 1 });
   const found: FileChanges = {
     changes: [change],
     files: [

@@ -152,13 +152,16 @@ async def test_the_cards_of_a_chat_in_the_reference_host(
         # The terminal: it is shown, and it takes no key.
         await line.get_by_role("button", name="Terminal").click()
         terminal = line.frame_locator("iframe")
-        await expect(terminal.get_by_text("View only.").first).to_be_visible()
+        await expect(terminal.get_by_text("View only", exact=True).first).to_be_visible()
+        await expect(terminal.get_by_text("Connected", exact=True)).to_be_visible()
+        await expect(terminal.get_by_text("Your link lets you look.")).to_be_hidden()
+        await expect(terminal.locator("html")).to_have_attribute("data-theme", "dark")
         await shot(page, "card-terminal")
 
         # A port: its link is opened by the client, and ends with the card.
         serving = "python3 -m http.server 8124 >/dev/null 2>&1 & until : </dev/tcp/127.0.0.1/8124; do sleep 0.1; done"
         await page.evaluate(
-            "(input) => callTool('bash_tool', input)", {"command": f"({serving}) 2>&-", "description": "Serve"}
+            "(input) => callTool('bash_tool', input)", {"command": f"({serving}) 2>/dev/null", "description": "Serve"}
         )
         ports = card(page, 2)
         await ports.get_by_role("button", name="Ports (1)").click()

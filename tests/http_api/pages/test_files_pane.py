@@ -184,7 +184,7 @@ async def test_a_log_is_followed_and_a_view_link_is_offered_no_change(house: Hou
     await house.bash("log", f"seq 1 60000 > {OUTPUTS}/run.log; printf '\\033[31mred\\033[0m\\n' >> {OUTPUTS}/run.log")
     async with visit(browser, f"{house.url}/preview/log/run.log", width=1280) as seen:
         page = seen.page
-        await page.get_by_role("button", name="Follow", exact=True).click()
+        await page.get_by_role("button", name="Follow end").click()
         log = page.get_by_role("log", name="End of the file")
         await expect(log).to_contain_text("60000\nred")
         await expect(log.get_by_text("red", exact=True)).to_have_css("color", "rgb(163, 32, 26)")

@@ -122,6 +122,7 @@ class Card {
   #context(context: Json): void {
     if (context.theme === "dark" || context.theme === "light")
       document.documentElement.dataset.theme = context.theme;
+    if (this.#state) this.#draw();
   }
 
   #input(asked: Json): void {
@@ -233,7 +234,7 @@ class Card {
       this.#shownUrl = "";
       this.#stage.replaceChildren(...state.ports.map((port) => this.#portRow(port)));
     } else {
-      const url = addressOf(state, this.#open, this.#path);
+      const url = addressOf(state, this.#open, this.#path, document.documentElement.dataset.theme);
       if (url === this.#shownUrl) return;
       this.#shownUrl = url;
       const frame = document.createElement("iframe");

@@ -6,7 +6,9 @@ import { writeClipboard } from "../common/clipboard";
 import { shownName } from "../common/format";
 import { getJson, request } from "../common/http";
 import type { Addresses, PageData } from "../common/page";
+import { dark, nextTheme } from "../common/theme";
 import { Icon } from "../ui/icon";
+import { MenuButton } from "../ui/menu";
 import { Dialog } from "../ui/parts";
 import { toast } from "../ui/toast";
 import "./share.css";
@@ -37,7 +39,8 @@ const copy = (text: string) =>
     () => toast("This browser refused to copy."),
   );
 
-const until = (expires: number) => ` · until ${new Date(expires * 1000).toLocaleString()}`;
+const until = (expires: number) =>
+  ` · until ${new Date(expires * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })}`;
 
 function Row(props: { name: string; words: string; url: string | null; onRevoke: () => void }) {
   const { url } = props;
@@ -322,6 +325,58 @@ export function ShareButton(props: {
       )}
     </>
   );
+}
+
+/** What a phone's header has no room for. */
+export function MoreMenu({ page, addresses, path }: { page: PageData; addresses: Addresses; path: string }) {
+  const asks = useSignal(false);
+  const mayShare = !page.locked || page.signed_in;
+  return (
+    <>
+      <MenuButton
+        class="phone-only"
+        label="More"
+        icon="more"
+        actions={() => [
+          { title: "Replay", icon: "history", href: addresses.replayPage() },
+          ...(mayShare
+            ? [
+                {
+                  title: "Share",
+                  icon: "share" as const,
+                  run: () => {
+                    asks.value = true;
+                  },
+                },
+              ]
+            : []),
+          { title: "Dark or light", icon: dark.value ? "sun" : "moon", run: nextTheme },
+          ...(page.signed_in
+            ? [{ title: "Sign out", icon: "leave" as const, run: () => signOut(addresses) }]
+            : []),
+        ]}
+      />
+      {asks.value && (
+        <ShareDialog
+          addresses={addresses}
+          opens={path ? "file" : "chat"}
+          path={path}
+          locked={page.locked}
+          onClose={() => {
+            asks.value = false;
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+function signOut(addresses: Addresses): void {
+  const form = document.createElement("form");
+  form.method = "post";
+  form.action = addresses.logout();
+  document.body.append(form);
+  form.submit();
 }
 
 /** For who signed in. */

@@ -12,7 +12,7 @@ import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
 import { BackToChat, Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { clock, marksOf, TimelineModel } from "./model";
-import { Detail, Steps, stateAt } from "./steps";
+import { Detail, Steps, stateAt, wordsOf } from "./steps";
 import "./timeline.css";
 
 const SPEEDS = [1, 2, 4, 16];
@@ -220,7 +220,7 @@ function Command({ player }: { player: Player }) {
   return (
     <section class="stage command" aria-label="Step">
       <h2 class="stage-address">
-        <span class="cut grow">{shownName(row.title || row.tool)}</span>
+        <span class="cut grow">{wordsOf(row)}</span>
         {state && <span class={`chip ${state.tone}`}>{state.words}</span>}
       </h2>
       <Detail row={row} at={moment.at} />

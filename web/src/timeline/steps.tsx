@@ -27,6 +27,10 @@ const OTHERS: Record<string, IconName> = {
 const iconOf = (row: Row): IconName =>
   row.kind === "call" ? (ICONS[row.tool] ?? "activity") : (OTHERS[row.kind] ?? "history");
 
+/** For people it is a computer. */
+export const wordsOf = (row: Row): string =>
+  shownName(row.title || row.tool).replace(row.kind === "lifecycle" ? /^Sandbox\b/ : /^$/, "Computer");
+
 /** How a call stands at a time; nothing for one that went well. */
 export function stateAt(row: Row, at: number): { tone: string; words: string } | null {
   if (row.kind !== "call") return null;
@@ -83,10 +87,12 @@ export function Steps(props: {
               onClick={() => props.onGo(model.momentOf(place))}
             >
               <Icon name={iconOf(row)} class={state?.tone ?? ""} />
-              <span class="cut grow">{shownName(row.title || row.tool)}</span>
+              <span class="cut grow">{wordsOf(row)}</span>
               {state && <span class={`chip ${state.tone}`}>{state.words}</span>}
               <span class="muted when">
-                {row.end && row.end.at <= at ? seconds(row.end.seconds) : clock(row.at)}
+                {row.end && row.end.at <= at && row.end.seconds >= 0.05
+                  ? seconds(row.end.seconds)
+                  : clock(row.at)}
               </span>
             </button>
             {open && props.detailed && row.kind === "call" && <Detail row={row} at={at} />}

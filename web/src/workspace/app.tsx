@@ -7,7 +7,7 @@ import { shownName } from "../common/format";
 import { Addresses, isPlain, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
-import { ShareButton, SignOut } from "../share/dialog";
+import { MoreMenu, ShareButton, SignOut } from "../share/dialog";
 import { LazyTerminal } from "../terminal/lazy";
 import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
@@ -376,12 +376,15 @@ export function App({ page }: { page: PageData }) {
           pressed={panes.value.length === 2}
           onClick={toggleSplit}
         />
-        <ThemeButton />
-        <a class="button plain" href={space.addresses.replayPage()} aria-label="Replay" title="Replay">
-          <Icon name="history" />
-        </a>
-        <ShareButton page={page} addresses={space.addresses} opens="chat" path={space.openPath.value} />
-        <SignOut page={page} addresses={space.addresses} />
+        <div class="top-tools wide-only">
+          <ThemeButton />
+          <a class="button plain" href={space.addresses.replayPage()} aria-label="Replay" title="Replay">
+            <Icon name="history" />
+          </a>
+          <ShareButton page={page} addresses={space.addresses} opens="chat" path={space.openPath.value} />
+          <SignOut page={page} addresses={space.addresses} />
+        </div>
+        <MoreMenu page={page} addresses={space.addresses} path={space.openPath.value} />
       </header>
       <ViewOnlyNotice addresses={space.addresses} />
       {demo && <DemoBar addresses={space.addresses} />}
@@ -400,7 +403,7 @@ export function App({ page }: { page: PageData }) {
   );
 }
 
-/** The bare viewer, for a frame in a chat front end. */
+/** The bare viewer, for a frame in a chat front end; with its name and its tools for who has a link to the file. */
 export function Embedded({ page }: { page: PageData }) {
   const addresses = useMemo(() => new Addresses(page), [page]);
   const awake = useMemo(() => new Awake(addresses, page.sandbox, () => undefined), [addresses, page]);
@@ -413,7 +416,7 @@ export function Embedded({ page }: { page: PageData }) {
       run={page.run}
       path={path.value}
       awake={awake}
-      embed={true}
+      embed={page.opens !== "file" || new URL(location.href).searchParams.has("embed")}
       onOpen={(next) => {
         path.value = next;
       }}

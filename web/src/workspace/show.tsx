@@ -343,7 +343,7 @@ export function FileView(
           {there && isLog && (
             <Toggle
               icon="play"
-              words="Follow"
+              words="Follow end"
               title="Show the end of the file, and what is added to it"
               pressed={mode.value === "tail"}
               onToggle={(pressed) => {

@@ -90,7 +90,11 @@ function Row(props: RowProps) {
           else if (!special) props.onOpen(entry.path);
         }}
       >
-        <Icon name={folder ? "chevron" : iconOf(entry.name)} class={expanded ? "turned" : ""} />
+        {folder ? (
+          <Icon name="chevron" class={expanded ? "turned" : ""} />
+        ) : (
+          <Icon name={iconOf(entry.name)} class={`type-${iconOf(entry.name)}`} />
+        )}
         <span class="cut grow">{name}</span>
         {entry.changed && <span class="badge">changed</span>}
         {entry.kind !== "directory" && <span class="muted size">{what}</span>}

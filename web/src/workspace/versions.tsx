@@ -17,6 +17,9 @@ const LIMIT_MS = 90_000;
 const who = (version: FileVersion) =>
   version.by === "person" ? "a person" : version.by === "model" ? "the model" : "somebody";
 
+const timeOf = (at: number | string) =>
+  moment(at)?.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) ?? "";
+
 async function textOf(url: string): Promise<string | null> {
   const response = await request(url, { cache: "no-store" }, LIMIT_MS);
   const data = new Uint8Array(await response.arrayBuffer());
@@ -108,8 +111,8 @@ export function Versions(props: {
           <li key={version.id}>
             <div class="row">
               <span class="grow">
-                {version.at ? `Before ${moment(version.at)?.toLocaleString() ?? ""}` : "Earlier"}
-                <span class="muted">{` · ${bytes(version.size)} · replaced by ${who(version)}`}</span>
+                <strong>{version.at ? `Before ${timeOf(version.at)}` : "Earlier"}</strong>
+                <span class="muted">{`${bytes(version.size)} · replaced by ${who(version)}`}</span>
               </span>
               <button
                 type="button"
