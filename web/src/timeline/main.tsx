@@ -153,9 +153,14 @@ function Controls({ player }: { player: Player }) {
     <section class="timeline-controls" aria-label="Playback">
       <div class="timeline-buttons">
         <IconButton icon="back" label="Step back" disabled={place === 0} onClick={() => player.step(-1)} />
-        <button type="button" class="primary" onClick={() => player.toggle()}>
+        <button
+          type="button"
+          class="primary"
+          aria-label={player.playing.value ? "Pause" : "Play"}
+          onClick={() => player.toggle()}
+        >
           <Icon name={player.playing.value ? "pause" : "play"} />
-          {player.playing.value ? "Pause" : "Play"}
+          <span class="wide-only">{player.playing.value ? "Pause" : "Play"}</span>
         </button>
         <IconButton
           icon="forward"
