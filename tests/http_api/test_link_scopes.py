@@ -8,6 +8,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.typing import Subprotocol
 
 from cubicle.core import close_codes
 from cubicle.http_api.routes import ROWS, WEBSOCKET
@@ -78,7 +79,7 @@ async def test_it_opens_no_websocket(locked: House, key: tuple[str, str]) -> Non
     for row in sockets:
         with pytest.raises((ConnectionClosed, InvalidHandshake)) as refused:
             async with connect(
-                f"{base}{placed(row.template)}?key={key[1]}", proxy=None, subprotocols=["tty"]
+                f"{base}{placed(row.template)}?key={key[1]}", proxy=None, subprotocols=[Subprotocol("tty")]
             ) as socket:
                 await socket.recv()
         if isinstance(refused.value, ConnectionClosed):

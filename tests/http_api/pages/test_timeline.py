@@ -167,7 +167,9 @@ async def test_a_person_shares_the_replay_and_revokes_it_and_signs_out(filmed: H
 
 
 async def test_a_person_shares_a_port_and_makes_it_private_again(filmed: House, browser: Browser) -> None:
-    serving = "python3 -m http.server 8125 >/dev/null 2>&1 & until : </dev/tcp/127.0.0.1/8125; do sleep 0.1; done 2>/dev/null"
+    serving = (
+        "python3 -m http.server 8125 >/dev/null 2>&1 & until : </dev/tcp/127.0.0.1/8125; do sleep 0.1; done 2>/dev/null"
+    )
     await filmed.bash(CHAT, serving)
     async with visit(browser, f"{filmed.url}/preview/{CHAT}/", width=390, scheme="dark") as seen:
         page = seen.page
