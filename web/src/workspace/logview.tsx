@@ -19,9 +19,21 @@ function pieceOf(data: string): TailPiece | null {
   }
 }
 
-/** Drawn once: a block that is full does not change any more. */
+const isPlain = ([only, more]: TextRow) => !!only && !more && Object.keys(only).length === 1;
+
+/** Drawn once: a block that is full does not change any more. Most have no colours, and are one text. */
 function Lines({ rows }: { rows: readonly TextRow[] }) {
-  return useMemo(() => <Rows rows={rows} />, [rows]);
+  return useMemo(
+    () =>
+      rows.every(isPlain) ? (
+        <div class="rows" style={{ containIntrinsicSize: `auto ${rows.length * 19}px` }}>
+          {rows.map(([only]) => `${only?.text ?? ""}\n`).join("")}
+        </div>
+      ) : (
+        <Rows rows={rows} />
+      ),
+    [rows],
+  );
 }
 
 export function LogView({ addresses, path }: { addresses: Addresses; path: string }) {
