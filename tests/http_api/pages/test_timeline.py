@@ -201,7 +201,7 @@ async def test_a_link_to_a_file_shows_the_file_alone(filmed: House, browser: Bro
         frame = seen.page.frame_locator("iframe")
         await expect(frame.get_by_text("hello of the file")).to_be_visible()
         await expect(seen.page.get_by_role("navigation", name="Panels")).to_have_count(0)
-        await expect(seen.page.get_by_role("heading", name="a.txt")).to_be_visible()
+        await expect(seen.page.get_by_role("heading", name="a.txt", level=2)).to_be_visible()
         async with seen.page.expect_download() as download:
             await seen.page.get_by_role("link", name="Download").click()
         assert (await download.value).suggested_filename == "a.txt"

@@ -410,16 +410,19 @@ export function Embedded({ page }: { page: PageData }) {
   const path = useSignal(page.path);
   const assets = new URL(page.assets, document.location.href).href;
   return (
-    <FileView
-      addresses={addresses}
-      assets={assets}
-      run={page.run}
-      path={path.value}
-      awake={awake}
-      embed={page.opens !== "file" || new URL(location.href).searchParams.has("embed")}
-      onOpen={(next) => {
-        path.value = next;
-      }}
-    />
+    <main class="alone">
+      <h1 class="visually-hidden">{shownName(path.value.slice(path.value.lastIndexOf("/") + 1))}</h1>
+      <FileView
+        addresses={addresses}
+        assets={assets}
+        run={page.run}
+        path={path.value}
+        awake={awake}
+        embed={page.opens !== "file" || new URL(location.href).searchParams.has("embed")}
+        onOpen={(next) => {
+          path.value = next;
+        }}
+      />
+    </main>
   );
 }
