@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import type { PortRecord } from "../src/common/api.generated";
+import { diffOf, hunksOf } from "../src/common/diff";
 import type { FileChanges } from "../src/common/files.generated";
 import { shortTime } from "../src/common/format";
 import { arranged, compare, numberOf } from "../src/viewer/gridrows";
@@ -216,6 +217,23 @@ it("a row of a log has its colours, and a terminal's other sequences do nothing"
   expect(withSequence({ bold: true }, "")).toEqual({});
   const long = rowOf("y".repeat(30_000), {}).row;
   expect([long[0]?.text.length, long[1]?.text]).toEqual([20_000, " … 10,000 more characters"]);
+});
+
+it("a difference is shown with some lines around it", () => {
+  const before = Array.from({ length: 30 }, (_, n) => `line ${n}`);
+  const after = before.with(20, "other");
+  const shown = hunksOf(diffOf(before.join("\n"), after.join("\n")), 2);
+  expect(shown.map((line) => `${line.sign}${line.text}`)).toEqual([
+    "…18 lines",
+    " line 18",
+    " line 19",
+    "-line 20",
+    "+other",
+    " line 21",
+    " line 22",
+    "…7 lines",
+  ]);
+  expect(hunksOf([])).toEqual([]);
 });
 
 it("changes count their lines, and what commands wrote is what no entry names", () => {

@@ -8,6 +8,7 @@ import { getJson, post } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
 import { toast } from "../ui/toast";
+import { DiffLines } from "./difflines";
 import { iconOf } from "./fileicons";
 
 const HOUR = 3600;
@@ -121,16 +122,7 @@ function Change(props: {
         </span>
       </div>
       {open.value && hasTexts && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
-        <pre class="diff" role="group" tabIndex={0} aria-label={`The change of ${name}`}>
-          {diffOf(before, after)
-            .slice(0, MOST_LINES)
-            .map((line, i) => (
-              <span key={i} class={line.sign === "+" ? "added" : line.sign === "-" ? "removed" : ""}>
-                {`${line.sign} ${shownName(line.text)}\n`}
-              </span>
-            ))}
-        </pre>
+        <DiffLines lines={diffOf(before, after)} label={`The change of ${name}`} most={MOST_LINES} />
       )}
     </li>
   );

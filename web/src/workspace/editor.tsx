@@ -3,12 +3,12 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { diffOf } from "../common/diff";
 import type { SavedFile } from "../common/files.generated";
-import { shownName } from "../common/format";
 import { HttpError, request } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Dialog, Empty } from "../ui/parts";
 import { toast } from "../ui/toast";
 import type { Show } from "../viewer/messages";
+import { DiffLines } from "./difflines";
 import { type EditorPort, ViewerFrame } from "./frame";
 
 const MOST = 4 * 1024 * 1024;
@@ -56,16 +56,7 @@ function Compared({ url, read }: { url: string; read: () => Promise<string> }) {
     );
   }, []);
   if (!lines.value.length) return null;
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
-    <pre class="diff" role="group" tabIndex={0} aria-label="From the file as it is now to your text">
-      {lines.value.slice(0, MOST_LINES).map((line, i) => (
-        <span key={i} class={line.sign === "+" ? "added" : line.sign === "-" ? "removed" : ""}>
-          {`${line.sign} ${shownName(line.text)}\n`}
-        </span>
-      ))}
-    </pre>
-  );
+  return <DiffLines lines={lines.value} label="From the file as it is now to your text" most={MOST_LINES} />;
 }
 
 function Conflict(props: {
