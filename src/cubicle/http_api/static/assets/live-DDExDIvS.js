@@ -1,0 +1,1 @@
+import{C as e,g as t,r as n,y as r}from"./brand-DusB5WK9.js";import{t as i}from"./nowalone-DCAQWSy7.js";import{t as a}from"./panel-BLVKISiV.js";var o=new r(e());n(t(`main`,{class:`alone`,children:[t(i,{addresses:o,name:`Browser`}),t(a,{addresses:o,alone:!0})]}));

@@ -1,0 +1,1 @@
+import{C as e,g as t,r as n,y as r}from"./brand-DusB5WK9.js";import{t as i}from"./nowalone-DCAQWSy7.js";import{t as a}from"./lazy-B4LfWPke.js";var o=new r(e());n(t(`main`,{class:`alone`,children:[t(i,{addresses:o,name:`Terminal`}),t(a,{addresses:o,alone:!0})]}));
