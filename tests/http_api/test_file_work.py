@@ -53,7 +53,7 @@ async def test_a_search_finds_names_and_contents_and_passes_over_what_is_hidden(
         "search",
         f"mkdir -p {HOME}/app/node_modules {HOME}/.cache '{OUTPUTS}/a [b]' && cd {HOME}/app && "
         "printf 'one\\nA Needle here\\nneedle \\033[31m<b>\\n' > notes.txt && echo needle > node_modules/x.js && "
-        f"echo needle > {HOME}/.cache/y && printf 'needle\\0' > binary && touch '{OUTPUTS}/a [b]/Needle*?.csv'",
+        f"echo needle > {HOME}/.cache/y && printf 'needle\\0' > binary && echo needle > a.Pdf && touch '{OUTPUTS}/a [b]/Needle*?.csv'",
     )
     lines = await found(house, "search", q="needle")
     assert [(one["path"], one["root"]) for one in lines if one["type"] == "name"] == [("a [b]/Needle*?.csv", "outputs")]

@@ -48,6 +48,10 @@ def test_what_stands_elsewhere_is_left_out(kind: str) -> None:
     [
         ("upload", {"path": "a.txt"}, "Uploaded a.txt"),
         ("takeover", {"what": "browser"}, "Somebody opened the browser"),
+        ("handback", {"what": "browser", "user": "Ann", "seconds": 9}, "Ann gave back the browser"),
+        ("edit", {"what": "saved", "path": "a.txt"}, "Saved a.txt"),
+        ("edit", {"what": "renamed", "path": "a.txt", "to": "b.txt"}, "Renamed a.txt to b.txt"),
+        ("edit", {"what": 3}, "Changed "),
         ("egress", {"host": "e.org", "reason": "Not listed."}, "Not let through: e.org. Not listed."),
         ("lifecycle", {"what": "stopped"}, "Sandbox stopped."),
         ("agent", {"event": "started", "text": "x"}, "Coding agent: started x"),
@@ -62,11 +66,13 @@ def test_everything_else_is_one_sentence(kind: str, fields: dict[str, object], t
     assert step.get("title") == title
 
 
-@pytest.mark.parametrize("kind", ["call", "end", "upload", "takeover", "egress", "lifecycle", "agent", "undo", "gap"])
+@pytest.mark.parametrize(
+    "kind", ["call", "end", "upload", "takeover", "handback", "edit", "egress", "lifecycle", "agent", "undo", "gap"]
+)
 @pytest.mark.parametrize("value", [None, 7, "x" * 10**6, ["a"], {"command": {"deep": 1}}, float("nan"), True])
 def test_fields_of_any_kind_make_a_short_step(kind: str, value: object) -> None:
     names = ("call", "tool", "description", "arguments", "user", "error", "exit_code", "seconds", "head", "tail", "cut",
-             "result", "path", "what", "host", "reason", "event", "text", "why")  # fmt: skip
+             "result", "path", "what", "host", "reason", "event", "text", "why", "to")  # fmt: skip
     step = step_of(Entry(1, 1, kind, dict.fromkeys(names, value)))
     assert step is not None
     assert len(json.dumps(step)) < 10_000

@@ -140,7 +140,9 @@ async def test_what_is_not_the_callers_is_not_found(served: House, uri: str) -> 
 
 
 async def test_a_port_comes_with_a_link_that_ends_with_the_card(served: House) -> None:
-    serving = "python3 -m http.server 8123 >/dev/null 2>&1 & until : </dev/tcp/127.0.0.1/8123; do sleep 0.1; done 2>&-"
+    serving = (
+        "python3 -m http.server 8123 >/dev/null 2>&1 & until : </dev/tcp/127.0.0.1/8123; do sleep 0.1; done 2>/dev/null"
+    )
     await served.bash("web", serving)
     shows, _ = await client(served, UI, "web")
     (content,) = (await shows.ask("resources/read", {"uri": "cubicle://card/web"}))["result"]["contents"]

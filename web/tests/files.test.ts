@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import type { PortRecord } from "../src/common/api.generated";
+import { diffOf, hunksOf } from "../src/common/diff";
 import type { FileChanges } from "../src/common/files.generated";
 import { shortTime } from "../src/common/format";
 import { arranged, compare, numberOf } from "../src/viewer/gridrows";
@@ -11,7 +12,7 @@ import { below, rootOf, sandboxPath } from "../src/workspace/fileactions";
 import { iconOf } from "../src/workspace/fileicons";
 import { type Entry, newestFirst } from "../src/workspace/files";
 import { parseLine, type Results, withLine } from "../src/workspace/filesearch";
-import { withPiece } from "../src/workspace/logview";
+import { EMPTY, type Log, rowOf, withPiece, withSequence } from "../src/workspace/logtext";
 import { addressOf, placeIn } from "../src/workspace/place";
 import { typedTarget } from "../src/workspace/ports";
 
@@ -177,13 +178,62 @@ it("only a text whose bytes are all kept can be edited", () => {
   expect([of(), of(0xef, 0xbb, 0xbf, 0x61), of(0x61, 0), of(0xe4, 0x61)]).toEqual([true, true, false, false]);
 });
 
+const textOf = (log: Log) =>
+  log.blocks.flatMap((block) => block.rows.map((row) => row.map((run) => run.text).join("")));
+
 it("a log keeps its end, and begins anew when its file does", () => {
-  const piece = { start: 0, text: "a\n", size: 2, reset: true, stopped: "" };
-  const one = withPiece({ text: "old", size: 3, cut: true }, piece);
-  expect(one).toEqual({ text: "a\n", size: 2, cut: false });
-  const long = withPiece(one, { ...piece, reset: false, text: `${"x".repeat(999_990)}\nlast line of it\n` });
-  expect(long.text).toBe("last line of it\n");
+  const piece = { start: 0, text: "a\nb", size: 3, reset: true, stopped: "" };
+  const old = withPiece(EMPTY, { ...piece, start: 9, text: "old\n" });
+  expect([textOf(old), old.cut]).toEqual([["old"], true]);
+  const one = withPiece(old, piece);
+  expect([textOf(one), one.rest, one.size, one.cut]).toEqual([["a"], "b", 3, false]);
+  const more = withPiece(one, { ...piece, reset: false, text: "c\n" });
+  expect([textOf(more), more.rest]).toEqual([["a", "bc"], ""]);
+  const lines = Array.from({ length: 30_000 }, (_, n) => `line ${n} ${"x".repeat(50)}`).join("\n");
+  const long = withPiece(more, { ...piece, reset: false, text: `${lines}\n` });
   expect(long.cut).toBe(true);
+  expect(textOf(long).at(-1)).toContain("line 29999 ");
+  expect(textOf(long).length).toBeLessThan(20_000);
+  const [first, second] = long.blocks;
+  expect(second?.first).toBe((first?.first ?? 0) + 60);
+  const grown = withPiece(long, { ...piece, reset: false, text: "end\n" });
+  expect(grown.blocks.at(-2)).toBe(long.blocks.at(-2));
+});
+
+it("a row of a log has its colours, and a terminal's other sequences do nothing", () => {
+  const { row, pen } = rowOf("gone\rplain \u001b[1;31mred\u001b[2J\u001b]0;title\u0007!\u001b[0m\u202e", {
+    dim: true,
+  });
+  expect(row).toEqual([
+    { dim: true, text: "plain " },
+    { dim: true, bold: true, fg: 1, text: "red!" },
+    { text: "\ufffd" },
+  ]);
+  expect(pen).toEqual({});
+  expect(withSequence({}, "38;5;208")).toEqual({ fg: 208 });
+  expect(withSequence({}, "48;2;1;2;999")).toEqual({ bg: "#0102ff" });
+  expect(withSequence({}, "38;5;999")).toEqual({});
+  expect(withSequence({ bold: true, fg: 3 }, "22;39;95")).toEqual({ fg: 13 });
+  expect(withSequence({ bold: true }, "")).toEqual({});
+  const long = rowOf("y".repeat(30_000), {}).row;
+  expect([long[0]?.text.length, long[1]?.text]).toEqual([20_000, " … 10,000 more characters"]);
+});
+
+it("a difference is shown with some lines around it", () => {
+  const before = Array.from({ length: 30 }, (_, n) => `line ${n}`);
+  const after = before.with(20, "other");
+  const shown = hunksOf(diffOf(before.join("\n"), after.join("\n")), 2);
+  expect(shown.map((line) => `${line.sign}${line.text}`)).toEqual([
+    "…18 lines",
+    " line 18",
+    " line 19",
+    "-line 20",
+    "+other",
+    " line 21",
+    " line 22",
+    "…7 lines",
+  ]);
+  expect(hunksOf([])).toEqual([]);
 });
 
 it("changes count their lines, and what commands wrote is what no entry names", () => {
@@ -204,7 +254,7 @@ it("changes count their lines, and what commands wrote is what no entry names", 
     text_before: "a\nb\n",
     text_after: "a\nc\nd\n",
   } as const;
-  expect(counted(change)).toBe("+2 −1");
+  expect(counted(change)).toEqual({ added: 2, removed: 1 });
   const found: FileChanges = {
     changes: [change],
     files: [

@@ -21,6 +21,8 @@ _SECONDS = 10.0
 _MAX_BYTES = 8 * 1024**2
 """Printed by one search; far more than the results that are told."""
 _ENV = {"LC_ALL": "C.UTF-8", "GREP_COLORS": "", "RIPGREP_CONFIG_PATH": ""}
+_NOT_READ = ("*.[pP][dD][fF]",)
+"""Files that hold no zero byte, and no text for people either."""
 _T = TypeVar("_T")
 
 
@@ -75,15 +77,16 @@ _PRUNED = ["(", "-name", ".*", *_SKIPPED, ")", "-prune", "-o"]
 def _contents(query: str) -> str:
     """ripgrep, or grep where the image has none. Hidden folders and caches are passed over, as in the archive."""
     roots = shlex.join(ROOTS.values())
-    globs = " ".join(f"--glob {shlex.quote('!' + cache)}" for cache in sorted(CACHES))
+    globs = " ".join(f"--glob {shlex.quote('!' + name)}" for name in (*sorted(CACHES), *_NOT_READ))
     excluded = " ".join(f"--exclude-dir={shlex.quote(cache)}" for cache in sorted(CACHES))
+    unread = " ".join(f"--exclude={shlex.quote(name)}" for name in _NOT_READ)
     sought = shlex.quote(query)
     return (
         f"if command -v rg >/dev/null 2>&1; then exec nice rg --no-config --null --with-filename --line-number "
         f"--no-heading --color=never --fixed-strings --ignore-case --max-count={_LINES_OF_A_FILE} --max-columns=400 "
         f"--max-columns-preview --max-filesize=64M --no-ignore --no-messages --threads=2 {globs} -e {sought} -- "
         f"{roots}; else exec nice grep -rFIinZsH -m {_LINES_OF_A_FILE} --color=never --exclude='.*' --exclude-dir='.*' "
-        f"{excluded} -e {sought} -- {roots}; fi"
+        f"{unread} {excluded} -e {sought} -- {roots}; fi"
     )
 
 

@@ -15,6 +15,9 @@ _LEFT_OUT = frozenset({"output", "detached"})
 """Of these the page shows nothing: what a call printed stands at its end."""
 _SHOWN_ARGUMENTS = ("command", "path", "file_path", "task", "prompt", "url")
 
+_EDITS = {"saved": "Saved", "made": "Made", "renamed": "Renamed", "deleted": "Deleted"}
+"""What a person did with a file."""
+
 
 class Step(TypedDict):
     """One entry. `call` is the id that the beginning and the end of a call share."""
@@ -97,6 +100,11 @@ def _told(kind: str, fields: Mapping[str, object]) -> str:
             return f"Uploaded {_text(fields.get('path'))}"
         case "takeover":
             return f"{_text(fields.get('user')) or 'Somebody'} opened the {_text(fields.get('what'))}"
+        case "handback":
+            return f"{_text(fields.get('user')) or 'Somebody'} gave back the {_text(fields.get('what'))}"
+        case "edit":
+            done, to = _EDITS.get(_text(fields.get("what")), "Changed"), _text(fields.get("to"))
+            return f"{done} {_text(fields.get('path'))}" + (f" to {to}" if to else "")
         case "egress":
             return f"Not let through: {_text(fields.get('host'))}. {reason}".strip()
         case "lifecycle":

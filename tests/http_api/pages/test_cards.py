@@ -136,7 +136,7 @@ async def test_the_cards_of_a_chat_in_the_reference_host(
         asked = {"command": "echo hello", "description": "Say hello"}
         await page.evaluate("(input) => callTool('bash_tool', input)", asked)
         line = card(page, 0)
-        await expect(line.get_by_role("status")).to_have_text("running")
+        await expect(line.get_by_role("status")).to_have_text("On")
         assert "hello" in (await page.evaluate("cards[0]"))["text"]
         await expect(line.locator("iframe")).to_have_count(0)
         assert (await page.evaluate("cards[0].sizes")).pop() < 100
@@ -152,13 +152,16 @@ async def test_the_cards_of_a_chat_in_the_reference_host(
         # The terminal: it is shown, and it takes no key.
         await line.get_by_role("button", name="Terminal").click()
         terminal = line.frame_locator("iframe")
-        await expect(terminal.get_by_text("View only.").first).to_be_visible()
+        await expect(terminal.get_by_text("View only", exact=True).first).to_be_visible()
+        await expect(terminal.get_by_text("Connected", exact=True)).to_be_visible()
+        await expect(terminal.get_by_text("Your link lets you look.")).to_be_hidden()
+        await expect(terminal.locator("html")).to_have_attribute("data-theme", "dark")
         await shot(page, "card-terminal")
 
         # A port: its link is opened by the client, and ends with the card.
         serving = "python3 -m http.server 8124 >/dev/null 2>&1 & until : </dev/tcp/127.0.0.1/8124; do sleep 0.1; done"
         await page.evaluate(
-            "(input) => callTool('bash_tool', input)", {"command": f"({serving}) 2>&-", "description": "Serve"}
+            "(input) => callTool('bash_tool', input)", {"command": f"({serving}) 2>/dev/null", "description": "Serve"}
         )
         ports = card(page, 2)
         await ports.get_by_role("button", name="Ports (1)").click()

@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def filmed(data: Path) -> AsyncIterator[House]:
     """A chat whose model showed two pages while a command ran."""
     with patch("cubicle.browser.frame_recorder.EVERY", 0.3):
-        async with house(data, key=KEY) as running:
+        async with house(data, key=KEY, preview_public="main") as running:
             await running.furnish(CHAT)
             await running.put(CHAT, "/mnt/user-data/outputs/a.txt", b"hello of the file")
             for title, colour in COLOURS.items():
@@ -91,7 +91,12 @@ async def test_pictures_are_of_the_pages_and_hold_no_query(filmed: House) -> Non
 async def test_a_person_plays_scrubs_and_goes_live(filmed: House, browser: Browser, width: int, scheme: Any) -> None:
     async with visit(browser, await shared(filmed), width=width, scheme=scheme) as seen:
         page = seen.page
-        await page.get_by_role("link", name="Replay", exact=True).click()
+        if width < 720:
+            await page.get_by_role("button", name="More", exact=True).click()
+            await accessible(page)
+            await page.get_by_role("menuitem", name="Replay").click()
+        else:
+            await page.get_by_role("link", name="Replay", exact=True).click()
         await page.wait_for_url(f"**/replay/{CHAT}/")
         line = page.get_by_label("Time line")
         stage = page.get_by_role("region", name="Browser", exact=True)
@@ -161,12 +166,46 @@ async def test_a_person_shares_the_replay_and_revokes_it_and_signs_out(filmed: H
         await expect(page.get_by_label("API key")).to_be_visible()
 
 
+async def test_a_person_shares_a_port_and_makes_it_private_again(filmed: House, browser: Browser) -> None:
+    serving = (
+        "python3 -m http.server 8125 >/dev/null 2>&1 & until : </dev/tcp/127.0.0.1/8125; do sleep 0.1; done 2>/dev/null"
+    )
+    await filmed.bash(CHAT, serving)
+    async with visit(browser, f"{filmed.url}/preview/{CHAT}/", width=390, scheme="dark") as seen:
+        page = seen.page
+        await sign_in(page, f"/preview/{CHAT}/")
+        await page.get_by_role("button", name="More", exact=True).click()
+        await page.get_by_role("menuitem", name="Share").click()
+        dialog = page.get_by_role("dialog", name="Share")
+        await dialog.get_by_role("combobox", name="What").select_option("port:8125")
+        await dialog.get_by_role("button", name="Make link").click()
+        url = await dialog.get_by_role("textbox", name="Link", exact=True).input_value()
+        assert "8125" in url
+        row = dialog.get_by_role("listitem").filter(has_text="Port 8125")
+        await expect(row.get_by_role("button", name="Copy")).to_be_visible()
+        await accessible(page)
+        await picture(page, "share-port")
+        await row.get_by_role("button", name="Revoke").click()
+        await expect(row).to_have_count(0)
+        listed = (await filmed.client.get(f"/api/chats/{CHAT}/ports")).json()["ports"]
+        assert [one["public"] for one in listed if one["port"] == 8125] == [None]
+        await dialog.get_by_role("button", name="Close").click()
+        await page.get_by_role("button", name="More", exact=True).click()
+        await page.get_by_role("menuitem", name="Sign out").click()
+        await expect(page.get_by_label("API key")).to_be_visible()
+
+
 async def test_a_link_to_a_file_shows_the_file_alone(filmed: House, browser: Browser) -> None:
     url = await shared(filmed, opens="file", path="outputs/a.txt")
     async with visit(browser, url) as seen:
         frame = seen.page.frame_locator("iframe")
         await expect(frame.get_by_text("hello of the file")).to_be_visible()
         await expect(seen.page.get_by_role("navigation", name="Panels")).to_have_count(0)
+        await expect(seen.page.get_by_role("heading", name="a.txt", level=2)).to_be_visible()
+        async with seen.page.expect_download() as download:
+            await seen.page.get_by_role("link", name="Download").click()
+        assert (await download.value).suggested_filename == "a.txt"
+        await accessible(seen.page)
         await picture(seen.page, "shared-file")
         assert_clean(seen)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog
 
 from cubicle import settings
 from cubicle.app import running
+from cubicle.sandbox.driver import Driver
 from tests.browser import ground
 from tests.support.emptying import empty
 from tests.support.service import serve
@@ -97,17 +98,19 @@ class Visit:
 
 
 @asynccontextmanager
-async def house(folder: Path, *, key: str = "", **more: Any) -> AsyncIterator[House]:
+async def house(
+    folder: Path, *, key: str = "", make_driver: Callable[[Path], Driver] = ground.memory_driver, **more: Any
+) -> AsyncIterator[House]:
     """The service, on a port of its own. Each chat has its own terminal and browser ports, as on the other drivers."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        patch("cubicle.app.make_driver", lambda chosen, _space: ground.memory_driver(chosen.data_dir)),
+        patch("cubicle.app.make_driver", lambda chosen, _space: make_driver(chosen.data_dir)),
     ):
         port = listener.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         chosen = settings.load(driver="memory", data_dir=folder, port=port, pool_size=0, mcp_api_key=key, **more)
         async with AsyncExitStack() as end:
-            end.push_async_callback(empty, ground.memory_driver(folder))
+            end.push_async_callback(empty, make_driver(folder))
             app = await end.enter_async_context(running(chosen))
             await end.enter_async_context(serve(app, listener))
             headers = {"Authorization": f"Bearer {key}"} if key else {}

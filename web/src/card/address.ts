@@ -32,9 +32,13 @@ export function shownPath(path: string): string {
 
 const encoded = (path: string) => path.split("/").map(encodeURIComponent).join("/");
 
-export function addressOf(state: State, view: View, path: string): string {
+/** `theme`: that of the chat client, "" if it is not known. */
+export function addressOf(state: State, view: View, path: string, theme = ""): string {
   const chat = encodeURIComponent(state.chat);
-  const key = state.key ? `key=${encodeURIComponent(state.key)}` : "";
+  const key = [
+    ...(state.key ? [`key=${encodeURIComponent(state.key)}`] : []),
+    ...(theme ? [`theme=${theme}`] : []),
+  ].join("&");
   switch (view) {
     case "browser":
       return `${state.base}browser/${chat}/?${key}`;

@@ -2,6 +2,8 @@
  * A card of the workspace in a chat client (MCP Apps): one page for every chat, which holds no key. It speaks JSON-RPC
  * with its host by messages, reads through it what there is to show, and shows that in a frame of the service.
  */
+
+import { shownName } from "../common/format";
 import { addressOf, type Port, type State, shownPath, type View } from "./address";
 import "./card.css";
 
@@ -14,6 +16,8 @@ const ANSWER_MS = 15_000;
 const EARLY = 60;
 const SHORTEST_RENEWAL_MS = 20_000;
 const FRAME_HEIGHT = 420;
+const CONDITIONS: Record<string, string> = { running: "On", stopped: "Asleep", none: "Not made yet" };
+const nameOf = (path: string) => path.slice(path.lastIndexOf("/") + 1);
 const record = (value: unknown): Json =>
   value && typeof value === "object" && !Array.isArray(value) ? (value as Json) : {};
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
@@ -118,6 +122,7 @@ class Card {
   #context(context: Json): void {
     if (context.theme === "dark" || context.theme === "light")
       document.documentElement.dataset.theme = context.theme;
+    if (this.#state) this.#draw();
   }
 
   #input(asked: Json): void {
@@ -170,19 +175,23 @@ class Card {
   #draw(): void {
     const state = this.#state;
     const title = document.createElement("strong");
-    title.textContent = "Computer";
-    this.#line.replaceChildren(title);
+    title.textContent = this.#view === "file" && this.#path ? shownName(nameOf(this.#path)) : "Computer";
     const status = document.createElement("span");
-    status.className = "muted grow";
+    status.className = `muted grow ${!this.#trouble && state?.sandbox === "running" ? "on" : ""}`;
     status.setAttribute("role", "status");
-    status.textContent = this.#trouble || (state ? state.sandbox : "…");
-    this.#line.append(status);
+    status.textContent = this.#trouble || (state ? (CONDITIONS[state.sandbox] ?? state.sandbox) : "…");
+    this.#line.replaceChildren(title, status);
     if (state) this.#buttons(state);
     this.#stageOf(state);
     this.#sized();
   }
 
   #buttons(state: State): void {
+    const parts = document.createElement("div");
+    parts.className = "parts";
+    parts.setAttribute("role", "group");
+    parts.setAttribute("aria-label", "What is shown");
+    this.#line.append(parts);
     const views: [View, string][] = [
       ["browser", "Browser"],
       ["terminal", "Terminal"],
@@ -194,7 +203,7 @@ class Card {
       button.textContent = words;
       button.setAttribute("aria-pressed", String(this.#open === view));
       button.onclick = () => this.#show(this.#open === view ? "" : view);
-      this.#line.append(button);
+      parts.append(button);
     }
     const open = document.createElement("button");
     open.textContent = "Open ↗";
@@ -225,7 +234,7 @@ class Card {
       this.#shownUrl = "";
       this.#stage.replaceChildren(...state.ports.map((port) => this.#portRow(port)));
     } else {
-      const url = addressOf(state, this.#open, this.#path);
+      const url = addressOf(state, this.#open, this.#path, document.documentElement.dataset.theme);
       if (url === this.#shownUrl) return;
       this.#shownUrl = url;
       const frame = document.createElement("iframe");

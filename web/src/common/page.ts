@@ -206,6 +206,9 @@ export class Addresses {
   ports(): string {
     return this.#at(`api/chats/${this.#chat}/ports/events`);
   }
+  openPorts(): string {
+    return this.#at(`api/chats/${this.#chat}/ports`);
+  }
   portShare(port: number): string {
     return this.#at(`api/chats/${this.#chat}/ports/${port}/share`);
   }

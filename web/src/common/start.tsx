@@ -7,6 +7,7 @@ import { followTheme } from "./theme";
 
 export function start(page: ComponentChildren): void {
   followTheme();
+  if (readPage().card && window.parent !== window) document.documentElement.dataset.card = "";
   const host = document.getElementById("app");
   if (!host) throw new Error("the page has no #app element");
   const unstarted = [...host.childNodes];

@@ -1,8 +1,8 @@
 /** The replay of a chat: a time line over its journal with the pictures of its browser; and the way back to live. */
 import { signal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { Timeline } from "../common/api.generated";
-import { plainText, seconds, shownName } from "../common/format";
+import { shownName } from "../common/format";
 import { getJson } from "../common/http";
 import { Addresses, type PageData, readPage } from "../common/page";
 import { start } from "../common/start";
@@ -11,18 +11,14 @@ import { ShareButton } from "../share/dialog";
 import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
 import { BackToChat, Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
-import { marksOf, type Row, TimelineModel } from "./model";
+import { clock, marksOf, TimelineModel } from "./model";
+import { Detail, Steps, stateAt, wordsOf } from "./steps";
 import "./timeline.css";
 
 const SPEEDS = [1, 2, 4, 16];
 const MARKS = 160;
 const ASK_AGAIN_MS = 1_500;
 const FAILED_MS = 5_000;
-/** Rows that are in the page at once, around the current one. */
-const AROUND = 60;
-
-const clock = (at: number) =>
-  Number.isFinite(at) && at > 0 && at < 8e12 ? new Date(at * 1000).toLocaleTimeString() : "";
 
 class Player {
   readonly model = new TimelineModel();
@@ -157,9 +153,14 @@ function Controls({ player }: { player: Player }) {
     <section class="timeline-controls" aria-label="Playback">
       <div class="timeline-buttons">
         <IconButton icon="back" label="Step back" disabled={place === 0} onClick={() => player.step(-1)} />
-        <button type="button" class="primary" onClick={() => player.toggle()}>
+        <button
+          type="button"
+          class="primary"
+          aria-label={player.playing.value ? "Pause" : "Play"}
+          onClick={() => player.toggle()}
+        >
           <Icon name={player.playing.value ? "pause" : "play"} />
-          {player.playing.value ? "Pause" : "Play"}
+          <span class="wide-only">{player.playing.value ? "Pause" : "Play"}</span>
         </button>
         <IconButton
           icon="forward"
@@ -215,6 +216,23 @@ function Controls({ player }: { player: Player }) {
   );
 }
 
+/** Of a chat whose browser was never used, the command that ran then. */
+function Command({ player }: { player: Player }) {
+  const moment = player.model.moments[player.place.value];
+  const row = player.model.rows[moment?.row ?? -1];
+  if (!moment || !row) return null;
+  const state = stateAt(row, moment.at);
+  return (
+    <section class="stage command" aria-label="Step">
+      <h2 class="stage-address">
+        <span class="cut grow">{wordsOf(row)}</span>
+        {state && <span class={`chip ${state.tone}`}>{state.words}</span>}
+      </h2>
+      <Detail row={row} at={moment.at} />
+    </section>
+  );
+}
+
 /** What the browser showed then. */
 function Stage({ player }: { player: Player }) {
   const { model, addresses } = player;
@@ -230,12 +248,15 @@ function Stage({ player }: { player: Player }) {
         <LazyLive addresses={addresses} alone={false} />
       </section>
     );
+  if (model.frames.length === 0) return <Command player={player} />;
   return (
     <section class="stage" aria-label="Browser">
       {frame ? (
         <>
-          <p class="stage-address muted cut" title={shownName(frame.url)}>
-            {shownName(frame.title || frame.url)} <span class="mono">{shownName(frame.url)}</span>
+          <p class="stage-address" title={shownName(frame.url)}>
+            <Icon name="browser" />
+            <span class="cut">{shownName(frame.title || frame.url)}</span>
+            {frame.title && <span class="mono muted cut">{shownName(frame.url)}</span>}
           </p>
           <img
             src={addresses.frame(frame.id)}
@@ -246,77 +267,10 @@ function Stage({ player }: { player: Player }) {
         </>
       ) : (
         <Empty icon="browser" title="No picture of the browser from this time">
-          <p>
-            {model.frames.length
-              ? "The browser was not used yet."
-              : "Pictures are taken while the browser is used."}
-          </p>
+          <p>The browser was not used yet.</p>
         </Empty>
       )}
     </section>
-  );
-}
-
-function chipOf(row: Row, at: number): { tone: string; words: string } {
-  if (row.kind !== "call") return { tone: "", words: row.kind };
-  if (!row.end || row.end.at > at) return { tone: "accent", words: "running" };
-  if (!row.end.error) return { tone: "ok", words: "done" };
-  return { tone: "bad", words: row.end.code === null ? "failed" : `exit ${row.end.code}` };
-}
-
-function Steps({ player }: { player: Player }) {
-  const { model } = player;
-  const moment = model.moments[player.place.value];
-  const current = moment?.row ?? -1;
-  const list = useRef<HTMLOListElement>(null);
-  useEffect(() => {
-    list.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
-  }, [current, player.round.value]);
-  const from = Math.max(0, current - AROUND);
-  const shown = model.rows.slice(from, current + AROUND);
-  return (
-    <ol class="steps" ref={list} start={from + 1} aria-label="What happened">
-      {shown.map((row, i) => {
-        const place = from + i;
-        const chip = chipOf(row, moment?.at ?? 0);
-        const open = place === current;
-        return (
-          <li key={row.n} class={row.at > (moment?.at ?? 0) ? "future" : ""}>
-            <button
-              type="button"
-              class="plain step"
-              aria-current={open ? "step" : undefined}
-              onClick={() => {
-                player.pause();
-                player.go(model.momentOf(place));
-              }}
-            >
-              <span class={`chip ${chip.tone}`}>{chip.words}</span>
-              <span class="cut grow">{shownName(row.title || row.tool)}</span>
-              <span class="muted">
-                {row.end && row.end.at <= (moment?.at ?? 0) ? seconds(row.end.seconds) : clock(row.at)}
-              </span>
-            </button>
-            {open && row.kind === "call" && <Detail row={row} at={moment?.at ?? 0} />}
-          </li>
-        );
-      })}
-    </ol>
-  );
-}
-
-function Detail({ row, at }: { row: Row; at: number }) {
-  const printed = row.end && row.end.at <= at ? row.end.text : "";
-  return (
-    <div class="step-detail">
-      {row.text && <pre class="asked">{plainText(row.text)}</pre>}
-      {printed && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
-        <pre role="group" tabIndex={0} aria-label="Output">
-          {plainText(printed)}
-        </pre>
-      )}
-    </div>
   );
 }
 
@@ -374,7 +328,16 @@ function Page({ page }: { page: PageData }) {
       {state === "ready" && !empty && (
         <main class="timeline-main">
           <Stage player={player} />
-          <Steps player={player} />
+          <Steps
+            model={player.model}
+            place={player.place.value}
+            round={player.round.value}
+            detailed={player.live.value || player.model.frames.length > 0}
+            onGo={(place) => {
+              player.pause();
+              player.go(place);
+            }}
+          />
         </main>
       )}
       {state === "ready" && !empty && <Controls player={player} />}

@@ -30,6 +30,9 @@ const SHORTEST_PAUSE = 0.05;
 /** Bounded as the journal and the pictures are; a page does not trust that. */
 const MAX_ROWS = 50_000;
 
+export const clock = (at: number): string =>
+  Number.isFinite(at) && at > 0 && at < 8e12 ? new Date(at * 1000).toLocaleTimeString() : "";
+
 export class TimelineModel {
   rows: Row[] = [];
   frames: FrameRecord[] = [];

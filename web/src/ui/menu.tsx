@@ -1,5 +1,5 @@
 /** A button that opens a short list of actions. Arrow keys move in it; Escape, and a click elsewhere, close it. */
-import { useSignal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Icon, type IconName } from "./icon";
@@ -85,12 +85,17 @@ export function MenuButton(props: {
   actions: () => Action[];
   class?: string;
   children?: ComponentChildren;
+  /** Whether it is open, where something else opens it, too. */
+  opened?: Signal<boolean>;
+  /** Where the keyboard goes when it closes, if not to the button. */
+  back?: () => HTMLElement | null;
 }) {
-  const open = useSignal(false);
+  const own = useSignal(false);
+  const open = props.opened ?? own;
   const button = useRef<HTMLButtonElement>(null);
   const close = () => {
     open.value = false;
-    button.current?.focus({ preventScroll: true });
+    (props.back?.() ?? button.current)?.focus({ preventScroll: true });
   };
   return (
     <div class={`menu-place ${props.class ?? ""}`}>

@@ -167,7 +167,7 @@ export function LinkNotice(props: { state: LinkState; login: string; onRetry: (w
 export function ViewOnlyNotice({ addresses }: { addresses: Addresses }) {
   if (!addresses.viewOnly) return null;
   return (
-    <div class="notice" role="status">
+    <div class="notice view-only" role="status">
       <Icon name="eye" />
       <span class="grow">
         <strong>View only.</strong>{" "}

@@ -23,7 +23,13 @@ export class Unshowable extends Error {}
 
 export type Viewer = (
   host: HTMLElement,
-  file: { name: string; data: Uint8Array<ArrayBuffer>; size: number; base: string | null },
+  file: {
+    name: string;
+    data: Uint8Array<ArrayBuffer>;
+    size: number;
+    base: string | null;
+    line?: number | null;
+  },
   context: Context,
 ) => Promise<void> | void;
 

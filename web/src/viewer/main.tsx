@@ -84,7 +84,7 @@ class Frame {
       if (!viewer) throw new Unshowable("There is no viewer for this kind of file.");
       await viewer(
         host,
-        { name: message.name, data, size: message.size, base: message.base },
+        { name: message.name, data, size: message.size, base: message.base, line: message.line ?? null },
         this.#context(message.edit ?? false),
       );
       if (inPart) {

@@ -12,6 +12,8 @@ export interface Show {
   base: string | null;
   /** The text can be changed; the page asks for it when it is to be saved. */
   edit?: boolean;
+  /** The line of a text to begin at, from 1 on. */
+  line?: number;
 }
 
 export type ToViewer =

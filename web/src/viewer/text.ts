@@ -116,5 +116,12 @@ export const showText: Viewer = async (host, file, context) => {
   ];
   const view = new EditorView({ parent: host, state: EditorState.create({ doc: text, extensions }) });
   editing?.reads(() => view.state.sliceDoc());
+  if (file.line && file.line <= view.state.doc.lines) {
+    const { from } = view.state.doc.line(file.line);
+    view.dispatch({
+      selection: { anchor: from },
+      effects: EditorView.scrollIntoView(from, { y: "center" }),
+    });
+  }
   if (editing) view.focus();
 };

@@ -7,7 +7,7 @@ import { shownName } from "../common/format";
 import { Addresses, isPlain, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
-import { ShareButton, SignOut } from "../share/dialog";
+import { MoreMenu, ShareButton, SignOut } from "../share/dialog";
 import { LazyTerminal } from "../terminal/lazy";
 import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
@@ -374,12 +374,15 @@ export function App({ page }: { page: PageData }) {
           pressed={panes.value.length === 2}
           onClick={toggleSplit}
         />
-        <ThemeButton />
-        <a class="button plain" href={space.addresses.replayPage()} aria-label="Replay" title="Replay">
-          <Icon name="history" />
-        </a>
-        <ShareButton page={page} addresses={space.addresses} opens="chat" path={space.openPath.value} />
-        <SignOut page={page} addresses={space.addresses} />
+        <div class="top-tools wide-only">
+          <ThemeButton />
+          <a class="button plain" href={space.addresses.replayPage()} aria-label="Replay" title="Replay">
+            <Icon name="history" />
+          </a>
+          <ShareButton page={page} addresses={space.addresses} opens="chat" path={space.openPath.value} />
+          <SignOut page={page} addresses={space.addresses} />
+        </div>
+        <MoreMenu page={page} addresses={space.addresses} path={space.openPath.value} />
       </header>
       <ViewOnlyNotice addresses={space.addresses} />
       {demo && <DemoBar addresses={space.addresses} />}
@@ -402,23 +405,26 @@ export function App({ page }: { page: PageData }) {
   );
 }
 
-/** The bare viewer, for a frame in a chat front end. */
+/** The bare viewer, for a frame in a chat front end; with its name and its tools for who has a link to the file. */
 export function Embedded({ page }: { page: PageData }) {
   const addresses = useMemo(() => new Addresses(page), [page]);
   const awake = useMemo(() => new Awake(addresses, page.sandbox, () => undefined), [addresses, page]);
   const path = useSignal(page.path);
   const assets = new URL(page.assets, document.location.href).href;
   return (
-    <FileView
-      addresses={addresses}
-      assets={assets}
-      run={page.run}
-      path={path.value}
-      awake={awake}
-      embed={true}
-      onOpen={(next) => {
-        path.value = next;
-      }}
-    />
+    <main class="alone">
+      <h1 class="visually-hidden">{shownName(path.value.slice(path.value.lastIndexOf("/") + 1))}</h1>
+      <FileView
+        addresses={addresses}
+        assets={assets}
+        run={page.run}
+        path={path.value}
+        awake={awake}
+        embed={page.opens !== "file" || new URL(location.href).searchParams.has("embed")}
+        onOpen={(next) => {
+          path.value = next;
+        }}
+      />
+    </main>
   );
 }

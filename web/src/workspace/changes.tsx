@@ -1,6 +1,6 @@
 /** What was changed in the files of a chat: by the journal, and what other programs wrote. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { diffOf } from "../common/diff";
 import type { FileChangeRecord, FileChanges, WrittenFile } from "../common/files.generated";
 import { bytes, moment, shownName } from "../common/format";
@@ -8,6 +8,7 @@ import { getJson, post } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
 import { toast } from "../ui/toast";
+import { DiffLines } from "./difflines";
 import { iconOf } from "./fileicons";
 
 const HOUR = 3600;
@@ -27,12 +28,12 @@ const MOST_LINES = 200;
 const UNDO_MS = 90_000;
 
 /** Lines that came and went, for a change whose texts are known. */
-export function counted(change: FileChangeRecord): string {
+export function counted(change: FileChangeRecord): { added: number; removed: number } | null {
   const { text_before: before, text_after: after } = change;
-  if (before === null || after === null) return "";
+  if (before === null || after === null) return null;
   const lines = diffOf(before, after);
   const of = (sign: string) => lines.filter((line) => line.sign === sign).length;
-  return `+${of("+")} −${of("-")}`;
+  return { added: of("+"), removed: of("-") };
 }
 
 /** Files that no entry of the journal names: a command wrote them. */
@@ -61,12 +62,13 @@ function Change(props: {
   };
   const { text_before: before, text_after: after } = change;
   const hasTexts = before !== null && after !== null;
+  const lines = useMemo(() => counted(change), [before, after]);
   const name = shownName(change.path.slice(change.path.lastIndexOf("/") + 1));
   return (
     <li>
       <div class="row">
         <Icon name={iconOf(change.path)} />
-        <span class="grow">
+        <span>
           {`${change.undone ? "Undone: " : ""}${WORDS[change.done]} `}
           {change.shown && change.done !== "deleted" ? (
             <button
@@ -81,38 +83,46 @@ function Change(props: {
             <span title={shownName(change.path)}>{name}</span>
           )}
           {change.to && ` to ${shownName(change.to.slice(change.to.lastIndexOf("/") + 1))}`}
-          <span class="muted">
-            {` ${counted(change) || (change.size_after ? bytes(change.size_after) : "")} · ${change.by === "person" ? "a person" : "the model"} · ${time(change.at)}`}
-          </span>
         </span>
-        {hasTexts && (
-          <button
-            type="button"
-            aria-expanded={open.value}
-            onClick={() => {
-              open.value = !open.value;
-            }}
-          >
-            Diff
-          </button>
-        )}
-        {change.kept && !props.addresses.viewOnly && (
-          <button type="button" onClick={() => void undo()}>
-            {change.undone ? "Redo" : "Undo"}
-          </button>
-        )}
+        <span class="about muted">
+          {lines ? (
+            <span class="counts">
+              <span class="added">{`+${lines.added}`}</span>{" "}
+              <span class="removed">{`−${lines.removed}`}</span>
+            </span>
+          ) : (
+            change.size_after > 0 && bytes(change.size_after)
+          )}
+          {`${lines || change.size_after > 0 ? " · " : ""}${change.by === "person" ? "a person" : "the model"} · ${time(change.at)}`}
+        </span>
+        <span class="does">
+          {hasTexts && (
+            <button
+              type="button"
+              class="plain"
+              aria-expanded={open.value}
+              aria-label={`Difference of ${name}`}
+              onClick={() => {
+                open.value = !open.value;
+              }}
+            >
+              Diff
+            </button>
+          )}
+          {change.kept && !props.addresses.viewOnly && (
+            <button
+              type="button"
+              class="plain"
+              aria-label={`${change.undone ? "Redo" : "Undo"} the change of ${name}`}
+              onClick={() => void undo()}
+            >
+              {change.undone ? "Redo" : "Undo"}
+            </button>
+          )}
+        </span>
       </div>
       {open.value && hasTexts && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
-        <pre class="diff" role="group" tabIndex={0} aria-label={`The change of ${name}`}>
-          {diffOf(before, after)
-            .slice(0, MOST_LINES)
-            .map((line, i) => (
-              <span key={i} class={line.sign === "+" ? "added" : line.sign === "-" ? "removed" : ""}>
-                {`${line.sign} ${shownName(line.text)}\n`}
-              </span>
-            ))}
-        </pre>
+        <DiffLines lines={diffOf(before, after)} label={`The change of ${name}`} most={MOST_LINES} />
       )}
     </li>
   );

@@ -1,16 +1,20 @@
 /** A text file that a person changes. It is saved only over the version that was opened. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { diffOf } from "../common/diff";
 import type { SavedFile } from "../common/files.generated";
 import { HttpError, request } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Dialog, Empty } from "../ui/parts";
 import { toast } from "../ui/toast";
 import type { Show } from "../viewer/messages";
+import { DiffLines } from "./difflines";
 import { type EditorPort, ViewerFrame } from "./frame";
 
 const MOST = 4 * 1024 * 1024;
 const LIMIT_MS = 90_000;
+const MOST_COMPARED = 400_000;
+const MOST_LINES = 400;
 
 /** What was typed and not saved, by path: a person who looks at another file finds it again. */
 const drafts = new Map<string, { text: string; etag: string }>();
@@ -40,10 +44,35 @@ async function read(url: string): Promise<{ bytes: ArrayBuffer; etag: string }> 
   return { bytes: await response.arrayBuffer(), etag: response.headers.get("etag") ?? "" };
 }
 
-function Conflict(props: { onOverwrite: () => void; onReload: () => void; onClose: () => void }) {
+/** What the text would change in the file as it is now. */
+function Compared({ url, read }: { url: string; read: () => Promise<string> }) {
+  const lines = useSignal<ReturnType<typeof diffOf>>([]);
+  useEffect(() => {
+    void Promise.all([request(url, { cache: "no-store" }, LIMIT_MS).then((now) => now.text()), read()]).then(
+      ([theirs, mine]) => {
+        if (theirs.length + mine.length < MOST_COMPARED) lines.value = diffOf(theirs, mine);
+      },
+      () => undefined, // the choice does not depend on it
+    );
+  }, []);
+  if (!lines.value.length) return null;
+  return <DiffLines lines={lines.value} label="From the file as it is now to your text" most={MOST_LINES} />;
+}
+
+function Conflict(props: {
+  url: string;
+  read: () => Promise<string>;
+  onOverwrite: () => void;
+  onReload: () => void;
+  onClose: () => void;
+}) {
   return (
     <Dialog title="The file was changed meanwhile" onClose={props.onClose}>
-      <p>Somebody, or a program, has changed this file after you opened it. Your text was not saved.</p>
+      <p>
+        Somebody, or a program, has changed this file after you opened it. Your text was not saved. To save it
+        would change the file so:
+      </p>
+      <Compared url={props.url} read={props.read} />
       <div class="row">
         <button type="button" class="danger" onClick={props.onOverwrite}>
           Save mine over it
@@ -229,6 +258,8 @@ export function Editor(props: {
       </div>
       {conflict.value && (
         <Conflict
+          url={addresses.file(path)}
+          read={() => port.read?.() ?? Promise.reject(new Error("no editor"))}
           onOverwrite={() => void overwrite()}
           onReload={drop}
           onClose={() => {

@@ -7,6 +7,7 @@ import type { Awake } from "./awake";
 import { FileQuestions } from "./fileactions";
 import type { Files } from "./files";
 import type { FileSearch } from "./filesearch";
+import { foundLine } from "./foundline";
 import { useOpened } from "./opened";
 import { visitPanel } from "./place";
 import { FileView } from "./show";
@@ -59,7 +60,10 @@ export function FilesPanel({ space }: { space: FilesSpace }) {
         awake={space.awake}
         search={space.search}
         open={path}
-        onOpen={space.open}
+        onOpen={(chosen, line) => {
+          foundLine.value = line ? { path: chosen, line } : null;
+          space.open(chosen);
+        }}
         views={<Views space={space} />}
         instead={
           space.filesView.value === "changes" ? (

@@ -1,28 +1,14 @@
 /** The end of a text file, and what is added to it while somebody looks. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
+import "../activity/activity.css";
+import { CutMark, Rows } from "../activity/output";
+import type { TextRow } from "../activity/printed";
 import type { TailPiece } from "../common/files.generated";
-import { bytes, forPeople, plainText } from "../common/format";
+import { bytes, forPeople } from "../common/format";
 import type { Addresses } from "../common/page";
+import { EMPTY, type Log, rowOf, withPiece } from "./logtext";
 import { useFollow } from "./scrolling";
-
-/** Characters that are kept: a log may grow for days. */
-const MOST = 1_000_000;
-
-export interface Log {
-  text: string;
-  size: number;
-  /** Some of the file comes before what is shown. */
-  cut: boolean;
-}
-
-export function withPiece(log: Log, piece: TailPiece): Log {
-  const whole = (piece.reset ? "" : log.text) + piece.text;
-  // A cut at a line's end: half a line says something else.
-  const text = whole.length > MOST ? whole.slice(whole.indexOf("\n", whole.length - MOST) + 1) : whole;
-  const cut = (piece.reset ? piece.start > 0 : log.cut) || text.length < whole.length;
-  return { text, size: piece.size, cut };
-}
 
 function pieceOf(data: string): TailPiece | null {
   try {
@@ -33,8 +19,25 @@ function pieceOf(data: string): TailPiece | null {
   }
 }
 
+const isPlain = ([only, more]: TextRow) => !!only && !more && Object.keys(only).length === 1;
+
+/** Drawn once: a block that is full does not change any more. Most have no colours, and are one text. */
+function Lines({ rows }: { rows: readonly TextRow[] }) {
+  return useMemo(
+    () =>
+      rows.every(isPlain) ? (
+        <div class="rows" style={{ containIntrinsicSize: `auto ${rows.length * 19}px` }}>
+          {rows.map(([only]) => `${only?.text ?? ""}\n`).join("")}
+        </div>
+      ) : (
+        <Rows rows={rows} />
+      ),
+    [rows],
+  );
+}
+
 export function LogView({ addresses, path }: { addresses: Addresses; path: string }) {
-  const log = useSignal<Log>({ text: "", size: 0, cut: false });
+  const log = useSignal<Log>(EMPTY);
   const state = useSignal<"waiting" | "following" | "paused">("waiting");
   const why = useSignal("");
   const wrap = useSignal(true);
@@ -71,8 +74,8 @@ export function LogView({ addresses, path }: { addresses: Addresses; path: strin
   return (
     <div class="log-view">
       <div class="page-bar">
-        <button type="button" aria-pressed={state.value !== "paused"} onClick={again}>
-          Follow
+        <button type="button" onClick={again}>
+          {state.value === "paused" ? "Go on" : "Pause"}
         </button>
         <button
           type="button"
@@ -86,13 +89,13 @@ export function LogView({ addresses, path }: { addresses: Addresses; path: strin
         <span class="grow muted" role="status">
           {why.value ||
             (state.value === "paused"
-              ? "Not followed."
+              ? "Paused."
               : `${bytes(log.value.size)}${log.value.cut ? ", the end of it" : ""}`)}
         </span>
       </div>
       <pre
         ref={ref}
-        class={wrap.value ? "wrap" : ""}
+        class={`output ${wrap.value ? "wrap" : ""}`}
         role="log"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
         tabIndex={0}
@@ -100,7 +103,11 @@ export function LogView({ addresses, path }: { addresses: Addresses; path: strin
         aria-live="off"
         onScroll={onScroll}
       >
-        {plainText(log.value.text)}
+        {log.value.cut && <CutMark>Earlier lines are left out here</CutMark>}
+        {log.value.blocks.map((block) => (
+          <Lines key={block.first} rows={block.rows} />
+        ))}
+        {log.value.rest && <Rows rows={[rowOf(log.value.rest, log.value.pen).row]} />}
       </pre>
     </div>
   );

@@ -19,7 +19,9 @@ function Marked({ text, sought }: { text: string; sought: string }) {
   );
 }
 
-function File({ found, sought, onOpen }: { found: FoundIn; sought: string; onOpen: (path: string) => void }) {
+type OnOpen = (path: string, line?: number) => void;
+
+function File({ found, sought, onOpen }: { found: FoundIn; sought: string; onOpen: OnOpen }) {
   return (
     <li>
       <button
@@ -38,7 +40,7 @@ function File({ found, sought, onOpen }: { found: FoundIn; sought: string; onOpe
               type="button"
               class="found-line plain"
               aria-label={`Line ${line.line}: ${plainText(line.text).trim()}`}
-              onClick={() => onOpen(found.path)}
+              onClick={() => onOpen(found.path, line.line)}
             >
               <span class="muted">{line.line}</span>
               <code class="cut">
@@ -54,7 +56,7 @@ function File({ found, sought, onOpen }: { found: FoundIn; sought: string; onOpe
 
 export function SearchResults(props: {
   search: FileSearch;
-  onOpen: (path: string) => void;
+  onOpen: OnOpen;
   onFolder: (path: string) => void;
 }) {
   const { names, texts, state, complete, problem } = props.search.results.value;

@@ -7,7 +7,7 @@ import { ending, hasSource, type Kind, kindOfName, SHOWN_BY_BROWSER } from "../c
 import { lazy } from "../common/lazy";
 import type { Addresses } from "../common/page";
 import { targetOf } from "../common/sandbox";
-import { Icon } from "../ui/icon";
+import { Icon, type IconName } from "../ui/icon";
 import { type Action, MenuButton } from "../ui/menu";
 import { Empty, IconButton } from "../ui/parts";
 import { offerLink, toast } from "../ui/toast";
@@ -16,6 +16,7 @@ import { type Awake, DownFile } from "./awake";
 import { Away, useAway } from "./away";
 import { actionsOf, rootOf } from "./fileactions";
 import { iconOf } from "./fileicons";
+import { lineIn } from "./foundline";
 import { ViewerFrame } from "./frame";
 import { HtmlPage } from "./html";
 import { load } from "./load";
@@ -26,6 +27,9 @@ import { ZoomedPicture } from "./zoomed";
 const LazyEditor = lazy(async () => (await import("./editor")).Editor);
 const LazyLog = lazy(async () => (await import("./logview")).LogView);
 const LazyVersions = lazy(async () => (await import("./versions")).Versions);
+
+/** A text of which only the first part is shown otherwise. */
+const LARGE = 4 * 1024 * 1024;
 
 /** How a file is looked at: as what it is, as an editor, by its growing end, or as it is printed. */
 type Mode = "view" | "edit" | "tail" | "print";
@@ -84,7 +88,8 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
         if (stop.signal.aborted) return;
         back();
         props.onSize(file.size);
-        show.value = { type: "show", name, base: addresses.pictures(path), ...file };
+        const line = lineIn(path) ?? undefined;
+        show.value = { type: "show", name, base: addresses.pictures(path), line, ...file };
       },
       (error: unknown) => {
         if (stop.signal.aborted || failed(error)) return;
@@ -95,6 +100,11 @@ function Framed(props: FileProps & { asText: boolean; onSize: (size: number) => 
     );
     return () => stop.abort();
   }, [addresses, path, asText, attempt.value]);
+  const line = lineIn(path);
+  useEffect(() => {
+    const now = show.peek();
+    if (line && now && now.line !== line) show.value = { ...now, line };
+  }, [line]);
   if (away.why) {
     return (
       <Away
@@ -190,6 +200,28 @@ function Contents(
   return <Framed {...props} />;
 }
 
+/** A way to look at the file, which is on or off; on a phone only its icon is shown. */
+function Toggle(props: {
+  icon: IconName;
+  words: string;
+  title?: string;
+  pressed: boolean;
+  onToggle: (pressed: boolean) => void;
+}) {
+  return (
+    <button
+      type="button"
+      title={props.title ?? props.words}
+      aria-label={props.words}
+      aria-pressed={props.pressed}
+      onClick={() => props.onToggle(!props.pressed)}
+    >
+      <Icon name={props.icon} />
+      <span class="wide-only">{props.words}</span>
+    </button>
+  );
+}
+
 function NotThere({ link }: { link: boolean }) {
   if (link)
     return (
@@ -230,8 +262,13 @@ export function FileView(
   // Without a look at what it is, the first word on the computer has to do.
   const asleep = opened === undefined ? props.awake.down : opened?.kind === "asleep";
   const source = kind !== null && hasSource(kind);
+  const found = lineIn(path);
   useEffect(() => {
-    asText.value = false;
+    if (found && source) asText.value = true;
+    if (found) mode.value = "view";
+  }, [found]);
+  useEffect(() => {
+    asText.value = source && found !== null;
     mode.value = "view";
     quick.value = false;
     versions.value = false;
@@ -239,13 +276,14 @@ export function FileView(
   }, [path]);
   const there = opened?.kind === "file";
   const isText = kind === null || kind === "text" || hasSource(kind);
+  const isLog = isText && (/\.(log|out|err)$/i.test(name) || (size.value ?? 0) > LARGE);
   const printable = kind === "docx" || kind === "slides" || kind === "sheet";
   const print =
     kind === "office" ||
     (printable && mode.value === "print") ||
     (printable && kind !== "sheet" && !quick.value && !noOffice.value);
   const actions = (): Action[] => [
-    ...(isText
+    ...(isText && !isLog
       ? [
           {
             title: mode.peek() === "tail" ? "Show all of it" : "Follow its end",
@@ -283,40 +321,46 @@ export function FileView(
           </span>
           <span class="grow" />
           {source && (
-            <button
-              type="button"
-              aria-pressed={asText.value}
-              onClick={() => {
-                asText.value = !asText.value;
+            <Toggle
+              icon="code"
+              words="Source"
+              pressed={asText.value}
+              onToggle={(pressed) => {
+                asText.value = pressed;
               }}
-            >
-              <Icon name="code" />
-              Source
-            </button>
+            />
           )}
           {there && isText && !addresses.viewOnly && (
-            <button
-              type="button"
-              aria-pressed={mode.value === "edit"}
-              onClick={() => {
-                mode.value = mode.value === "edit" ? "view" : "edit";
+            <Toggle
+              icon="edit"
+              words="Edit"
+              pressed={mode.value === "edit"}
+              onToggle={(pressed) => {
+                mode.value = pressed ? "edit" : "view";
               }}
-            >
-              <Icon name="edit" />
-              Edit
-            </button>
+            />
+          )}
+          {there && isLog && (
+            <Toggle
+              icon="play"
+              words="Follow end"
+              title="Show the end of the file, and what is added to it"
+              pressed={mode.value === "tail"}
+              onToggle={(pressed) => {
+                mode.value = pressed ? "tail" : "view";
+              }}
+            />
           )}
           {printable && !noOffice.value && (
-            <button
-              type="button"
-              aria-pressed={print}
-              onClick={() => {
-                quick.value = print;
-                mode.value = print ? "view" : "print";
+            <Toggle
+              icon="pages"
+              words="As printed"
+              pressed={print}
+              onToggle={(pressed) => {
+                quick.value = !pressed;
+                mode.value = pressed ? "print" : "view";
               }}
-            >
-              As printed
-            </button>
+            />
           )}
           <IconButton
             icon="reload"

@@ -37,7 +37,14 @@ interface RowProps {
   onOpen: (path: string) => void;
   /** The row that the pointer or the keyboard is at. */
   onAt: (row: HTMLElement, entry: Entry) => void;
+  /** Its menu is asked for. */
+  onMenu: (row: HTMLElement, entry: Entry) => void;
+  /** What is done by one key: rename, delete. */
+  onAct: (title: string, entry: Entry) => void;
 }
+
+/** The keys of a file manager. */
+const KEYS: Record<string, string> = { F2: "Rename", Delete: "Delete" };
 
 function Row(props: RowProps) {
   const { files, entry, level } = props;
@@ -53,6 +60,14 @@ function Row(props: RowProps) {
     if (selected) button.current?.scrollIntoView({ block: "nearest" });
   }, [selected]);
   const at = (event: Event) => props.onAt(event.currentTarget as HTMLElement, entry);
+  const menu = (event: Event) => {
+    event.preventDefault();
+    props.onMenu(event.currentTarget as HTMLElement, entry);
+  };
+  const act = (event: KeyboardEvent) => {
+    const title = KEYS[event.key];
+    if (title && !special) props.onAct(title, entry);
+  };
   return (
     <>
       <button
@@ -61,6 +76,8 @@ function Row(props: RowProps) {
         ref={button}
         onPointerEnter={at}
         onFocus={at}
+        onContextMenu={special ? undefined : menu}
+        onKeyDown={act}
         aria-level={level}
         aria-expanded={folder ? expanded : undefined}
         aria-selected={selected}
@@ -73,7 +90,11 @@ function Row(props: RowProps) {
           else if (!special) props.onOpen(entry.path);
         }}
       >
-        <Icon name={folder ? "chevron" : iconOf(entry.name)} class={expanded ? "turned" : ""} />
+        {folder ? (
+          <Icon name="chevron" class={expanded ? "turned" : ""} />
+        ) : (
+          <Icon name={iconOf(entry.name)} class={`type-${iconOf(entry.name)}`} />
+        )}
         <span class="cut grow">{name}</span>
         {entry.changed && <span class="badge">changed</span>}
         {entry.kind !== "directory" && <span class="muted size">{what}</span>}
@@ -160,7 +181,7 @@ export function Tree(props: {
   awake: Awake;
   search: FileSearch;
   open: string;
-  onOpen: (path: string) => void;
+  onOpen: (path: string, line?: number) => void;
   views: ComponentChildren;
   /** What is shown in the place of the tree. */
   instead: ComponentChildren;
@@ -169,6 +190,9 @@ export function Tree(props: {
   const { viewOnly } = props.addresses;
   const unread = awake.down && awake.made;
   const here = useSignal<{ entry: Entry; top: number } | null>(null);
+  const menuOpen = useSignal(false);
+  /** The row whose menu was asked for by its own key or click: the keyboard goes back there. */
+  const asked = useRef<HTMLElement | null>(null);
   const rows = useRef<HTMLDivElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -178,10 +202,22 @@ export function Tree(props: {
   }, [files]);
   const onAt = (row: HTMLElement, entry: Entry) => {
     const box = rows.current;
-    if (!box || entry.kind === "other") return;
+    if (!box || entry.kind === "other" || menuOpen.peek()) return;
     const top = row.getBoundingClientRect().top - box.getBoundingClientRect().top + box.scrollTop;
     here.value = { entry, top };
   };
+  const actions = (entry: Entry) =>
+    actionsOf({ path: entry.path, root: entry.root, folder: files.isFolder(entry) }, props.addresses);
+  const onMenu = (row: HTMLElement, entry: Entry) => {
+    menuOpen.value = false;
+    onAt(row, entry);
+    asked.current = row;
+    menuOpen.value = true;
+  };
+  const onAct = (title: string, entry: Entry) =>
+    actions(entry)
+      .find((action) => action.title === title)
+      ?.run?.();
   const row = (entry: Entry) => (
     <Row
       key={entry.root + entry.path}
@@ -191,6 +227,8 @@ export function Tree(props: {
       open={props.open}
       onOpen={props.onOpen}
       onAt={onAt}
+      onMenu={onMenu}
+      onAct={onAct}
     />
   );
   return (
@@ -281,11 +319,15 @@ export function Tree(props: {
               key={here.value.entry.root + here.value.entry.path}
               label={`Actions for ${shownName(here.value.entry.name)}`}
               icon="more"
+              opened={menuOpen}
+              back={() => {
+                const row = asked.current;
+                asked.current = null;
+                return row;
+              }}
               actions={() => {
                 const entry = here.peek()?.entry;
-                if (!entry) return [];
-                const target = { path: entry.path, root: entry.root, folder: files.isFolder(entry) };
-                return actionsOf(target, props.addresses);
+                return entry ? actions(entry) : [];
               }}
             />
           </div>

@@ -9,6 +9,7 @@ import { looksLikeText } from "../common/kinds";
 import type { Addresses } from "../common/page";
 import { Dialog } from "../ui/parts";
 import { toast } from "../ui/toast";
+import { DiffLines } from "./difflines";
 
 const MOST_COMPARED = 200_000;
 const MOST_LINES = 600;
@@ -16,6 +17,9 @@ const LIMIT_MS = 90_000;
 
 const who = (version: FileVersion) =>
   version.by === "person" ? "a person" : version.by === "model" ? "the model" : "somebody";
+
+const timeOf = (at: number | string) =>
+  moment(at)?.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) ?? "";
 
 async function textOf(url: string): Promise<string | null> {
   const response = await request(url, { cache: "no-store" }, LIMIT_MS);
@@ -39,16 +43,7 @@ function Compared({ addresses, path, id }: { addresses: Addresses; path: string;
     );
   }, [id]);
   if (!lines.value) return <p role="status">{said.value}</p>;
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys
-    <pre class="diff" role="group" tabIndex={0} aria-label="From that version to now">
-      {lines.value.slice(0, MOST_LINES).map((line, i) => (
-        <span key={i} class={line.sign === "+" ? "added" : line.sign === "-" ? "removed" : ""}>
-          {`${line.sign} ${shownName(line.text)}\n`}
-        </span>
-      ))}
-    </pre>
-  );
+  return <DiffLines lines={lines.value} label="From that version to now" most={MOST_LINES} />;
 }
 
 export function Versions(props: {
@@ -108,8 +103,8 @@ export function Versions(props: {
           <li key={version.id}>
             <div class="row">
               <span class="grow">
-                {version.at ? `Before ${moment(version.at)?.toLocaleString() ?? ""}` : "Earlier"}
-                <span class="muted">{` · ${bytes(version.size)} · replaced by ${who(version)}`}</span>
+                <strong>{version.at ? `Before ${timeOf(version.at)}` : "Earlier"}</strong>
+                <span class="muted">{`${bytes(version.size)} · replaced by ${who(version)}`}</span>
               </span>
               <button
                 type="button"

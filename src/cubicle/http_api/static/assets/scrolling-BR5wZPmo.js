@@ -1,1 +1,0 @@
-import{n as e,r as t}from"./hooks-BArw3VR1.js";var n=12;function r(r){let i=t(null),a=t(!0);return e(()=>{let e=i.current;e&&a.current&&(e.scrollTop=e.scrollHeight)},[r]),{ref:i,onScroll:()=>{let e=i.current;e&&(a.current=e.scrollHeight-e.scrollTop-e.clientHeight<=n)}}}export{r as t};
