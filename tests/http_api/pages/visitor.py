@@ -92,7 +92,10 @@ class Visit:
         await dialog.dismiss()
 
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and "Content Security Policy" in message.text:
+        # Chromium also tells of each answer that is no success, which a page may well expect.
+        browser = self.page.context.browser
+        whole = browser is not None and browser.browser_type.name == "firefox"
+        if message.type == "error" and (whole or "Content Security Policy" in message.text):
             self.errors.append(message.text)
 
 
