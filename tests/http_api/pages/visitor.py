@@ -143,6 +143,11 @@ async def visit(
         await context.close()
 
 
+async def address(page: Page) -> str:
+    """As the page has it: not every driver hears of what a page adds to its history."""
+    return str(await page.evaluate("location.href"))
+
+
 async def accessible(page: Page) -> None:
     found = await Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
