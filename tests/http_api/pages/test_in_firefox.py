@@ -23,7 +23,6 @@ from tests.http_api.pages import (
     test_files_pane,
     test_following,
     test_home_page,
-    test_in_a_browser,
     test_timeline,
     test_workspace,
     visitor,

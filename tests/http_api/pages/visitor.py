@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import httpx
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page
 
 from cubicle import settings
 from cubicle.app import running
@@ -84,12 +84,17 @@ class Visit:
 
     def watch(self) -> None:
         self.page.on("dialog", self._dialog)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("pageerror", self._failed)
         self.page.on("console", self._said)
 
     async def _dialog(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)
         await dialog.dismiss()
+
+    def _failed(self, error: Error) -> None:
+        # Firefox says so of each event stream when a page is left, before the page could close it.
+        if not str(error).endswith("was interrupted while the page was loading."):
+            self.errors.append(str(error))
 
     def _said(self, message: ConsoleMessage) -> None:
         # Chromium also tells of each answer that is no success, which a page may well expect.

@@ -2,7 +2,6 @@
 import { signal } from "@preact/signals";
 import type { EarlierCalls } from "../common/api.generated";
 import { Backoff } from "../common/backoff";
-import { openEvents } from "../common/events";
 import { getJson } from "../common/http";
 import { Glances, stir } from "../common/stirring";
 import { type Call, parseEvent } from "../workspace/calls";
@@ -40,7 +39,7 @@ export class Activity {
   ) {}
 
   start(): void {
-    const source = openEvents(this.url);
+    const source = new EventSource(this.url);
     this.#source = source;
     source.onopen = () => {
       this.#pauses.reset();

@@ -1,7 +1,6 @@
 /** The numbers and the table of the admin page, as the service sends them. */
 import { signal } from "@preact/signals";
 import { Backoff } from "../common/backoff";
-import { openEvents } from "../common/events";
 import { HttpError, request } from "../common/http";
 import type { Overview } from "./overview.generated";
 
@@ -132,7 +131,7 @@ export class Feed {
     if (this.#source) return;
     clearTimeout(this.#again);
     this.#again = undefined;
-    const source = openEvents(this.address(this.#query, true));
+    const source = new EventSource(this.address(this.#query, true));
     this.#source = source;
     this.#hear();
     source.onopen = () => {

@@ -1,7 +1,6 @@
 /** What changes on the home page, as the service tells it: one event stream, which comes back by itself. */
 import { signal } from "@preact/signals";
 import { Backoff } from "../common/backoff";
-import { openEvents } from "../common/events";
 import { getJson, HttpError } from "../common/http";
 import type { Home, HomePart } from "./home.generated";
 
@@ -48,7 +47,7 @@ export class HomeFeed {
   #open(): void {
     if (this.#source) return;
     clearTimeout(this.#again);
-    const source = openEvents(new URL("api/home/events", this.root));
+    const source = new EventSource(new URL("api/home/events", this.root));
     this.#source = source;
     this.#hear();
     source.onopen = () => {

@@ -2,7 +2,6 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Timeline } from "../common/api.generated";
-import { openEvents } from "../common/events";
 import { plainText, seconds, shownName } from "../common/format";
 import { getJson } from "../common/http";
 import { Addresses, type PageData, readPage } from "../common/page";
@@ -18,7 +17,6 @@ import "./timeline.css";
 const SPEEDS = [1, 2, 4, 16];
 const MARKS = 160;
 const ASK_AGAIN_MS = 1_500;
-const FOLLOW_AGAIN_MS = 3_000;
 const FAILED_MS = 5_000;
 /** Rows that are in the page at once, around the current one. */
 const AROUND = 60;
@@ -53,19 +51,12 @@ class Player {
   start(): () => void {
     void this.#load();
     let events: EventSource | null = null;
-    let again: ReturnType<typeof setTimeout> | undefined;
-    const follow = () => {
-      const source = openEvents(this.addresses.events());
-      events = source;
-      source.onmessage = () => this.#soon();
-      source.onerror = () => {
-        if (source.readyState === EventSource.CLOSED) again = setTimeout(follow, FOLLOW_AGAIN_MS);
-      };
-    };
-    if (this.canBeLive) follow();
+    if (this.canBeLive) {
+      events = new EventSource(this.addresses.events());
+      events.onmessage = () => this.#soon();
+    }
     return () => {
       events?.close();
-      clearTimeout(again);
       clearTimeout(this.#asked);
       clearTimeout(this.#timer);
     };

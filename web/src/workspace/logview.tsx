@@ -1,7 +1,6 @@
 /** The end of a text file, and what is added to it while somebody looks. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { openEvents } from "../common/events";
 import type { TailPiece } from "../common/files.generated";
 import { bytes, forPeople, plainText } from "../common/format";
 import type { Addresses } from "../common/page";
@@ -43,7 +42,7 @@ export function LogView({ addresses, path }: { addresses: Addresses; path: strin
   const { ref, onScroll } = useFollow<HTMLPreElement>(log.value);
   useEffect(() => {
     if (state.peek() === "paused") return;
-    const source = openEvents(addresses.tail(path));
+    const source = new EventSource(addresses.tail(path));
     source.onmessage = (message: MessageEvent<string>) => {
       const piece = pieceOf(message.data);
       if (!piece) return;

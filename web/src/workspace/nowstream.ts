@@ -1,7 +1,6 @@
 /** The calls of a chat, as far as the line needs them that says what the model does: for pages that show one panel. */
 import { signal } from "@preact/signals";
 import { Backoff } from "../common/backoff";
-import { openEvents } from "../common/events";
 import type { NowCall } from "./nowline";
 
 const MOST = 50;
@@ -50,7 +49,7 @@ export class NowStream {
   constructor(private readonly url: string) {}
 
   start(): () => void {
-    const source = openEvents(this.url);
+    const source = new EventSource(this.url);
     this.#source = source;
     source.onopen = () => this.#pauses.reset();
     source.onmessage = (message: MessageEvent<string>) => {

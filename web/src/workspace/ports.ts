@@ -2,7 +2,6 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { PortOverview, PortRecord } from "../common/api.generated";
 import { Backoff } from "../common/backoff";
-import { openEvents } from "../common/events";
 import { shownName } from "../common/format";
 
 const NONE: PortOverview = {
@@ -118,7 +117,7 @@ export class Ports {
 
   #open(): void {
     if (this.#source) return;
-    const source = openEvents(this.url);
+    const source = new EventSource(this.url);
     this.#source = source;
     source.onopen = () => this.#pauses.reset();
     source.onmessage = (message: MessageEvent<string>) => {
