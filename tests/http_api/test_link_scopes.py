@@ -127,6 +127,18 @@ async def test_a_revoked_one_opens_nothing_any_more(locked: House) -> None:
         assert (await visitor.get(f"/api/chats/{CHAT}/timeline", params=sent)).status_code == 401
 
 
+async def test_in_a_tab_what_it_does_not_open_says_so_in_a_page(locked: House) -> None:
+    sent = {"key": await made(locked, opens="replay", access="view")}
+    page = {"Accept": "text/html,*/*", "Sec-Fetch-Dest": "document"}
+    async with httpx.AsyncClient(base_url=locked.url, trust_env=False) as visitor:
+        answer = await visitor.get(f"/preview/{CHAT}/", params=sent, headers=page)
+        assert answer.status_code == 403
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "This link opens one file or the replay" in answer.text
+        program = await visitor.get(f"/preview/{CHAT}/", params=sent)
+        assert program.headers["content-type"] == "application/problem+json"
+
+
 @pytest.mark.parametrize(
     "asked",
     [{"opens": "file"}, {"opens": "all"}, {"opens": "replay", "access": "control"}, {"opens": "file", "path": "../x"}],

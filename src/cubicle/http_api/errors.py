@@ -41,6 +41,11 @@ def response(problem: Problem) -> Response:
     return Response(problem.body(), problem.status, dict(problem.headers), problems.MEDIA_TYPE)
 
 
+def response_to(request: Request, problem: Problem) -> Response:
+    """For a person in a tab, a page."""
+    return error_page(request, problem) if fills_a_tab(request) else response(problem)
+
+
 def problem_of(error: Exception) -> Problem:
     """The problem that an error is, for the client."""
     match error:
@@ -81,9 +86,7 @@ async def answer(request: Request | None, error: Exception) -> Response:
         log.error("a request failed", exc_info=error)
     elif problem.status >= 500 and not isinstance(error, NoSpace):
         log.warning("a request was refused with %d: %s", problem.status, error)
-    if isinstance(request, Request) and fills_a_tab(request):
-        return error_page(request, problem)
-    return response(problem)
+    return response_to(request, problem) if isinstance(request, Request) else response(problem)
 
 
 HANDLERS = dict.fromkeys((HttpRefusal, BadChatId, ChatIdMissing, Busy, SandboxError, HTTPException, Exception), answer)

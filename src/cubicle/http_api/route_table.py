@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute, compile_path
 from starlette.types import Receive, Scope, Send
 
@@ -17,7 +17,7 @@ from cubicle.core.identity import Identity, LinkAccess
 from cubicle.core.link_scope import Opens
 from cubicle.core.problem import OUT_OF_SCOPE, VIEW_ONLY, Problem
 from cubicle.http_api import urls  # the kinds of parameters that the paths name, too
-from cubicle.http_api.errors import response
+from cubicle.http_api.errors import response_to
 from cubicle.http_api.routes import ANY_METHOD, MCP, ROW, ROWS, WEBSOCKET, ChatIn, Row
 
 _PUBLIC = (Who.ANYBODY, Who.CAPABILITY)
@@ -111,7 +111,7 @@ class _TableRoute(Route):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (problem := refusal(scope, self.row)) is not None:
-            await response(problem)(scope, receive, send)
+            await response_to(Request(scope), problem)(scope, receive, send)
         else:
             await super().handle(scope, receive, send)
 

@@ -113,8 +113,8 @@ async def follows_the_tabs(page: Page, context: BrowserContext, address: str) ->
         await first.click("#link")
     opened = await opening.value
     took.append(await sees(page, "blue"))
-    await second.goto(address.format("red"))  # a tab in the background
-    took.append(await sees(page, "red"))
+    await second.goto(f"{address.format('green')}?again")  # a tab in the background
+    took.append(await sees(page, "green"))
     await opened.mouse.click(300, 300)
     took.append(await sees(page, "blue"))
     # A person looks at another tab without control, and follows again.

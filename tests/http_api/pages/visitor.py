@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import httpx
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page
 
 from cubicle import settings
 from cubicle.app import running
@@ -85,15 +85,23 @@ class Visit:
 
     def watch(self) -> None:
         self.page.on("dialog", self._dialog)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("pageerror", self._failed)
         self.page.on("console", self._said)
 
     async def _dialog(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)
         await dialog.dismiss()
 
+    def _failed(self, error: Error) -> None:
+        # Firefox says so of each event stream when a page is left, before the page could close it.
+        if not str(error).endswith("was interrupted while the page was loading."):
+            self.errors.append(str(error))
+
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and "Content Security Policy" in message.text:
+        # Chromium also tells of each answer that is no success, which a page may well expect.
+        browser = self.page.context.browser
+        whole = browser is not None and browser.browser_type.name == "firefox"
+        if message.type == "error" and (whole or "Content Security Policy" in message.text):
             self.errors.append(message.text)
 
 
@@ -141,6 +149,11 @@ async def visit(
         yield visit
     finally:
         await context.close()
+
+
+async def address(page: Page) -> str:
+    """As the page has it: not every driver hears of what a page adds to its history."""
+    return str(await page.evaluate("location.href"))
 
 
 async def accessible(page: Page) -> None:

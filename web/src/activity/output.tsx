@@ -53,13 +53,18 @@ function RowText({ row }: { row: TextRow }) {
   );
 }
 
-/** Rows in chunks: those that are out of sight cost nothing to draw. */
+/** Rows in chunks: those that are out of sight cost nothing to draw. The last one may grow while it is out of sight, and
+ * Firefox would keep the height that it had: it is always drawn. */
 export function Rows({ rows }: { rows: readonly TextRow[] }) {
   const chunks = [];
   for (let at = 0; at < rows.length; at += CHUNK) {
     const some = rows.slice(at, at + CHUNK);
+    const style: CSSProperties =
+      some.length < CHUNK
+        ? { contentVisibility: "visible" }
+        : { containIntrinsicSize: `auto ${CHUNK * 19}px` };
     chunks.push(
-      <div key={at} class="rows" style={{ containIntrinsicSize: `auto ${some.length * 19}px` }}>
+      <div key={at} class="rows" style={style}>
         {some.map((row, i) => (
           <span key={i} class="row">
             <RowText row={row} />
