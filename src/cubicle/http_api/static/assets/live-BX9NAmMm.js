@@ -1,0 +1,1 @@
+import{C as e,g as t,r as n,y as r}from"./brand-BarMpZUT.js";import{t as i}from"./nowalone-DWcvRoJY.js";import{t as a}from"./panel-D3xv7g29.js";var o=new r(e());n(t(`main`,{class:`alone`,children:[t(i,{addresses:o,name:`Browser`}),t(a,{addresses:o,alone:!0})]}));

@@ -1,1 +1,0 @@
-import{C as e,g as t,r as n,y as r}from"./brand-CdGqFfNI.js";import{t as i}from"./nowalone-C-2bnhQk.js";import{t as a}from"./lazy-CtJngcxD.js";var o=new r(e());n(t(`main`,{class:`alone`,children:[t(i,{addresses:o,name:`Terminal`}),t(a,{addresses:o,alone:!0})]}));
