@@ -1,1 +1,0 @@
-var e=new Set;function t(t){for(let t of e)t.readyState===EventSource.CLOSED&&e.delete(t);let n=new EventSource(t);return e.add(n),n}addEventListener(`pagehide`,()=>{for(let t of e)t.close()}),addEventListener(`pageshow`,t=>{if(t.persisted)for(let t of[...e])t.dispatchEvent(new Event(`error`))});export{t};

@@ -1,0 +1,1 @@
+import{C as e,g as t,r as n,y as r}from"./brand-T5qzcAa0.js";import{t as i}from"./nowalone-BcAAXKjN.js";import{t as a}from"./panel-D8FO32cY.js";var o=new r(e());n(t(`main`,{class:`alone`,children:[t(i,{addresses:o,name:`Browser`}),t(a,{addresses:o,alone:!0})]}));
