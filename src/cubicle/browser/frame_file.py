@@ -65,8 +65,10 @@ def facts_of(width: float, height: float, url: str, title: str) -> FrameFacts:
 
 
 def shown_title(url: str, title: str) -> str:
-    """The title of a page; empty for one that has none. A browser then says its address instead, query and all."""
-    return "" if unquote(title[:8192]) in unquote(url[:8192]) else title
+    """The title of a page; empty for one that has none. A browser then says the end of its address, query and all."""
+    address, said = unquote(url[:8192]), unquote(title[:8192])
+    before = address.removesuffix(said)
+    return "" if before != address and (not before or before.endswith("/") or "?" in said or "#" in said) else title
 
 
 def shown_url(url: str) -> str:
