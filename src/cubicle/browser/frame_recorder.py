@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from cubicle.browser import cdp, chromium, messages
 from cubicle.browser.cdp import CdpEvent
 from cubicle.browser.frame_file import MAX_PICTURE, FrameFacts, facts_of
 from cubicle.browser.frame_store import FrameStore
+from cubicle.browser.server_messages import TabRecord
 from cubicle.core.chat import Chat
 from cubicle.journal import reading
 from cubicle.log import chat_fields
@@ -36,6 +37,8 @@ _WIDTH, _QUALITY = 800, 50
 _TIMEOUT = 8.0
 _FRAME_TIMEOUT = 3.0
 _MAX_CONCURRENT = 8
+_MAX_PAGES = 4
+"""That are asked for a picture."""
 _SWEEP_EVERY = 3600.0
 
 
@@ -136,17 +139,20 @@ async def take_frame(machine: Machine) -> Taken | None:
     taken = None
     try:
         async with asyncio.timeout(_TIMEOUT):
-            pages = await chromium.pages(machine)  # in the order of their last activation
+            pages = await chromium.pages(machine)
             if pages:
-                page = pages[0]
-                taken = await _cast(machine, page["id"], page["url"], page["title"])
+                taken = await _cast(machine, pages[:_MAX_PAGES])
     except* (SandboxError, TimeoutError):
         pass
     return taken
 
 
-async def _cast(machine: Machine, target: str, url: str, title: str) -> Taken | None:
-    """The first frame of a screencast: smaller than a screenshot, and nothing in the page can tell."""
+async def _cast(machine: Machine, pages: Sequence[TabRecord]) -> Taken | None:
+    """The first frame of a screencast: smaller than a screenshot, and nothing in the page can tell.
+
+    All are asked: the browser lists the one that was opened or activated last first, and that need not be the one that
+    is in front; a page behind another one gives no frame.
+    """
     came: asyncio.Future[CdpEvent] = asyncio.get_running_loop().create_future()
 
     def on_event(event: CdpEvent) -> None:
@@ -154,16 +160,19 @@ async def _cast(machine: Machine, target: str, url: str, title: str) -> Taken | 
             came.set_result(event)
 
     async with cdp.attached(machine, on_event) as devtools:
-        answer = await devtools.call("Target.attachToTarget", targetId=target, flatten=True)
-        session = messages.short(answer.get("sessionId"), 100)
-        devtools.tell("Page.enable", session)
-        devtools.tell(
-            "Page.startScreencast", session, format="jpeg", quality=_QUALITY, maxWidth=_WIDTH, maxHeight=_WIDTH
-        )
+        by_session: dict[str, TabRecord] = {}
+        for page in pages:
+            answer = await devtools.call("Target.attachToTarget", targetId=page["id"], flatten=True)
+            session = messages.short(answer.get("sessionId"), 100)
+            by_session[session] = page
+            devtools.tell("Page.enable", session)
+            devtools.tell(
+                "Page.startScreencast", session, format="jpeg", quality=_QUALITY, maxWidth=_WIDTH, maxHeight=_WIDTH
+            )
         async with asyncio.timeout(_FRAME_TIMEOUT):
             event = await came
-        await devtools.call("Target.detachFromTarget", sessionId=session)
-    return read_frame(event.params, url, title)
+    shown = by_session.get(event.session)
+    return None if shown is None else read_frame(event.params, shown["url"], shown["title"])
 
 
 def read_frame(params: dict[str, object], url: str, title: str) -> Taken | None:
