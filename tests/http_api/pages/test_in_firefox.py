@@ -147,6 +147,10 @@ async def test_activity_says_what_each_call_did(house: House, browser: Browser, 
         await expect(page.get_by_role("cell", name="<b>20</b>")).to_be_visible()
         await page.locator(".calls-scroll").evaluate("box => { box.scrollTop = 0 }")
         await expect(page.locator(".call", has_text="Edited analyse.py")).to_contain_text("+2 −1")
+        tests = page.locator(".call", has_text="Ran Run the tests")
+        await tests.locator(".call-head").click()
+        await expect(tests.get_by_role("group", name="Output")).to_have_text("passed 3\n100 %\n")
+        await test_activity_list.compare_whole(page)
 
 
 @pytest.mark.parametrize("width", [1280, 390])

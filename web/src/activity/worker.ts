@@ -2,6 +2,9 @@
 import { lineDiff } from "./linediff";
 import type { Answer, Question } from "./work";
 
+// The terminal asks a browser that is no Chromium for its window, which a worker has not.
+Object.assign(globalThis, { window: globalThis });
+
 const answer = (message: Answer) => postMessage(message);
 
 addEventListener("message", ({ data }: MessageEvent<Question>) => {
