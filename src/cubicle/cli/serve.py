@@ -103,8 +103,7 @@ def _allow_many_files() -> None:
 
 def _settle_garbage() -> None:
     """Half a million objects stay for good once everything is imported: looking at them again and again stalls the
-    loop for a tenth of a second."""
-    gc.collect()
+    loop for a tenth of a second. Looking once would find a thousand among them, and take as long."""
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
     gc.enable()
