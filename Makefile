@@ -23,8 +23,8 @@ test: ## set up all that the tests need, and run every gate and every test; wher
 	@scripts/with-fresh-state $(MAKE) --no-print-directory test-here
 
 test-here: export CUBICLE_REQUIRE_ALL := 1
-test-here: setup-test check
-	@scripts/with-dockerd scripts/with-podman scripts/run-tests
+test-here: setup-test
+	@scripts/with-dockerd scripts/with-podman scripts/run-tests $(MAKE) --no-print-directory check
 
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute
 	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not real and not serial"
@@ -66,9 +66,17 @@ setup-web: setup-dev
 setup-test:
 	@scripts/packages test
 	@scripts/environment dev
+	@$(MAKE) --no-print-directory -j --output-sync=target web-packages test-clients $(AGENTS_OF_TESTS)
+
+# What the tests need besides, each a download of its own: they mostly wait for the registry, and so do it side by side.
+AGENTS_OF_TESTS := $(addprefix test-agent-,claude codex opencode gemini)
+.PHONY: web-packages test-clients $(AGENTS_OF_TESTS)
+web-packages:
 	@scripts/web
+test-clients:
 	@scripts/clients
-	@scripts/agents claude codex opencode gemini
+$(AGENTS_OF_TESTS): test-agent-%:
+	@scripts/agents $*
 
 lock: setup-dev ## compile requirements*.txt again after a change of pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock $(if $(UPGRADE),--upgrade)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ def make_journal(settings: Settings) -> Journal:
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
-    web = httpx.AsyncClient()
+    web = make_web(settings)
     access = await Access.open(settings, removal.links_folder(settings.data_dir), web)
     links = access.links
     port_links = make_port_links(settings, access.secret, links)
@@ -249,6 +250,12 @@ def make_app(parts: Parts) -> Starlette:
     app.state.end_streams, app.state.drain = end_streams, drain.run
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
+
+
+def make_web(settings: Settings) -> httpx.AsyncClient:
+    """For the settings service and issuers. Reading all authorities takes long; without those two it trusts nobody."""
+    calls = bool(settings.settings_url or settings.oauth_issuers)
+    return httpx.AsyncClient(verify=httpx.create_ssl_context() if calls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
 
 def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLinks:

@@ -15,6 +15,7 @@ from dotenv.parser import parse_stream
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
+from cubicle.core.bad_settings import BadSettings as BadSettings
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
 from cubicle.core.identity import LinkAccess
@@ -22,10 +23,6 @@ from cubicle.core.network import NetworkMode
 from cubicle.core.port_names import LOCAL_DOMAIN, is_domain
 from cubicle.oauth_settings import OAuthSettings
 from cubicle.operation_settings import OperationSettings
-
-
-class BadSettings(Exception):
-    """A setting has a value that cannot be used; the message names it."""
 
 
 class DriverName(StrEnum):

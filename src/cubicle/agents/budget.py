@@ -10,13 +10,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cubicle import durable, record
 from cubicle.agents.pricing import TokenUsage, price
 from cubicle.core.chat import Chat
 from cubicle.record import BadRecord, Fields
-from cubicle.settings import Settings
+
+if TYPE_CHECKING:
+    from cubicle.settings import Settings
 
 log = logging.getLogger(__name__)
 

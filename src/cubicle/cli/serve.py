@@ -63,6 +63,7 @@ def serve(yes: bool, **flags: Any) -> None:
 
 
 async def _serve(settings: Settings) -> None:
+    gc.disable()  # imports make next to no garbage, and looking for it takes a tenth of the start: _settle_garbage
     from cubicle.app import running
     from cubicle.http_api.server import OPTIONS
     from cubicle.http_api.uvicorn_http import serve_app
@@ -102,10 +103,10 @@ def _allow_many_files() -> None:
 
 def _settle_garbage() -> None:
     """Half a million objects stay for good once everything is imported: looking at them again and again stalls the
-    loop for a tenth of a second."""
-    gc.collect()
+    loop for a tenth of a second. Looking once would find a thousand among them, and take as long."""
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+    gc.enable()
 
 
 def _listen(settings: Settings) -> socket.socket:
