@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 from dotenv.parser import parse_stream
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic_settings import DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
 from cubicle.core.network import NetworkMode
 from cubicle.core.port_names import LOCAL_DOMAIN, is_domain
+from cubicle.settings_kubernetes import KubernetesSettings
 
 
 class BadSettings(Exception):
@@ -28,6 +29,7 @@ class BadSettings(Exception):
 class DriverName(StrEnum):
     OCI = "oci"
     DOCKER = "docker"
+    KUBERNETES = "kubernetes"
     MEMORY = "memory"
 
 
@@ -52,7 +54,7 @@ def _state_dir(name: str) -> Path:
     return Path("/var/lib/cubicle") / name
 
 
-class Settings(BaseSettings):
+class Settings(KubernetesSettings):
     """One field per setting; the description of each is its line in docs/settings.md."""
 
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
@@ -77,7 +79,7 @@ class Settings(BaseSettings):
 
     driver: DriverName = Field(
         DriverName.OCI,
-        description="Where sandboxes live: oci (embedded), docker, memory (no isolation, for tests).",
+        description="Where sandboxes live: oci (embedded), docker, kubernetes, memory (no isolation, for tests).",
     )
     oci_runtime: str = Field("", description="runc, crun, runsc or a path; empty: the first that works on this host.")
     docker_host: str = Field(

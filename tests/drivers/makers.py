@@ -19,6 +19,7 @@ from cubicle.machine.errors import Unusable
 from cubicle.sandbox.driver import Driver
 from cubicle.settings import load
 from tests.conftest import absent
+from tests.drivers.kubernetes import cluster
 
 Maker = Callable[[], Driver]
 
@@ -77,6 +78,10 @@ def podman(folder: Path) -> Maker:
     return lambda: DockerDriver(folder / "data", store, base.digest, address=address)
 
 
+def kubernetes(folder: Path) -> Maker:
+    return cluster.make(folder)
+
+
 MAKERS = [
     pytest.param(memory, id="memory"),
     pytest.param(oci("runc"), id="oci-runc", marks=pytest.mark.oci),
@@ -84,4 +89,5 @@ MAKERS = [
     pytest.param(docker(""), id="docker-runc", marks=pytest.mark.docker),
     pytest.param(docker("runsc"), id="docker-runsc", marks=pytest.mark.docker),
     pytest.param(podman, id="podman", marks=pytest.mark.real),
+    pytest.param(kubernetes, id="kubernetes", marks=pytest.mark.kubernetes),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.images.store import SUBUID_START, ImageStore
+from cubicle.machine.errors import Unusable
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
@@ -30,6 +31,8 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 agents=settings.image_dir / "agents",
                 read_only=settings.docker_read_only,
             )
+        case DriverName.KUBERNETES:
+            return make_kubernetes_driver(settings)
         case DriverName.OCI:
             return OciDriver(
                 settings.data_dir,
@@ -42,6 +45,35 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 agents=settings.image_dir / "agents",
                 free_space=space or make_free_space(settings),
             )
+
+
+def make_kubernetes_driver(settings: Settings) -> Driver:
+    from cubicle.drivers.kubernetes.cluster import find_cluster  # takes a while to import, too
+    from cubicle.drivers.kubernetes.driver import KubernetesDriver
+    from cubicle.drivers.kubernetes.template import PodTerms, read_extra
+
+    if not settings.kubernetes_image:
+        raise Unusable("DRIVER=kubernetes needs KUBERNETES_IMAGE: the sandbox image in a registry.")
+    return KubernetesDriver(
+        lambda: find_cluster(
+            settings.kubeconfig,
+            settings.kubernetes_service_host,
+            settings.kubernetes_service_port,
+            settings.kubernetes_namespace,
+        ),
+        settings.kubernetes_key_file or settings.data_dir / "kubernetes" / "guest-key.pem",
+        PodTerms(
+            instance=settings.kubernetes_instance,
+            image=settings.kubernetes_image,
+            limits=make_limits(settings),
+            isolation=settings.kubernetes_isolation,
+            files=settings.kubernetes_files,
+            claim=settings.kubernetes_claim,
+            storage_class=settings.kubernetes_storage_class,
+            extra=read_extra(settings.kubernetes_pod_template),
+        ),
+        pool_size=settings.pool_size,
+    )
 
 
 def make_limits(settings: Settings) -> SandboxLimits:

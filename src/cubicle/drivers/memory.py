@@ -24,6 +24,7 @@ from cubicle import durable
 from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.common.disk_usage import used_bytes
 from cubicle.guest import bundle, operations, wire
+from cubicle.guest.guest_config import GuestConfig
 from cubicle.machine.errors import CannotRescue, NotRunning, OwnerHasSandbox, StartFailed, Unusable
 from cubicle.machine.upload_folder import UploadFolder
 from cubicle.sandbox.driver import Capabilities, DriverHost, SandboxSeen, State
@@ -153,7 +154,7 @@ class MemoryDriver:
             with _short(path) as address:
                 server.bind(address)
             server.listen(64)
-            config = operations.GuestConfig(
+            config = GuestConfig(
                 listen_fd=server.fileno(),
                 env=_ENVIRONMENT,
                 uid=1000 if self._root else 0,
@@ -191,6 +192,9 @@ class MemoryDriver:
             await loop.sock_sendall(sock, wire.frame(1, wire.OPEN, operations.Ping().encode()))
             if not await loop.sock_recv(sock, 1):
                 raise NotRunning("The guest hung up.")
+
+    async def take_blank(self, owner: str) -> str | None:
+        return None
 
     async def stop(self, name: str) -> None:
         await in_thread(self._stop, name)

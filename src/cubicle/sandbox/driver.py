@@ -66,7 +66,7 @@ class DriverHost:
     """The machine that sandboxes run on."""
 
     kernel: str
-    """The release of its kernel."""
+    """The release of its kernel; empty if that cannot be known."""
     here: bool = True
     """Whether this process sees the same files, network and processes as its root does."""
 
@@ -94,6 +94,8 @@ class Capabilities:
     """`resume` lets a sandbox run on that was stopped or frozen."""
     rescues: bool = False
     """`rescue` gives a sandbox that was set aside back to an owner."""
+    pools: bool = False
+    """It keeps blank sandboxes up itself: `take_blank` gives one to an owner."""
     image_store: bool = False
     """Its sandboxes stand on images of IMAGE_DIR, which have to stay for as long as one does."""
 
@@ -129,6 +131,11 @@ class Driver(Protocol):
         With an owner, bind it to that owner for good; a blank one that runs becomes the owner's without a restart.
         When this returns, `connect` works at once, and all that makes the sandbox the owner's is on disk.
         Raises StartFailed, and then leaves nothing running.
+        """
+
+    async def take_blank(self, owner: str) -> str | None:
+        """Give the owner a blank sandbox that is up, of those that the driver keeps itself; its name, or None if there
+        is none. When this returns, all that `start` promises of it holds. Raises OwnerHasSandbox.
         """
 
     async def stop(self, name: str) -> None:

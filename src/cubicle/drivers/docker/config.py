@@ -25,7 +25,7 @@ from cubicle.drivers.common.container import (
     at_most,
 )
 from cubicle.drivers.common.hidden import USUAL, hidden
-from cubicle.guest.operations import GuestConfig
+from cubicle.guest.guest_config import GuestConfig
 from cubicle.sandbox.driver import SandboxLimits
 
 SOCKET = "/run/cubicle/host/guest.sock"

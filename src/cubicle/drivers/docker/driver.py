@@ -161,6 +161,9 @@ class DockerDriver:
         finally:
             self._starting.discard(name)
 
+    async def take_blank(self, owner: str) -> str | None:
+        return None
+
     async def stop(self, name: str) -> None:
         found = await self._find(word(name))
         if found is not None:

@@ -151,6 +151,9 @@ class OciDriver:
         finally:
             self._starting.discard(name)
 
+    async def take_blank(self, owner: str) -> str | None:
+        return None
+
     async def stop(self, name: str) -> None:
         home = self._records.home(name)
         if home.path.exists():

@@ -1,0 +1,244 @@
+"""Requests to the API server: JSON over aiohttp, with time limits, and lists that are followed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+import aiohttp
+
+from cubicle.drivers.kubernetes.cluster import Cluster
+from cubicle.machine.errors import SandboxError
+
+log = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+_SECONDS = 30.0
+_PAGE = 500
+_MAX_EVENT = 4 * 1024**2
+_MERGE = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"
+_TRIES = 3
+_BUSY = frozenset({429, 500, 503, 504})
+_MAX_PAUSE = 10.0
+
+
+class ApiError(SandboxError):
+    """The API server said no, or nothing (status 0)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class KubernetesClient:
+    """One API server and one namespace."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        connector = aiohttp.TCPConnector(ssl=cluster.tls if cluster.tls is not None else False, limit=64)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_SECONDS))
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def path(self, kind: str, name: str = "") -> str:
+        """Of a kind of the namespace: pods, leases and so on."""
+        group = {"leases": "apis/coordination.k8s.io/v1", "deployments": "apis/apps/v1"}.get(kind, "api/v1")
+        return f"/{group}/namespaces/{self.cluster.namespace}/{kind}" + (f"/{name}" if name else "")
+
+    async def get(self, kind: str, name: str) -> Object | None:
+        """None if there is none."""
+        return await self._unless(404, "GET", self.path(kind, name))
+
+    async def create(self, kind: str, body: Object) -> Object | None:
+        """None if there is one of this name."""
+        return await self._unless(409, "POST", self.path(kind), body)
+
+    async def patch(self, kind: str, name: str, body: Object) -> Object | None:
+        """A merge patch. None if there is none, or another version than the body says."""
+        try:
+            return await self.request("PATCH", self.path(kind, name), body, _MERGE)
+        except ApiError as error:
+            if error.status in (404, 409):
+                return None
+            raise
+
+    async def apply(self, kind: str, name: str, body: Object, manager: str) -> Object:
+        """Have it be as the body says (server-side apply), whatever else others have set in it."""
+        params = {"fieldManager": manager, "force": "true"}
+        return await self.request("PATCH", self.path(kind, name), body, _APPLY, params)
+
+    async def delete(self, kind: str, found: Object, *, grace: int | None = None, version: bool = False) -> bool:
+        """Delete just the one that was seen, with `version` only if it is unchanged; False if it is another by now."""
+        meta = found["metadata"]
+        preconditions = {"uid": meta["uid"]} | ({"resourceVersion": meta["resourceVersion"]} if version else {})
+        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        try:
+            await self.request("DELETE", self.path(kind, meta["name"]), body)
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        return True
+
+    async def list(self, kind: str, selector: str) -> tuple[list[Object], str]:
+        """All of a kind by label, and the version of the list."""
+        found: list[Object] = []
+        params = {"labelSelector": selector, "limit": str(_PAGE)}
+        while True:
+            page = await self.request("GET", self.path(kind), params=params)
+            found += page.get("items") or []
+            if not (more := page["metadata"].get("continue")):
+                return found, str(page["metadata"].get("resourceVersion", ""))
+            params["continue"] = more
+
+    async def watch(
+        self, kind: str, params: Mapping[str, str], seconds: float
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        """Events (ADDED, MODIFIED, DELETED, BOOKMARK) as they come, for so long. Raises ApiError."""
+        asked = {**params, "watch": "1", "timeoutSeconds": str(int(seconds)), "allowWatchBookmarks": "true"}
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=_SECONDS, sock_read=seconds + 20)
+        url = self.cluster.server + self.path(kind)
+        try:
+            async with self._session.get(url, params=asked, headers=await self._headers(), timeout=limit) as response:
+                if response.status != 200:
+                    raise ApiError(response.status, _message(await response.text(errors="replace")))
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    if len(rest) > _MAX_EVENT:
+                        raise ApiError(0, "an event of the API server is too large")
+                    for line in lines:
+                        if line.strip():
+                            yield _event(line)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, f"The API server does not answer: {_plain(error)}") from None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        params: Mapping[str, str] | None = None,
+    ) -> Object:
+        """One request; what is safe to repeat is tried again while the server is busy. Raises ApiError."""
+        tries = _TRIES if method == "GET" else 1
+        for left in reversed(range(tries)):
+            try:
+                return await self._once(method, path, body, content_type, params)
+            except ApiError as error:
+                if not left or (error.status and error.status not in _BUSY):
+                    raise
+            await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
+        raise AssertionError("unreachable")
+
+    async def _once(
+        self, method: str, path: str, body: Object | None, content_type: str, params: Mapping[str, str] | None
+    ) -> Object:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {**await self._headers(), "Content-Type": content_type}
+        url = self.cluster.server + path
+        try:
+            async with self._session.request(method, url, data=data, headers=headers, params=params) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, f"The API server does not answer: {_plain(error)}") from None
+        if response.status >= 300:
+            raise ApiError(response.status, _message(content.decode(errors="replace")))
+        try:
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ApiError(0, "The API server answered in a way that makes no sense.")
+        return found
+
+    async def _unless(self, status: int, method: str, path: str, body: Object | None = None) -> Object | None:
+        try:
+            return await self.request(method, path, body)
+        except ApiError as error:
+            if error.status == status:
+                return None
+            raise
+
+    async def _headers(self) -> dict[str, str]:
+        token = await asyncio.to_thread(self.cluster.bearer) if self.cluster.token_file else self.cluster.token
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+class Follower:
+    """Keeps what one list says, object by object: LIST, then WATCH from there, and again after any trouble."""
+
+    def __init__(self, client: KubernetesClient, kind: str, selector: str, reduce: Callable[[Object], Object]) -> None:
+        self._client = client
+        self._kind = kind
+        self._selector = selector
+        self._reduce = reduce
+        self.objects: dict[str, Object] = {}
+        self.ready = asyncio.Event()
+        """Whether the list was read once."""
+        self.changed = asyncio.Condition()
+
+    async def run(self) -> None:
+        """Runs for as long as the driver does."""
+        pause = 0.2
+        while True:
+            try:
+                found, version = await self._client.list(self._kind, self._selector)
+                self.objects = {one["metadata"]["name"]: self._reduce(one) for one in found}
+                self.ready.set()
+                await self._tell()
+                pause = 0.2
+                await self._follow(version)
+            except ApiError as error:
+                if error.status != 410:
+                    log.warning("the list of %s cannot be followed: %s", self._kind, error)
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+                    pause = min(_MAX_PAUSE, pause * 2)
+
+    async def _follow(self, version: str) -> None:
+        while True:
+            params = {"labelSelector": self._selector, "resourceVersion": version}
+            async for event, found in self._client.watch(self._kind, params, random.uniform(240, 300)):  # noqa: S311
+                if event == "ERROR":
+                    raise ApiError(int(found.get("code") or 0), str(found.get("message", "")))
+                meta = found["metadata"]
+                version = meta["resourceVersion"]
+                if event == "DELETED":
+                    self.objects.pop(meta["name"], None)
+                elif event != "BOOKMARK":
+                    self.objects[meta["name"]] = self._reduce(found)
+                await self._tell()
+
+    async def _tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+
+def _event(line: bytes) -> tuple[str, Object]:
+    try:
+        event = json.loads(line)
+        return str(event["type"]), dict(event["object"])
+    except (ValueError, KeyError, TypeError):
+        raise ApiError(0, "The API server sent an event that makes no sense.") from None
+
+
+def _message(content: str) -> str:
+    """What the API server said, in a sentence; it is for the operator."""
+    try:
+        said = str(json.loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        said = content
+    return f"The API server refused: {said[:300]}"
+
+
+def _plain(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,63 @@
+"""The first program of a sandbox: `launcher.py FOLDER CONFIG` puts the system call filter of this machine on itself and
+becomes the guest.
+
+No privilege is needed for a filter once no new ones can be gained. This is a program of its own so that the guest,
+which stays, does not carry ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+
+_SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
+_INSTRUCTION_BYTES = 8
+_PYTHON = "/usr/bin/python3"
+_DEFAULT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+    "HOME": "/home/assistant",
+    "LANG": "C.UTF-8",
+}
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
+
+
+def apply_filter(file: str) -> None:
+    """Raises OSError; a machine without a filter starts nothing."""
+    with open(file, "rb") as stream:
+        content = stream.read()
+    buffer = ctypes.create_string_buffer(content, len(content))
+    program = _Program(len(content) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def environment() -> dict[str, str]:
+    """What the image says that each command has."""
+    found = dict(_DEFAULT)
+    try:
+        with open("/etc/environment", encoding="utf-8") as file:
+            for line in file:
+                name, equals, value = line.strip().partition("=")
+                if equals and not name.startswith("#"):
+                    found[name] = value.strip("\"'")
+    except OSError:
+        pass
+    return found
+
+
+def main() -> None:
+    folder, config = sys.argv[1], json.loads(sys.argv[2])
+    config["env"] = {**environment(), **config.get("env", {})}
+    apply_filter(folder + "/seccomp-" + os.uname().machine)
+    words = [_PYTHON, "-I", "-S", folder + "/guest.pyz", json.dumps(config)]
+    os.execve(_PYTHON, words, {"PATH": _DEFAULT["PATH"]})  # noqa: S606 - it becomes the guest
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Pods: made, awaited, reached and ended. Nothing here knows whose a sandbox is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from contextlib import suppress
+
+from cubicle.drivers.common import guest_tcp
+from cubicle.drivers.common.guest_tcp import GuestAddress, GuestKeys
+from cubicle.drivers.kubernetes.client import ApiError, KubernetesClient
+from cubicle.drivers.kubernetes.objects import Object, PodSeen, has_ended, pod_seen
+from cubicle.drivers.kubernetes.template import GUEST_PORT
+from cubicle.guest import operations
+from cubicle.machine.connection import GuestLink
+from cubicle.machine.errors import NotRunning, SandboxError, StartFailed
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 5.0
+_HALT_SECONDS = 15.0
+_END_SECONDS = 120.0
+_GRACE = 1
+_PAUSE = 0.02
+
+
+class Pods:
+    """The pods of one namespace, and the key by which their guests know the service."""
+
+    def __init__(self, client: KubernetesClient, keys: GuestKeys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def get(self, name: str) -> PodSeen | None:
+        found = await self._client.get("pods", name) if name else None
+        return None if found is None else pod_seen(found)
+
+    async def list(self, selector: str) -> list[PodSeen]:
+        found, _ = await self._client.list("pods", selector)
+        return [pod_seen(pod) for pod in found]
+
+    async def create(self, body: Object) -> PodSeen:
+        """Raises StartFailed."""
+        try:
+            made = await self._client.create("pods", body)
+        except ApiError as error:
+            raise StartFailed(f"The sandbox could not be started. {error}") from error
+        if made is None:
+            raise StartFailed("A pod of this name is there already.")
+        return pod_seen(made)
+
+    async def come_up(self, pod: PodSeen, epoch: int, seconds: float) -> PodSeen:
+        """Wait until its guest answers. Raises StartFailed, which says what was in the way."""
+        deadline = time.monotonic() + seconds
+        last = pod
+        try:
+            async with asyncio.timeout(seconds):
+                last = await self._running(pod)
+                await self._answering(last, epoch)
+        except TimeoutError:
+            with suppress(SandboxError):
+                last = await self.get(pod.name) or last
+            raise StartFailed(f"The sandbox did not come up: {_waits_for(last)}.") from None
+        log.debug("pod %s is up, %.1f s before its time", pod.name, deadline - time.monotonic())
+        return last
+
+    async def _running(self, pod: PodSeen) -> PodSeen:
+        while True:
+            watched = self._client.watch("pods", {"fieldSelector": f"metadata.name={pod.name}"}, 60)
+            try:
+                async for event, found in watched:
+                    if event in ("BOOKMARK", "ERROR"):
+                        continue
+                    seen = pod_seen(found)
+                    if event == "DELETED" or seen.leaving or seen.uid != pod.uid:
+                        raise StartFailed("The sandbox's pod was deleted while it started.")
+                    if seen.ended or seen.trouble:
+                        raise StartFailed(f"The sandbox did not come up: {seen.ended or seen.trouble}.")
+                    if seen.running:
+                        return seen
+            except ApiError as error:
+                log.warning("a pod that starts cannot be watched: %s", error)
+                await asyncio.sleep(0.5)
+            finally:
+                await watched.aclose()
+
+    async def _answering(self, pod: PodSeen, epoch: int) -> None:
+        while True:
+            with suppress(OSError):
+                (await self.connect(pod, epoch)).close()
+                return
+            now = await self.get(pod.name)
+            if now is None or not now.live:
+                raise StartFailed(f"The sandbox did not come up: {now.ended if now else 'its pod is gone'}.")
+            await asyncio.sleep(_PAUSE)
+
+    async def connect(self, pod: PodSeen, epoch: int) -> socket.socket:
+        """Raises OSError."""
+        return await guest_tcp.connect(
+            GuestAddress(pod.address, GUEST_PORT, pod.uid), epoch, self._keys, _CONNECT_SECONDS
+        )
+
+    async def halt(self, pod: PodSeen, epoch: int) -> bool:
+        """Have its guest end every process; whether it says that it did."""
+        if not pod.address:
+            return False
+        try:
+            async with asyncio.timeout(_HALT_SECONDS):
+                link = await GuestLink.over(await self.connect(pod, epoch))
+                try:
+                    await link.ask(operations.Halt(), limit=_HALT_SECONDS)
+                finally:
+                    link.close()
+        except (OSError, SandboxError):
+            return False
+        return True
+
+    async def end(self, pod: PodSeen, epoch: int) -> None:
+        """End its processes, and have the pod deleted. Returns when nothing of it runs; the kubelet needs not be done.
+
+        Raises SandboxError if it cannot be known that they ended.
+        """
+        halted = bool(pod.ended) or await self.halt(pod, epoch)
+        await self._client.delete("pods", pod.found, grace=_GRACE)
+        if halted:
+            return
+        deadline = time.monotonic() + _END_SECONDS
+        while time.monotonic() < deadline:
+            found = await self._client.get("pods", pod.name)
+            if found is None or found["metadata"]["uid"] != pod.uid or has_ended(found) or not _began(found):
+                return
+            await asyncio.sleep(0.2)
+        raise SandboxError("The sandbox's processes could not be ended: its node does not say that they did.")
+
+
+def _began(pod: Object) -> bool:
+    """Whether a node was told to run it."""
+    return bool(pod.get("spec", {}).get("nodeName"))
+
+
+def new_pod_name(sandbox: str) -> str:
+    """For a wake: the pod before may not be gone yet."""
+    return f"{sandbox[:50].rstrip('-')}-{secrets.token_hex(4)}"
+
+
+def _waits_for(pod: PodSeen) -> str:
+    """What a pod that does not start waits for, as the cluster says it."""
+    if pod.running:
+        return "its guest does not answer"
+    for condition in (pod.found.get("status") or {}).get("conditions") or []:
+        if condition.get("status") == "False" and condition.get("message"):
+            return str(condition["message"])[:300]
+    return f"its pod is {pod.phase.lower()}"
+
+
+def not_running() -> NotRunning:
+    return NotRunning("The sandbox is not up.")

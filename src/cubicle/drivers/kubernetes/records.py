@@ -1,0 +1,121 @@
+"""Reads and writes the records: each write names the version that it saw, so that of two writers one loses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from cubicle.drivers.kubernetes.client import KubernetesClient
+from cubicle.drivers.kubernetes.objects import (
+    BOUND,
+    DELETING,
+    POD,
+    SANDBOX,
+    STEP,
+    Object,
+    Record,
+    record_name,
+    records_selector,
+    rightful,
+)
+from cubicle.machine.errors import SandboxError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRecords:
+    """What is written down of one sandbox."""
+
+    chat: Record | None = None
+    trash: Record | None = None
+    removed: Record | None = None
+
+    def __bool__(self) -> bool:
+        return not (self.chat is self.trash is self.removed is None)
+
+
+class Records:
+    """The Leases of one instance. `owner_of` tells the label of a pod, which decides between records."""
+
+    def __init__(
+        self, client: KubernetesClient, instance: str, holder: str, owner_of: Callable[[str], Awaitable[str]]
+    ) -> None:
+        self._client = client
+        self._instance = instance
+        self._owner_of = owner_of
+        self.holder = holder
+        """Who writes: the name of this replica."""
+
+    async def of_owner(self, owner: str) -> Record | None:
+        """The owner's record. One that another chat has the better claim to is dropped: it never had its sandbox."""
+        lease = await self._client.get("leases", record_name(self._instance, "chat", owner))
+        record = None if lease is None else self._parsed(lease)
+        if record is None or record.step:
+            return record
+        other = (await self.of_sandbox(record.sandbox)).chat
+        if other is not None and other.owner == record.owner:
+            return record
+        await self.remove(record)
+        return None
+
+    async def of_sandbox(self, sandbox: str) -> SandboxRecords:
+        found, _ = await self._client.list("leases", records_selector(self._instance, sandbox))
+        records = [record for record in map(self._parsed, found) if record is not None]
+        by_kind = {record.kind: record for record in records}
+        chats = [record for record in records if record.kind == "chat"]
+        several = len(chats) > 1 and not any(record.step for record in chats)
+        label = await self._owner_of(sandbox) if several else ""
+        return SandboxRecords(rightful(chats, label), by_kind.get("trash"), by_kind.get("removed"))
+
+    async def all(self) -> list[Record]:
+        found, _ = await self._client.list("leases", records_selector(self._instance))
+        return [record for record in map(self._parsed, found) if record is not None]
+
+    async def create(self, record: Record) -> Record | None:
+        """None if there is one."""
+        made = await self._client.create("leases", replace(record, holder=self.holder).body(self._instance))
+        return None if made is None else self._parsed(made)
+
+    async def point_to(self, record: Record, pod: str, sandbox: str = "") -> Record | None:
+        """Name another pod, and with it another sandbox; None if the record has changed meanwhile."""
+        change: Object = {"annotations": {POD: pod}}
+        if sandbox:
+            change["labels"] = {SANDBOX: sandbox}
+        return await self._changed(record, change)
+
+    async def bind(self, record: Record) -> Record | None:
+        """It has its sandbox for good."""
+        return record if record.step else await self._changed(record, {"annotations": {STEP: BOUND}})
+
+    async def begin_delete(self, record: Record) -> Record | None:
+        """From now on the chat has no sandbox, whatever else is still there."""
+        return await self._changed(record, {"annotations": {STEP: DELETING}})
+
+    async def take_over(self, record: Record) -> Record | None:
+        """Be its holder, with a new epoch; None if another was quicker."""
+        return await self._changed(record, {}, {"holderIdentity": self.holder, "leaseTransitions": record.epoch + 1})
+
+    async def release(self, record: Record) -> Record | None:
+        """Let another replica be its holder."""
+        return await self._changed(record, {}, {"holderIdentity": ""})
+
+    async def remove(self, record: Record) -> bool:
+        """Whether it is gone, unchanged as it was seen."""
+        assert record.found is not None
+        return await self._client.delete("leases", record.found, version=True)
+
+    async def _changed(self, record: Record, metadata: Object, spec: Object | None = None) -> Record | None:
+        assert record.found is not None
+        meta = record.found["metadata"]
+        body: Object = {"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"], **metadata}}
+        changed = await self._client.patch("leases", meta["name"], body | ({"spec": spec} if spec else {}))
+        return None if changed is None else self._parsed(changed)
+
+    def _parsed(self, lease: Object) -> Record | None:
+        try:
+            return Record.parse(lease)
+        except (KeyError, TypeError, ValueError, SandboxError):
+            log.warning("the Lease %s is no record that can be read: it is left as it is", lease["metadata"]["name"])
+            return None
