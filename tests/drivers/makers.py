@@ -82,6 +82,10 @@ def kubernetes(folder: Path) -> Maker:
     return cluster.make(folder)
 
 
+def small_cluster(folder: Path) -> Maker:
+    return cluster.make_small(folder)
+
+
 MAKERS = [
     pytest.param(memory, id="memory"),
     pytest.param(oci("runc"), id="oci-runc", marks=pytest.mark.oci),
@@ -89,5 +93,6 @@ MAKERS = [
     pytest.param(docker(""), id="docker-runc", marks=pytest.mark.docker),
     pytest.param(docker("runsc"), id="docker-runsc", marks=pytest.mark.docker),
     pytest.param(podman, id="podman", marks=pytest.mark.real),
+    pytest.param(small_cluster, id="small-cluster"),
     pytest.param(kubernetes, id="kubernetes", marks=pytest.mark.kubernetes),
 ]

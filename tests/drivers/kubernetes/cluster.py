@@ -21,6 +21,7 @@ from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.drivers.kubernetes.template import PodTerms
 from cubicle.sandbox.driver import SandboxLimits
 from tests.conftest import absent
+from tests.support import small_cluster
 
 _DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes"
 LIMITS = SandboxLimits(memory_bytes=1024**3)
@@ -111,3 +112,13 @@ def make(
     instance = "t" + hashlib.sha256(str(folder).encode()).hexdigest()[:8]
     terms = change(PodTerms(instance=instance, image=cluster.image, limits=LIMITS))
     return lambda: KubernetesDriver(cluster.find, folder / "guest-key.pem", terms, pool_size=pool_size)
+
+
+def make_small(folder: Path, *, pool_size: int = 0) -> Callable[[], KubernetesDriver]:
+    """The same on a cluster in one process, which has no image: sandboxes see the host's programs."""
+    if os.geteuid() != 0:
+        absent("needs root: pods of the small cluster are namespaces")
+    running = small_cluster.Running(folder)
+    terms = PodTerms(instance="small", image="host", limits=LIMITS)
+    found = Cluster(running.server, None, "test")
+    return lambda: KubernetesDriver(lambda: found, folder / "guest-key.pem", terms, pool_size=pool_size)

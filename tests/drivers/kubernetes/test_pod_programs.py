@@ -108,8 +108,10 @@ def test_with_the_rules_nothing_leaves_and_only_the_guest_is_reached() -> None:
 @NEED_ROOT
 def test_without_the_right_to_set_rules_the_program_fails() -> None:
     done = subprocess.run(
-        ["unshare", "--net", "setpriv", "--reuid", "1000", "--clear-groups", "--bounding-set=-all", sys.executable]
-        + [str(PROGRAMS / "network_rules.py"), "8000"],
+        [
+            *("unshare", "--net", "setpriv", "--reuid", "1000", "--clear-groups", "--bounding-set=-all"),
+            *(sys.executable, str(PROGRAMS / "network_rules.py"), "8000"),
+        ],
         capture_output=True,
         timeout=60,
         check=False,

@@ -33,7 +33,7 @@ from cubicle.settings_kubernetes import PodFiles, PodIsolation
 
 GUEST_PORT = 8000
 _PROGRAMS = "/run/cubicle/guest"
-_VOLUME = "/volume"
+_VOLUME = "/mnt/volume"
 _PYTHON = ["/usr/bin/python3", "-I", "-S"]
 _SHM = "256Mi"
 _LOST_NODE_SECONDS = 20
