@@ -85,7 +85,7 @@ class Store:
     def create(self, kind: str, body: Object) -> Object:
         if body["metadata"]["name"] in self.objects[kind]:
             raise Refusal(409, "already exists")
-        body["metadata"]["uid"] = secrets.token_hex(8)
+        body["metadata"] |= {"uid": secrets.token_hex(8), "creationTimestamp": "2026-01-01T00:00:00Z"}
         return self.put(kind, body, "ADDED")
 
     def get(self, kind: str, name: str) -> Object:

@@ -314,6 +314,9 @@ class MemoryDriver:
         pid = await in_thread(self._pid, self._folder / name)
         return None if pid is None else os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
+    async def address(self, name: str) -> tuple[str, int] | None:
+        return None
+
     async def flush(self, name: str) -> None:
         """Its files are files of the host: where that has no space, the write itself is refused."""
 

@@ -42,6 +42,8 @@ def file_of(settings: Settings) -> Path:
         settings.docker_runtime,
         settings.docker_host,
         settings.sandbox_image,
+        *(settings.kubernetes_image, settings.kubernetes_isolation.value, settings.kubernetes_namespace),
+        *(str(settings.kubeconfig), str(settings.kubernetes_pod_template)),
         platform.release(),
         bundle.digest(bundle.build()),
     )

@@ -69,6 +69,8 @@ class DriverHost:
     """The release of its kernel; empty if that cannot be known."""
     here: bool = True
     """Whether this process sees the same files, network and processes as its root does."""
+    network_targets: tuple[tuple[str, str, int], ...] = ()
+    """What its network leads to and no sandbox may reach: what it is, address and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Capabilities:
     """`resume` lets a sandbox run on that was stopped or frozen."""
     rescues: bool = False
     """`rescue` gives a sandbox that was set aside back to an owner."""
+    limits_processes: bool = True
+    """The number of a sandbox's processes is limited by the driver, not by whoever set the host up."""
     pools: bool = False
     """It keeps blank sandboxes up itself: `take_blank` gives one to an owner."""
     image_store: bool = False
@@ -183,6 +187,9 @@ class Driver(Protocol):
 
     async def network(self, name: str) -> int | None:
         """An open descriptor of its network namespace, the caller's to close; None where this host cannot enter it."""
+
+    async def address(self, name: str) -> tuple[str, int] | None:
+        """Where on a network its guest listens, if it is up; None where no network leads to it."""
 
     async def flush(self, name: str) -> None:
         """Have on the host's disk what was written in it, if that can be lost when the host's disk gets full.

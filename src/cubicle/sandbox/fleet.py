@@ -14,7 +14,7 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
-from cubicle.machine.errors import NoSpace, NotRunning, OwnedByAnother, SandboxError, StartFailed
+from cubicle.machine.errors import NoSpace, NotRunning, SandboxError, StartFailed
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
@@ -295,7 +295,7 @@ class Fleet:
             await asyncio.to_thread(self._space.require)
         slot.since, slot.started = await asyncio.to_thread(self._chat_index.enter, chat), True
         slot.made = not slot.name
-        if not slot.name and (blank := await self._blank_for(chat)) is not None:
+        if not slot.name and (blank := await self.pool.claim(chat.digest)) is not None:
             slot.name = blank.name
             return blank
         name = slot.name or new_name()
@@ -308,22 +308,6 @@ class Fleet:
                 await self._driver.stop(name)
                 await self._driver.start(name, chat.digest)
                 return await connect(self._driver, name)
-
-    async def _blank_for(self, chat: Chat) -> Machine | None:
-        while (blank := await self.pool.take()) is not None:
-            try:
-                await self._driver.start(blank.name, chat.digest)
-            except NoSpace:
-                self.pool.put_back(blank)
-                raise
-            except OwnedByAnother:
-                blank.close()  # nothing of another chat is removed here
-            except SandboxError as error:
-                log.warning("a blank sandbox could not be used: %s", error)
-                self.pool.discard(blank)
-            else:
-                return blank
-        return None
 
     async def _reconnected(self, slot: Slot, chat: Chat) -> Machine | None:
         """The machine of one that is up and answers. One that does not, or has another guest, is stopped."""

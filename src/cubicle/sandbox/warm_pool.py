@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from cubicle.machine.connection import GuestLink
-from cubicle.machine.errors import NoSpace, SandboxError
+from cubicle.machine.errors import NoSpace, OwnedByAnother, SandboxError
 from cubicle.machine.liveness import TIMEOUT
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.driver import Driver, SandboxSeen, State
@@ -68,7 +68,7 @@ class WarmPool:
 
     def __init__(self, driver: Driver, size: int, furnish: Furnish | None = None) -> None:
         self._driver = driver
-        self._size = size
+        self._size = 0 if driver.capabilities.pools else size
         self._furnish = furnish
         self._blank: deque[Machine] = deque()
         self._unwanted: set[str] = set()
@@ -92,6 +92,39 @@ class WarmPool:
                 return machine
         return None
 
+    async def claim(self, owner: str) -> Machine | None:
+        """A blank sandbox that is the owner's from now on, if there is one."""
+        if self._driver.capabilities.pools:
+            return await self._claim_kept(owner)
+        while (blank := await self.take()) is not None:
+            try:
+                await self._driver.start(blank.name, owner)
+            except NoSpace:
+                self.put_back(blank)
+                raise
+            except OwnedByAnother:
+                blank.close()  # nothing of another chat is removed here
+            except SandboxError as error:
+                log.warning("a blank sandbox could not be used: %s", error)
+                self.discard(blank)
+            else:
+                return blank
+        return None
+
+    async def _claim_kept(self, owner: str) -> Machine | None:
+        """One of those that the driver keeps itself; nobody has prepared it."""
+        name = await self._driver.take_blank(owner)
+        if name is None:
+            return None
+        machine = await connect(self._driver, name, patience=_LOADING_SECONDS)
+        try:
+            if self._furnish is not None:
+                await self._furnish(machine)
+        except BaseException:
+            machine.close()
+            raise
+        return machine
+
     def discard(self, machine: Machine) -> None:
         """It is of no use: it is deleted in the background."""
         machine.close()
@@ -110,6 +143,8 @@ class WarmPool:
 
     async def adopt(self, found: Sequence[SandboxSeen]) -> None:
         """Take in the blank ones that outlived a service before, as far as there is room; delete the others."""
+        if self._driver.capabilities.pools:
+            return
         gate = asyncio.Semaphore(_MAX_CONCURRENT_ADOPTS)
         usable = [seen.name for seen in found if seen.state is State.RUNNING and seen.current]
         self._unwanted.update(seen.name for seen in found if seen.name not in usable)

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import platform
-import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -51,7 +50,6 @@ _DELETE_SECONDS = 60.0
 _WATCH_SECONDS = 15.0
 _DEFAULT_LIMITS = SandboxLimits()
 _DEFAULT_ADDRESS = EngineAddress()
-_REMAPPED = re.compile(r"/(\d+)\.\d+$")
 
 
 class DockerDriver:
@@ -106,7 +104,7 @@ class DockerDriver:
             if self.facts.podman and self._address.local:
                 profile = json.dumps(seccomp.profile(self.facts.machine, queues=False))
                 self.facts = replace(self.facts, seccomp_file=await in_thread(self._records.keep_seccomp, profile))
-            self._first_id = await self._root_of_containers()
+            self._first_id = await engine.root_of_containers(self._client, self.facts)
             if self.facts.gvisor and self._first_id:
                 # gVisor looks for the folder of a socket as the root user of containers, runc as the host's.
                 self.by_socket &= await in_thread(self._records.passable)
@@ -241,6 +239,9 @@ class DockerDriver:
 
     async def network(self, name: str) -> int | None:
         """The engine may be on another machine, or the service in a container of its own."""
+        return None
+
+    async def address(self, name: str) -> tuple[str, int] | None:
         return None
 
     async def flush(self, name: str) -> None:
@@ -422,13 +423,6 @@ class DockerDriver:
         made = (image, guest or bundle.digest(self._image.guest), entry["Labels"].get(config.TERMS))
         current = made == (self._image.digest, bundle.digest(self._image.guest), terms)
         return SandboxSeen(name, config.owner_of(self._instance, entry["Names"][0]), state, reason, image, current)
-
-    async def _root_of_containers(self) -> int:
-        """The host's id of the root user in containers: an engine with user namespaces names its folder after it."""
-        if not self.facts.user_namespace:
-            return 0
-        found = _REMAPPED.search(str((await self._client.system.info()).get("DockerRootDir", "")))
-        return int(found.group(1)) if found else 0
 
     async def _clean(self) -> None:
         made = [entry for entry in await self._list() if not self._in_trash(entry)]

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cubicle.drivers.common.completion import complete
 from cubicle.drivers.common.guest_tcp import GuestKeys
 from cubicle.drivers.kubernetes import template
+from cubicle.drivers.kubernetes.claims import Claims
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.cluster import Cluster
 from cubicle.drivers.kubernetes.objects import (
@@ -32,7 +34,9 @@ from cubicle.drivers.kubernetes.pool import BlankPods
 from cubicle.drivers.kubernetes.records import Records, SandboxRecords
 from cubicle.drivers.kubernetes.removal import Removal
 from cubicle.drivers.kubernetes.size import measured
+from cubicle.drivers.kubernetes.sweeper import Sweeper
 from cubicle.drivers.kubernetes.template import PodTerms
+from cubicle.drivers.kubernetes.trash import Trash, changed
 from cubicle.machine.errors import (
     CannotRescue,
     NotRunning,
@@ -79,12 +83,15 @@ class KubernetesDriver:
         self._terms: PodTerms
         self._pods: Pods
         self._records: Records
+        self._claims: Claims
+        self._trash: Trash
         self._removal: Removal
         self._blank: BlankPods
+        self.sweeper: Sweeper
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(remote=True, pools=self._pool_size > 0)
+        return Capabilities(remote=True, limits_processes=False, pools=self._pool_size > 0)
 
     async def open(self) -> None:
         keys = await asyncio.to_thread(GuestKeys.load, self._key_file)
@@ -96,8 +103,11 @@ class KubernetesDriver:
         self._pods = Pods(self._client, keys)
         holder = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._records = Records(self._client, instance, holder, self._owner_of_pod)
+        self._claims = Claims(self._client, self._terms)
+        self._trash = Trash(self._records, self._terms.image)
         self._removal = Removal(self._client, self._records, self._terms)
         self._blank = BlankPods(self._client, self._terms, self._pool_size)
+        self.sweeper = Sweeper(self._client, self._records, self._pods, self._terms, self._go_on_deleting)
         try:
             await self._client.create("configmaps", template.programs_map(instance))
             await self._blank.open()
@@ -108,15 +118,19 @@ class KubernetesDriver:
             await self.close()
             raise
         self._removal.start()
+        self.sweeper.start()
 
     async def close(self) -> None:
+        await self.sweeper.close()
         await self._removal.close()
         await self._blank.close()
         await self._client.close()
 
     async def host(self) -> DriverHost:
         """Nobody may look at nodes: their kernel is not known."""
-        return DriverHost("", here=False)
+        server = urlsplit(self._client.cluster.server)
+        port = server.port or (443 if server.scheme == "https" else 80)
+        return DriverHost("", here=False, network_targets=(("the API server", server.hostname or "", port),))
 
     # ---- up
 
@@ -148,6 +162,7 @@ class KubernetesDriver:
             if records.chat is not None:
                 await self._bring_up(records.chat, False)
                 return
+            await self._claims.ensure(name)
             pod = await self._pods.create(template.sandbox_pod(self._terms, name, name, None))
         await self._up_or_away(pod, name, FIRST_EPOCH)
 
@@ -170,16 +185,21 @@ class KubernetesDriver:
         if pod is not None and pod.live:
             return await self._keep_up(record, pod)
         if not fresh or pod is not None:
-            changed = await self._records.point_to(record, new_pod_name(record.sandbox))
-            if changed is None:
+            renamed = await self._records.point_to(record, new_pod_name(record.sandbox))
+            if renamed is None:
                 return False
-            record = changed
+            record = renamed
         if (bound := await self._records.bind(record)) is None:
             return False
         if pod is not None and not pod.leaving:
             await self._pods.end(pod, record.epoch)
         try:
+            await self._claims.ensure(record.sandbox)
             made = await self._pods.create(template.sandbox_pod(self._terms, record.pod, record.sandbox, record.owner))
+            now = await self._records.of_owner(record.owner)
+            if now is None or now.pod != made.name:  # another service has begun a pod of its own meanwhile
+                await self._pods.end(made, record.epoch)
+                return False
             await self._up_or_away(made, record.sandbox, record.epoch)
         except BaseException:
             if fresh and pod is None:
@@ -196,6 +216,7 @@ class KubernetesDriver:
                 raise OwnedByAnother
             return False
         await self._records.bind(record)
+        await self._claims.keep(record.sandbox)
         await self._up_or_away(pod, record.sandbox, record.epoch)
         return True
 
@@ -236,6 +257,7 @@ class KubernetesDriver:
             while pod is not None:
                 if await self._blank.take(pod, owner):
                     await self._records.bind(record)
+                    await self._claims.keep(pod.name)
                     self._reached[pod.name] = _Reached(pod, record.epoch)
                     return pod.name
                 pod = await self._blank.look_again(pod)
@@ -253,6 +275,7 @@ class KubernetesDriver:
         self._reached.pop(name, None)
         if record is not None:
             await self._records.bind(record)  # with the pod, its label goes
+            await self._claims.keep(name)
         pods = await self._pods.list(pods_selector(self._terms.instance, **{SANDBOX: name}))
         blank = await self._pods.get(name)
         if blank is not None and blank.name not in {pod.name for pod in pods}:
@@ -269,12 +292,12 @@ class KubernetesDriver:
         if records.chat is not None:
             record = (await self._records.of_sandbox(name)).chat  # it may be bound since
             if record is None or (record := await self._records.begin_delete(record)) is None:
-                raise _changed()
+                raise changed()
             await self._finish_delete(record)
         elif records.trash is not None or had_pods:
             await self._removal.request(name)
             if records.trash is not None and not await self._records.remove(records.trash):
-                raise _changed()
+                raise changed()
 
     async def _finish_delete(self, record: Record) -> None:
         """From the step `deleting` on whoever meets the record goes on with this."""
@@ -285,10 +308,13 @@ class KubernetesDriver:
         """What the owner has; a deletion that a crash interrupted is finished first."""
         record = await self._records.of_owner(owner)
         if record is not None and record.step == DELETING:
-            await self._stop(record.sandbox, record)
-            await self._finish_delete(record)
+            await self._go_on_deleting(record)
             return None
         return record
+
+    async def _go_on_deleting(self, record: Record) -> None:
+        await self._stop(record.sandbox, record)
+        await self._finish_delete(record)
 
     # ---- the trash
 
@@ -301,32 +327,14 @@ class KubernetesDriver:
         reached = await self._look(record.sandbox)
         size = await measured(self._pods, reached.pod, record.epoch) if reached is not None else None
         await self._stop(record.sandbox, record)
-        if before is not None and not await self._records.remove(before):  # of a discard that was interrupted
-            raise _changed()
-        text = replace(note, size=size).to_json().decode()
-        kept = await self._records.create(Record("trash", record.sandbox, record.owner, note=text))
-        now = (await self._records.of_sandbox(record.sandbox)).chat
-        if kept is None or now is None or not await self._records.remove(now):  # this write decides
-            raise _changed()
+        await self._trash.discard(record, before, note, size)
 
     async def discarded(self) -> Sequence[Discarded]:
-        records = await self._records.all()
-        kept = {record.sandbox for record in records if record.kind in ("chat", "removed")}
-        return [
-            Discarded(record.sandbox, record.owner or None, TrashNote.parse(record.note.encode()), self._terms.image)
-            for record in records
-            if record.kind == "trash" and record.sandbox not in kept
-        ]
+        return await self._trash.discarded()
 
     async def restore(self, name: str, owner: str) -> None:
-        records = await self._records.of_sandbox(word(name))
-        if records.trash is None or records.chat is not None or records.removed is not None:
-            raise NotRunning("There is no such sandbox in the trash.")
-        made = await self._records.create(Record("chat", name, word(owner), pod=name, step=BOUND))  # this decides
-        if made is None:
-            other = await self._record_of(owner)
-            raise OwnerHasSandbox(other.sandbox if other is not None else "")
-        await self._records.remove(records.trash)
+        await self._record_of(word(owner))  # a deletion that was interrupted does not count
+        await self._trash.restore(name, owner)
 
     # ---- looking
 
@@ -417,7 +425,3 @@ def _refuse_trash(records: SandboxRecords) -> None:
         raise StartFailed("This sandbox was deleted.")
     if records.trash is not None and records.chat is None:
         raise StartFailed("This sandbox is in the trash.")
-
-
-def _changed() -> SandboxError:
-    return SandboxError("The sandbox is being changed by another service.")

@@ -124,12 +124,15 @@ def read_extra(file: Path | None) -> Object:
     if file is None:
         return {}
     try:
-        told = yaml.safe_load(file.read_text()) or {}
+        told = yaml.safe_load(file.read_text())
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise Unusable(f"KUBERNETES_POD_TEMPLATE={file} cannot be read: {error}") from None
+    told = {} if told is None else told
     if not isinstance(told, dict) or not isinstance(told.get("metadata", {}), dict):
         raise Unusable(f"KUBERNETES_POD_TEMPLATE={file} has to be an object with metadata and spec.")
     spec = told.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise Unusable(f"KUBERNETES_POD_TEMPLATE={file}: spec has to be an object.")
     odd = [*(set(told) - {"metadata", "spec"}), *(set(spec) - _ADMINISTRATORS)]
     odd += [f"metadata.{name}" for name in set(told.get("metadata", {})) - {"labels", "annotations"}]
     if odd:

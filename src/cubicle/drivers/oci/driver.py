@@ -212,6 +212,9 @@ class OciDriver:
             os.close(namespace)
         return None
 
+    async def address(self, name: str) -> tuple[str, int] | None:
+        return None
+
     async def flush(self, name: str) -> None:
         try:
             await in_thread(self._flush, self._records.home(name))
