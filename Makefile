@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help may-serve serve test test-here test-fast check format image agents bench wheel setup setup-dev setup-web setup-fast setup-test lock docs clean
+.PHONY: help may-serve serve test test-here test-fast test-kubernetes check format image agents bench wheel setup setup-dev setup-web setup-fast setup-test lock docs clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 export PYTHON
@@ -27,7 +27,11 @@ test-here: setup-test check
 	@scripts/with-dockerd scripts/with-podman scripts/run-tests
 
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute
-	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not real and not serial"
+	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not kubernetes and not real and not serial"
+
+test-kubernetes: export CUBICLE_REQUIRE_ALL := 1
+test-kubernetes: setup-test ## the tests of the Kubernetes driver, on a cluster that is built and started here, or on that of KUBECONFIG
+	@scripts/with-kubernetes pytest -m kubernetes
 
 check: setup-web ## format, lint, types, layers, dependencies, gates of the repository; seconds
 	@scripts/run-checks

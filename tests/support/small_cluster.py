@@ -116,8 +116,6 @@ class Node:
         self._store = store
         self._folder = folder
         self._running: dict[str, asyncio.subprocess.Process] = {}
-        self._guests: dict[str, int] = {}
-        self._addresses = iter(range(1, 60_000))
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, pod: Object) -> None:
@@ -164,9 +162,8 @@ class Node:
                 over = [{"state": {"terminated": {"exitCode": 1, "message": "failed"}}}]
                 self._status(name, uid, phase="Failed", initContainerStatuses=over)
                 return
-        number = next(self._addresses)
-        address = f"127.{77 + number // 60_000}.{number // 250}.{number % 250 + 1}"
-        with socket.create_server((address, 8000)) as server:
+        with _listening() as server:
+            address = server.getsockname()[0]
             process = await self._start(name, spec, spec["containers"][0], values, server)
         self._running[name] = process
         self._status(name, uid, phase="Running", podIP=address, containerStatuses=[{"state": {"running": {}}}])
@@ -212,6 +209,14 @@ class Node:
             return str(folder)
         inside = mount.get("subPath") or _expanded(mount.get("subPathExpr", ""), values)
         return str(self._folder / "volume" / inside)
+
+
+def _listening() -> socket.socket:
+    """At an address of the loopback that nobody uses, other small clusters included."""
+    while True:
+        numbers = [secrets.randbelow(250) + 1 for _ in range(3)]
+        with suppress(OSError):
+            return socket.create_server((f"127.{numbers[0]}.{numbers[1]}.{numbers[2]}", 8000))
 
 
 def _expanded(text: str, values: dict[str, str]) -> str:

@@ -35,10 +35,11 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of the class."""
+    """Every setting, in the order of the class, and then those of its base classes."""
+    fields = sorted(Settings.model_fields.items(), key=lambda one: one[0] not in Settings.__annotations__)
     return [
         Row(name.upper(), _shown(field.get_default(call_default_factory=True)), field.description or "")
-        for name, field in Settings.model_fields.items()
+        for name, field in fields
     ]
 
 

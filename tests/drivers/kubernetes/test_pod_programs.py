@@ -24,6 +24,7 @@ _NETWORK = """
 set -e
 ip link set lo up
 ip link add eth0 type veth peer name peer
+echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 ip address add 10.99.0.2/24 dev eth0
 ip link set eth0 up
 unshare --net sleep 300 &
