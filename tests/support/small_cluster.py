@@ -34,7 +34,7 @@ while read -r source target; do
     mkdir -p "$target"
     if [ "$source" = tmpfs ]; then mount -t tmpfs tmpfs "$target"; else mkdir -p "$source"; mount --bind "$source" "$target"; fi
 done <"$mounts"
-exec "$@"
+exec setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$@"
 """
 
 
@@ -188,7 +188,7 @@ class Node:
         return await asyncio.create_subprocess_exec(
             *("unshare", "--net", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
             *("bash", "-c", _SCRIPT, "pod", *command),
-            env={"PATH": os.environ["PATH"], "mounts": str(mounts), **values},
+            env={"PATH": os.environ["PATH"], "mounts": str(mounts), "capabilities": _capabilities(container), **values},
             pass_fds=[server.fileno()] if server is not None else [],
             stdin=subprocess.DEVNULL,
             stdout=(place / "log").open("ab"),
@@ -217,6 +217,11 @@ def _listening() -> socket.socket:
         numbers = [secrets.randbelow(250) + 1 for _ in range(3)]
         with suppress(OSError):
             return socket.create_server((f"127.{numbers[0]}.{numbers[1]}.{numbers[2]}", 8000))
+
+
+def _capabilities(container: Object) -> str:
+    added = container["securityContext"]["capabilities"]["add"]
+    return ",".join(["-all", *(f"+{name.lower()}" for name in added)])
 
 
 def _expanded(text: str, values: dict[str, str]) -> str:
