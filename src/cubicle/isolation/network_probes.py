@@ -134,7 +134,7 @@ async def _reached(host: str, port: int) -> bool:
 async def _listeners(towards: str) -> AsyncIterator[tuple[tuple[str, int], list[str]]]:
     """Ports of this process at the address that it has on the way to a sandbox, and what datagrams came in."""
     family = socket.AF_INET6 if ":" in towards else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as way:
+    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as way:
         way.connect((towards, 9))
         address = way.getsockname()[0]
     arrived: list[str] = []
