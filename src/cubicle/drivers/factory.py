@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.images.store import SUBUID_START, ImageStore
@@ -10,6 +13,9 @@ from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.settings import DriverName, Settings
+
+if TYPE_CHECKING:
+    from cubicle.drivers.kubernetes.cluster import Cluster
 
 
 def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
@@ -47,20 +53,22 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
             )
 
 
+def cluster_finder(settings: Settings) -> Callable[[], Cluster]:
+    """Finds the cluster that the settings mean; raises Unusable when it is called."""
+    from cubicle.drivers.kubernetes.cluster import find_cluster
+
+    host, port = settings.kubernetes_service_host, settings.kubernetes_service_port
+    return lambda: find_cluster(settings.kubeconfig, host, port, settings.kubernetes_namespace)
+
+
 def make_kubernetes_driver(settings: Settings) -> Driver:
-    from cubicle.drivers.kubernetes.cluster import find_cluster  # takes a while to import, too
-    from cubicle.drivers.kubernetes.driver import KubernetesDriver
+    from cubicle.drivers.kubernetes.driver import KubernetesDriver  # takes a while to import, too
     from cubicle.drivers.kubernetes.template import PodTerms, read_extra
 
     if not settings.kubernetes_image:
         raise Unusable("DRIVER=kubernetes needs KUBERNETES_IMAGE: the sandbox image in a registry.")
     return KubernetesDriver(
-        lambda: find_cluster(
-            settings.kubeconfig,
-            settings.kubernetes_service_host,
-            settings.kubernetes_service_port,
-            settings.kubernetes_namespace,
-        ),
+        cluster_finder(settings),
         settings.kubernetes_key_file or settings.data_dir / "kubernetes" / "guest-key.pem",
         PodTerms(
             instance=settings.kubernetes_instance,

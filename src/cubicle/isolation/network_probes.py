@@ -79,6 +79,7 @@ class NetworkFinding:
     attempt: str
     held: bool | None
     said: str = ""
+    layer: str = "network"
 
 
 async def try_network(
@@ -210,6 +211,6 @@ async def _mounts(machine: Machine) -> NetworkFinding:
         _, output = await machine.output(["python3", "-I", "-c", _MOUNTS], timeout=_SECONDS)
         found = [str(one) for one in json.loads(output)]
     except (SandboxError, ValueError, TypeError):
-        return NetworkFinding(what, None, "the sandbox did not answer")
+        return NetworkFinding(what, None, "the sandbox did not answer", "host files")
     odd = [one for one in found if one not in _KNOWN_FILES and not one.startswith(_KNOWN_MOUNTS)]
-    return NetworkFinding(what, not odd, " ".join(odd)[:200])
+    return NetworkFinding(what, not odd, " ".join(odd)[:200], "host files")

@@ -129,6 +129,8 @@ async def prove(
         strength = await _strength(machine, kernel, here)
         networked = await driver.address(machine.name) is not None
         findings = await _try_all(machine, strength, _ALONE if networked else frozenset())
+        if not driver.capabilities.hides_kernel_files:
+            findings = [_shown(finding) for finding in findings]
         if networked:
             findings += await _reach_network(driver, machine, other)
         else:
@@ -194,7 +196,7 @@ async def _reach_network(driver: Driver, machine: Machine, other: Machine) -> li
     targets = {what: (host, port) for what, host, port in (await driver.host()).network_targets}
     verdicts = {True: ProbeVerdict.HOLDS, False: ProbeVerdict.MISSING, None: ProbeVerdict.UNCHECKED}
     return [
-        Finding("network", one.attempt, verdicts[one.held], "" if one.held else one.said)
+        Finding(one.layer, one.attempt, verdicts[one.held], "" if one.held else one.said)
         for one in await network_probes.try_network(machine, other, own, neighbour, targets)
     ]
 
@@ -209,6 +211,14 @@ async def answers_to(machine: Machine, sources: list[str]) -> list[str]:
         except ValueError:
             continue
     return [*heard, *["UNTRIED"] * len(sources)][: len(sources)]
+
+
+def _shown(finding: Finding) -> Finding:
+    """Where nobody can hide them, names and sizes of the host's disks are seen; nothing that is on them."""
+    if (finding.layer, finding.verdict, finding.said) != ("host files", ProbeVerdict.MISSING, "SHOWN"):
+        return finding
+    advice = "pods see it: a runtime class with a kernel of its own (gVisor, Kata) hides it"
+    return Finding(finding.layer, finding.attempt, ProbeVerdict.WEAK, advice)
 
 
 def _judged(attempt: EscapeProbe, heard: str, strength: Strength) -> Finding:
@@ -268,7 +278,8 @@ async def _user_namespace(machine: Machine, strength: Strength) -> Finding:
     mapped = (await said(machine, "cat /proc/1/uid_map")).split()
     if strength in (Strength.GVISOR, Strength.MACHINE) or (len(mapped) == 3 and mapped[:2] != ["0", "0"]):
         return Finding("user namespace", "be root of the host's own kernel", ProbeVerdict.HOLDS)
-    advice = "root of a sandbox is root of the host, without its capabilities: switch on userns-remap in the engine"
+    advice = "root of a sandbox is root of the host, without its capabilities: "
+    advice += "switch on userns-remap in the engine, or hostUsers: false in the template of pods"
     return Finding("user namespace", "be root of the host's own kernel", ProbeVerdict.WEAK, advice)
 
 

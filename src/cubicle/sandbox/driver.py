@@ -98,6 +98,8 @@ class Capabilities:
     """`rescue` gives a sandbox that was set aside back to an owner."""
     limits_processes: bool = True
     """The number of a sandbox's processes is limited by the driver, not by whoever set the host up."""
+    hides_kernel_files: bool = True
+    """What of /proc and /sys tells of the host is hidden from its sandboxes."""
     pools: bool = False
     """It keeps blank sandboxes up itself: `take_blank` gives one to an owner."""
     image_store: bool = False

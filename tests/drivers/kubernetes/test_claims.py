@@ -99,6 +99,7 @@ async def test_many_chats_claim_by_many_services_at_once(make: Make, driver: Kub
         owners = [f"{number:032x}" for number in range(chats)]
         claims = [service.take_blank(owner) for owner in owners for service in services]
         done = await asyncio.gather(*claims, return_exceptions=True)
+        await end_pool(driver)
         won = [one for one in done if isinstance(one, str)]
         lost = [one for one in done if isinstance(one, OwnerHasSandbox)]
         assert (len(won), len(lost)) == (chats, 2 * chats)
@@ -107,7 +108,6 @@ async def test_many_chats_claim_by_many_services_at_once(make: Make, driver: Kub
         assert sorted(labelled.values()) == owners
         for owner in owners:
             assert labelled[str(await driver.find(owner))] == owner
-        await driver._client.patch("deployments", name, {"spec": {"replicas": 0}})
 
 
 async def test_a_crash_after_the_record_is_mended_by_the_next_call(driver: KubernetesDriver) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cubicle.drivers.common.checks import Verdict
+from cubicle.drivers.kubernetes import checks
 from cubicle.drivers.kubernetes.client import ApiError
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.drivers.kubernetes.template import PodTerms
@@ -19,7 +21,7 @@ from cubicle.isolation.runner import ProbeVerdict, Report
 from cubicle.machine.errors import StartFailed
 from cubicle.sandbox.driver import State
 from cubicle.sandbox.warm_pool import connect, new_name
-from cubicle.settings_kubernetes import PodIsolation
+from cubicle.settings_kubernetes import PodFiles, PodIsolation
 from tests.drivers.kubernetes import cluster
 from tests.drivers.kubernetes.test_claims import blank, end_pool
 from tests.drivers.sight import guest_on_host
@@ -132,3 +134,13 @@ async def test_a_change_of_terms_replaces_blank_pods_and_leaves_the_others(tmp_p
     finally:
         await end_pool(driver)
         await leave(driver)
+
+
+async def test_the_doctor_finds_what_a_service_needs_and_what_it_lacks(driver: KubernetesDriver) -> None:
+    ours = cluster.test_cluster()
+    found = await checks.run(ours.find, ours.image, PodFiles.SHARED, "cubicle-files")
+    assert {check.name: check.verdict for check in found} == {
+        **dict.fromkeys(("sandbox image", "cluster", "rights", "files"), Verdict.GOOD)
+    }
+    found = await checks.run(ours.find, "", PodFiles.SHARED, "no-such-claim")
+    assert {check.name for check in found if check.verdict is Verdict.MISSING} == {"sandbox image", "files"}

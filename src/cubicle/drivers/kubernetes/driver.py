@@ -93,7 +93,8 @@ class KubernetesDriver:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(remote=True, limits_processes=False, pools=self._pool_size > 0)
+        pools = self._pool_size > 0
+        return Capabilities(remote=True, limits_processes=False, hides_kernel_files=False, pools=pools)
 
     async def open(self) -> None:
         keys = await asyncio.to_thread(GuestKeys.load, self._key_file)
