@@ -85,6 +85,20 @@ def test_cluster() -> TestCluster:
     return cluster
 
 
+def make_volumes(count: int) -> str:
+    """So many volumes that claims of one sandbox may have; the name of their storage class."""
+    cluster = test_cluster()
+    kind = f"{cluster.namespace}-{secrets.token_hex(2)}"
+    for number in range(count):
+        path = cluster.volume.parent / f"{kind}-{number}"
+        path.mkdir()
+        body = _volume(f"{kind}-{number}", path)
+        body["spec"] |= {"accessModes": ["ReadWriteOnce"], "storageClassName": kind}
+        kubectl("apply", "-f", "-", told=json.dumps(body))
+        atexit.register(kubectl, "delete", "persistentvolume", f"{kind}-{number}", "--wait=false", check=False)
+    return kind
+
+
 def _volume(name: str, path: Path) -> dict[str, Any]:
     return {
         "apiVersion": "v1",

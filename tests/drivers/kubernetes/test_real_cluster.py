@@ -144,3 +144,42 @@ async def test_the_doctor_finds_what_a_service_needs_and_what_it_lacks(driver: K
     }
     found = await checks.run(ours.find, "", PodFiles.SHARED, "no-such-claim")
     assert {check.name for check in found if check.verdict is Verdict.MISSING} == {"sandbox image", "files"}
+
+
+async def test_a_sandbox_with_a_claim_of_its_own_keeps_its_files(tmp_path: Path) -> None:
+    kind = await asyncio.to_thread(cluster.make_volumes, 4)
+
+    def change(terms: PodTerms) -> PodTerms:
+        return replace(terms, files=PodFiles.CLAIM, storage_class=kind)
+
+    driver = await opened(tmp_path, change, pool_size=1)
+    try:
+        await blank(driver, 1)
+        claimed, cold = str(await driver.take_blank(OWNER)), new_name()
+        await driver.start(cold, "b" * 32)
+        await end_pool(driver)
+        for name, owner in ((claimed, OWNER), (cold, "b" * 32)):
+            machine = await connect(driver, name)
+            await machine.output("echo kept > ~/kept")
+            machine.close()
+            await driver.stop(name)
+            async with asyncio.timeout(120):
+                while await driver._client.get("pods", name) is not None:
+                    await asyncio.sleep(0.2)
+            claim = await driver._client.get("persistentvolumeclaims", f"{name}-files")
+            assert claim is not None
+            assert not claim["metadata"].get("ownerReferences")
+            await driver.start(name, owner)
+            machine = await connect(driver, name)
+            assert (await machine.output("cat ~/kept"))[1] == b"kept\n"
+            machine.close()
+            await driver.delete(name)
+        async with asyncio.timeout(120):
+            while await driver._records.all():
+                await asyncio.sleep(0.2)
+        for name in (claimed, cold):
+            claim = await driver._client.get("persistentvolumeclaims", f"{name}-files")
+            assert claim is None or claim["metadata"].get("deletionTimestamp")
+    finally:
+        await end_pool(driver)
+        await leave(driver)

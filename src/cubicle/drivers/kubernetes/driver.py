@@ -243,6 +243,12 @@ class KubernetesDriver:
 
     async def take_blank(self, owner: str) -> str | None:
         """Give the owner a blank pod that runs, by its record and one label; None if there is none."""
+        try:
+            return await complete(self._take_blank(owner))
+        except TimeoutError:
+            raise StartFailed("The sandbox's guest does not answer.") from None
+
+    async def _take_blank(self, owner: str) -> str | None:
         record: Record | None = None
         for _ in range(_MAX_CHOICES):
             pod = self._blank.choose()
@@ -261,6 +267,8 @@ class KubernetesDriver:
                 if await self._blank.take(pod, owner):
                     await self._records.bind(record)
                     await self._claims.keep(pod.name)
+                    async with asyncio.timeout(_START_SECONDS):
+                        await self._pods.answering(pod, record.epoch)
                     self._reached[pod.name] = _Reached(pod, record.epoch)
                     return pod.name
                 pod = await self._blank.look_again(pod)

@@ -59,7 +59,7 @@ class Pods:
         try:
             async with asyncio.timeout(seconds):
                 last = await self._running(pod)
-                await self._answering(last, epoch)
+                await self.answering(last, epoch)
         except TimeoutError:
             with suppress(SandboxError):
                 last = await self.get(pod.name) or last
@@ -87,7 +87,8 @@ class Pods:
             finally:
                 await watched.aclose()
 
-    async def _answering(self, pod: PodSeen, epoch: int) -> None:
+    async def answering(self, pod: PodSeen, epoch: int) -> None:
+        """Returns when the guest of a pod that runs answers: a container runs before its guest is loaded."""
         while True:
             with suppress(OSError):
                 (await self.connect(pod, epoch)).close()

@@ -46,8 +46,9 @@ class BlankPods:
             return
         name = f"{self._terms.instance}-blank"
         there = await self._client.get("deployments", name)
-        body = template.deployment(self._terms, self._size if there is None else None)
-        await self._client.apply("deployments", name, body, _MANAGER)
+        await self._client.apply("deployments", name, template.deployment(self._terms), _MANAGER)
+        if there is None:  # from then on it is scaled by whoever wants to
+            await self._client.patch("deployments", name, {"spec": {"replicas": self._size}})
         self._task = start_task(self._follower.run(), name="blank pods")
 
     async def close(self) -> None:

@@ -324,13 +324,12 @@ def removal_pod(terms: PodTerms, name: str, sandboxes: list[str]) -> Object:
     }
 
 
-def deployment(terms: PodTerms, replicas: int | None) -> Object:
-    """The blank ones, which the cluster keeps up. Without a number it is left as it is: somebody may scale it."""
+def deployment(terms: PodTerms) -> Object:
+    """The blank ones, which the cluster keeps up; how many is not said here: what is applied once would be kept."""
     labels = {APP: POD_APP, INSTANCE: terms.instance, STATE: BLANK}
-    spec: Object = {"selector": {"matchLabels": labels}, "template": pod_template(terms)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": f"{terms.instance}-blank", "labels": {APP: POD_APP, INSTANCE: terms.instance}},
-        "spec": spec if replicas is None else spec | {"replicas": replicas},
+        "spec": {"selector": {"matchLabels": labels}, "template": pod_template(terms)},
     }
