@@ -96,3 +96,6 @@ MAKERS = [
     pytest.param(small_cluster, id="small-cluster"),
     pytest.param(kubernetes, id="kubernetes", marks=pytest.mark.kubernetes),
 ]
+
+ISOLATING = [maker for maker in MAKERS if maker.id not in ("memory", "small-cluster")]
+"""Those whose sandboxes are isolated."""

@@ -137,9 +137,9 @@ async def test_an_answer_that_was_heard_is_good_for_nothing_else(guest: TcpGuest
 )
 async def test_garbage_is_hung_up_on_and_moves_no_epoch(guest: TcpGuest, said: bytes) -> None:
     reader, writer = await guest.stranger()
-    writer.write(said)
-    writer.write_eof()
-    with suppress(ConnectionError):
+    with suppress(OSError):  # it may have hung up before the last byte
+        writer.write(said)
+        writer.write_eof()
         assert not (await reader.read())[42 + len("sandbox-1") :]
     writer.close()
     machine = await guest.machine(1)

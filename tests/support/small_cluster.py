@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
+import datetime
 import json
 import os
 import secrets
@@ -85,7 +86,8 @@ class Store:
     def create(self, kind: str, body: Object) -> Object:
         if body["metadata"]["name"] in self.objects[kind]:
             raise Refusal(409, "already exists")
-        body["metadata"] |= {"uid": secrets.token_hex(8), "creationTimestamp": "2026-01-01T00:00:00Z"}
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body["metadata"] |= {"uid": secrets.token_hex(8), "creationTimestamp": now}
         return self.put(kind, body, "ADDED")
 
     def get(self, kind: str, name: str) -> Object:

@@ -218,7 +218,8 @@ class KubernetesDriver:
                 await self._records.remove(record)
                 raise OwnedByAnother
             return False
-        await self._records.bind(record)
+        if await self._records.bind(record) is None:
+            return False
         await self._claims.keep(record.sandbox)
         await self._up_or_away(pod, record.sandbox, record.epoch)
         return True
@@ -265,7 +266,8 @@ class KubernetesDriver:
                     raise StartFailed("The sandbox is being changed by another service.")
             while pod is not None:
                 if await self._blank.take(pod, owner):
-                    await self._records.bind(record)
+                    if await self._records.bind(record) is None and await self.find(owner) != pod.name:
+                        raise changed()
                     await self._claims.keep(pod.name)
                     async with asyncio.timeout(_START_SECONDS):
                         await self._pods.answering(pod, record.epoch)

@@ -118,6 +118,16 @@ def record_name(instance: str, kind: str, key: str) -> str:
     return f"{instance}-{kind}-{word(key)}"
 
 
+def age(found: Object | None) -> float:
+    """How long ago an object was made, in seconds; of what does not say it, none."""
+    text = ((found or {}).get("metadata") or {}).get("creationTimestamp")
+    try:
+        made = datetime.datetime.fromisoformat(str(text))
+    except ValueError:
+        return 0.0
+    return (datetime.datetime.now(datetime.UTC) - made).total_seconds()
+
+
 @dataclass(frozen=True, slots=True)
 class PodSeen:
     """What of a pod matters."""

@@ -15,6 +15,7 @@ from cubicle.drivers.kubernetes.objects import (
     STEP,
     Object,
     Record,
+    age,
     record_name,
     records_selector,
     rightful,
@@ -22,6 +23,9 @@ from cubicle.drivers.kubernetes.objects import (
 from cubicle.machine.errors import SandboxError
 
 log = logging.getLogger(__name__)
+
+_CLAIM_SECONDS = 120.0
+"""How long a service may take from its record of a claim to the end of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,16 @@ class Records:
         self._client = client
         self._instance = instance
         self._owner_of = owner_of
+        self.claim_seconds = _CLAIM_SECONDS
         self.holder = holder
         """Who writes: the name of this replica."""
 
     async def of_owner(self, owner: str) -> Record | None:
-        """The owner's record. One that another chat has the better claim to is dropped: it never had its sandbox."""
+        """The owner's record, if the sandbox that it names is the owner's.
+
+        One that another chat has the better claim to is dropped, but not while a service may be about to name another
+        sandbox in it.
+        """
         lease = await self._client.get("leases", record_name(self._instance, "chat", owner))
         record = None if lease is None else self._parsed(lease)
         if record is None or record.step:
@@ -57,7 +66,8 @@ class Records:
         other = (await self.of_sandbox(record.sandbox)).chat
         if other is not None and other.owner == record.owner:
             return record
-        await self.remove(record)
+        if age(record.found) > self.claim_seconds:
+            await self.remove(record)
         return None
 
     async def of_sandbox(self, sandbox: str) -> SandboxRecords:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.client import KubernetesClient
-from cubicle.drivers.kubernetes.objects import APP, DELETING, INSTANCE, Object, Record, pods_selector, rightful
+from cubicle.drivers.kubernetes.objects import APP, DELETING, INSTANCE, Object, Record, age, pods_selector, rightful
 from cubicle.drivers.kubernetes.pods import Pods
 from cubicle.drivers.kubernetes.records import Records
 from cubicle.drivers.kubernetes.template import PodTerms
@@ -111,12 +111,12 @@ class Sweeper:
                 if record.step == DELETING:
                     await self._finish_delete(record)
                     done["deletions finished"] += 1
-                elif record is not right and not record.step and _age(record.found) > grace:
+                elif record is not right and not record.step and age(record.found) > grace:
                     done["records without a sandbox"] += await self._records.remove(record)
         named = {record.owner: record.pod for record in records if record.kind == "chat"}
         for pod in pods:
             odd = pod.owner and named.get(pod.owner) != pod.name
-            if odd and not pod.leaving and _age(pod.found) > grace:
+            if odd and not pod.leaving and age(pod.found) > grace:
                 fresh = await self._records.of_owner(pod.owner)  # not as the list said some time ago
                 if fresh is None or fresh.pod != pod.name:
                     await self._pods.end(pod, fresh.epoch if fresh is not None else 1)
@@ -129,7 +129,7 @@ class Sweeper:
         count = 0
         for one in found:
             name = one["metadata"]["name"]
-            if name != template.programs_name(self._terms.instance) and name not in used and _age(one) > grace:
+            if name != template.programs_name(self._terms.instance) and name not in used and age(one) > grace:
                 count += await self._client.delete("configmaps", one, version=True)
         return count
 
@@ -139,16 +139,6 @@ def _programs_of(pod: Object) -> str:
         if volume.get("name") == "programs":
             return str((volume.get("configMap") or {}).get("name", ""))
     return ""
-
-
-def _age(found: Object | None) -> float:
-    """In seconds; of what does not say it, none."""
-    text = ((found or {}).get("metadata") or {}).get("creationTimestamp")
-    try:
-        made = datetime.datetime.fromisoformat(str(text))
-    except ValueError:
-        return 0.0
-    return (datetime.datetime.now(datetime.UTC) - made).total_seconds()
 
 
 def _now() -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
 from cubicle.drivers.common import seccomp_filter
-from cubicle.drivers.common.container import WRITABLE
+from cubicle.drivers.common.container import RLIMITS, WRITABLE
 from cubicle.drivers.kubernetes import pod_programs
 from cubicle.drivers.kubernetes.objects import (
     APP,
@@ -249,7 +250,7 @@ def _sandbox(terms: PodTerms, sandbox: str, resources: Object) -> Object:
     return {
         "name": "sandbox",
         "image": terms.image,
-        "command": [*_PYTHON, f"{_PROGRAMS}/launcher.py", _PROGRAMS, config.encode().decode()],
+        "command": [*_PYTHON, f"{_PROGRAMS}/launcher.py", _PROGRAMS, json.dumps(RLIMITS), config.encode().decode()],
         "workingDir": "/",
         "env": [_downward("POD_UID", "metadata.uid"), _downward("POD_NAME", "metadata.name")],
         "ports": [{"name": "guest", "containerPort": GUEST_PORT}],

@@ -1,5 +1,5 @@
-"""The first program of a sandbox: `launcher.py FOLDER CONFIG` puts the system call filter of this machine on itself and
-becomes the guest.
+"""The first program of a sandbox: `launcher.py FOLDER LIMITS CONFIG` sets the limits of processes, puts the system call
+filter of this machine on itself and becomes the guest.
 
 No privilege is needed for a filter once no new ones can be gained. This is a program of its own so that the guest,
 which stays, does not carry ctypes.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import sys
 
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
@@ -37,6 +38,15 @@ def apply_filter(file: str) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+def apply_limits(limits: dict[str, int]) -> None:
+    """No limit is raised: what the runtime gave stays where it is lower."""
+    for name, most in limits.items():
+        kind = getattr(resource, name)
+        hard = resource.getrlimit(kind)[1]
+        least = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        resource.setrlimit(kind, (least, least))
+
+
 def environment() -> dict[str, str]:
     """What the image says that each command has."""
     found = dict(_DEFAULT)
@@ -52,8 +62,9 @@ def environment() -> dict[str, str]:
 
 
 def main() -> None:
-    folder, config = sys.argv[1], json.loads(sys.argv[2])
+    folder, limits, config = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
     config["env"] = {**environment(), **config.get("env", {})}
+    apply_limits(limits)
     apply_filter(folder + "/seccomp-" + os.uname().machine)
     words = [_PYTHON, "-I", "-S", folder + "/guest.pyz", json.dumps(config)]
     os.execve(_PYTHON, words, {"PATH": _DEFAULT["PATH"]})  # noqa: S606 - it becomes the guest
