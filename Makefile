@@ -24,7 +24,8 @@ test: ## set up all that the tests need, and run every gate and every test; wher
 
 test-here: export CUBICLE_REQUIRE_ALL := 1
 test-here: setup-test check
-	@scripts/with-dockerd scripts/with-podman scripts/run-tests
+	@status=0; scripts/with-dockerd scripts/with-podman scripts/run-tests || status=1; \
+	    scripts/with-kubernetes pytest -m kubernetes || status=1; exit $$status
 
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute
 	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not kubernetes and not real and not serial"
@@ -71,6 +72,7 @@ setup-test:
 	@scripts/packages test
 	@scripts/environment dev
 	@scripts/web
+	@mkdir -p .state && setsid scripts/kubernetes-binaries >.state/kubernetes-binaries.log 2>&1 </dev/null & # with-kubernetes waits for it
 	@scripts/clients
 	@scripts/agents claude codex opencode gemini
 

@@ -15,7 +15,6 @@ from cubicle.images.export import write_tar
 from cubicle.images.store import BuiltImage
 
 _COMPRESSION = 1
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -81,10 +80,9 @@ def _write_layer(base: BuiltImage, file: IO[bytes]) -> tuple[str, str]:
 
 
 def _config(base: BuiltImage, content: str) -> dict[str, Any]:
-    machine = base.manifest.architecture
     return {
         "created": base.manifest.built_at,
-        "architecture": _ARCHITECTURES.get(machine, machine),
+        "architecture": base.manifest.architecture,
         "os": "linux",
         "config": {
             "Env": [f"{name}={value}" for name, value in base.environment.items()],

@@ -7,6 +7,7 @@ import json
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
@@ -207,16 +208,22 @@ class Follower:
     async def _follow(self, version: str) -> None:
         while True:
             params = {"labelSelector": self._selector, "resourceVersion": version}
-            async for event, found in self._client.watch(self._kind, params, random.uniform(240, 300)):  # noqa: S311
-                if event == "ERROR":
-                    raise ApiError(int(found.get("code") or 0), str(found.get("message", "")))
-                meta = found["metadata"]
-                version = meta["resourceVersion"]
-                if event == "DELETED":
-                    self.objects.pop(meta["name"], None)
-                elif event != "BOOKMARK":
-                    self.objects[meta["name"]] = self._reduce(found)
-                await self._tell()
+            seconds = random.uniform(240, 300)  # noqa: S311 - no secret
+            async with aclosing(self._client.watch(self._kind, params, seconds)) as events:
+                async for event, found in events:
+                    version = await self._apply(event, found)
+
+    async def _apply(self, event: str, found: Object) -> str:
+        """Keep one change; the version from which to go on."""
+        if event == "ERROR":
+            raise ApiError(int(found.get("code") or 0), str(found.get("message", "")))
+        meta = found["metadata"]
+        if event == "DELETED":
+            self.objects.pop(meta["name"], None)
+        elif event != "BOOKMARK":
+            self.objects[meta["name"]] = self._reduce(found)
+        await self._tell()
+        return str(meta["resourceVersion"])
 
     async def _tell(self) -> None:
         async with self.changed:

@@ -7,7 +7,7 @@ import logging
 import secrets
 import socket
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 from cubicle.drivers.common import guest_tcp
 from cubicle.drivers.common.guest_tcp import GuestAddress, GuestKeys
@@ -16,7 +16,7 @@ from cubicle.drivers.kubernetes.objects import Object, PodSeen, has_ended, pod_s
 from cubicle.drivers.kubernetes.template import GUEST_PORT
 from cubicle.guest import operations
 from cubicle.machine.connection import GuestLink
-from cubicle.machine.errors import NotRunning, SandboxError, StartFailed
+from cubicle.machine.errors import SandboxError, StartFailed
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,7 @@ _HALT_SECONDS = 15.0
 _END_SECONDS = 120.0
 _GRACE = 1
 _PAUSE = 0.02
+_WATCH_SECONDS = 60.0
 
 
 class Pods:
@@ -69,23 +70,15 @@ class Pods:
 
     async def _running(self, pod: PodSeen) -> PodSeen:
         while True:
-            watched = self._client.watch("pods", {"fieldSelector": f"metadata.name={pod.name}"}, 60)
             try:
-                async for event, found in watched:
-                    if event in ("BOOKMARK", "ERROR"):
-                        continue
-                    seen = pod_seen(found)
-                    if event == "DELETED" or seen.leaving or seen.uid != pod.uid:
-                        raise StartFailed("The sandbox's pod was deleted while it started.")
-                    if seen.ended or seen.trouble:
-                        raise StartFailed(f"The sandbox did not come up: {seen.ended or seen.trouble}.")
-                    if seen.running:
-                        return seen
+                params = {"fieldSelector": f"metadata.name={pod.name}"}
+                async with aclosing(self._client.watch("pods", params, _WATCH_SECONDS)) as events:
+                    async for event, found in events:
+                        if event not in ("BOOKMARK", "ERROR") and (seen := _judged(pod, event, found)) is not None:
+                            return seen
             except ApiError as error:
                 log.warning("a pod that starts cannot be watched: %s", error)
                 await asyncio.sleep(0.5)
-            finally:
-                await watched.aclose()
 
     async def answering(self, pod: PodSeen, epoch: int) -> None:
         """Returns when the guest of a pod that runs answers: a container runs before its guest is loaded."""
@@ -137,6 +130,16 @@ class Pods:
         raise SandboxError("The sandbox's processes could not be ended: its node does not say that they did.")
 
 
+def _judged(pod: PodSeen, event: str, found: Object) -> PodSeen | None:
+    """The pod if it runs, None if it has to be waited for. Raises StartFailed."""
+    seen = pod_seen(found)
+    if event == "DELETED" or seen.leaving or seen.uid != pod.uid:
+        raise StartFailed("The sandbox's pod was deleted while it started.")
+    if seen.ended or seen.trouble:
+        raise StartFailed(f"The sandbox did not come up: {seen.ended or seen.trouble}.")
+    return seen if seen.running else None
+
+
 def _began(pod: Object) -> bool:
     """Whether a node was told to run it."""
     return bool(pod.get("spec", {}).get("nodeName"))
@@ -155,7 +158,3 @@ def _waits_for(pod: PodSeen) -> str:
         if condition.get("status") == "False" and condition.get("message"):
             return str(condition["message"])[:300]
     return f"its pod is {pod.phase.lower()}"
-
-
-def not_running() -> NotRunning:
-    return NotRunning("The sandbox is not up.")

@@ -1,0 +1,131 @@
+"""The client against an API server that is busy, forgets or talks nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from cubicle.drivers.kubernetes.client import ApiError, Follower, KubernetesClient
+from cubicle.drivers.kubernetes.cluster import Cluster
+from cubicle.tasks import start_task
+
+Answer = Callable[[web.Request], web.StreamResponse]
+
+
+@asynccontextmanager
+async def server(*answers: Answer) -> AsyncIterator[KubernetesClient]:
+    """Gives each answer once, in turn, and the last again and again."""
+    left = list(answers)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return (left.pop(0) if len(left) > 1 else left[0])(request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    client = KubernetesClient(Cluster(str(site.name), None, "test", "secret"))
+    try:
+        yield client
+    finally:
+        await client.close()
+        await runner.cleanup()
+
+
+def status(code: int, message: str = "no") -> Answer:
+    return lambda request: web.json_response({"message": message}, status=code)
+
+
+def text(said: str) -> Answer:
+    return lambda request: web.Response(text=said)
+
+
+def body(**fields: object) -> Answer:
+    return lambda request: web.json_response(fields)
+
+
+def pod(name: str, version: int) -> dict[str, object]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": str(version)}}
+
+
+def listed(version: int, *names: str) -> Answer:
+    return body(items=[pod(name, version) for name in names], metadata={"resourceVersion": str(version)})
+
+
+def events(*told: tuple[str, dict[str, object]]) -> Answer:
+    lines = [json.dumps({"type": kind, "object": found}) + "\n" for kind, found in told]
+    return text("".join(lines))
+
+
+async def test_a_busy_server_is_asked_again_and_a_change_is_not_sent_twice() -> None:
+    async with server(status(503), status(429), body(kind="Pod")) as client:
+        assert await client.get("pods", "a") == {"kind": "Pod"}
+    async with server(status(503), body(kind="Pod")) as client:
+        with pytest.raises(ApiError) as refused:
+            await client.create("pods", {"metadata": {"name": "a"}})
+        assert refused.value.status == 503
+
+
+async def test_what_is_not_there_or_there_already_is_told_apart_from_errors() -> None:
+    async with server(status(404), status(409), status(409), status(403)) as client:
+        assert await client.get("pods", "a") is None
+        assert await client.create("pods", {"metadata": {"name": "a"}}) is None
+        assert await client.patch("pods", "a", {}) is None
+        with pytest.raises(ApiError, match="refused: no"):
+            await client.patch("pods", "a", {})
+
+
+@pytest.mark.parametrize("said", ["", "[]", "null", "{", "\xff\0", "<html>"])
+async def test_nonsense_is_an_error_of_the_server(said: str) -> None:
+    async with server(text(said)) as client:
+        with pytest.raises(ApiError):
+            await client.get("pods", "a")
+
+
+async def test_a_server_that_is_not_there_is_an_error() -> None:
+    client = KubernetesClient(Cluster("http://127.0.0.1:1", None, "test"))
+    with pytest.raises(ApiError, match="does not answer"):
+        await client.create("pods", {"metadata": {"name": "a"}})
+    await client.close()
+
+
+async def test_a_list_comes_in_pages() -> None:
+    first = body(items=[pod("a", 1)], metadata={"resourceVersion": "7", "continue": "more"})
+    async with server(first, listed(7, "b")) as client:
+        found, version = await client.list("pods", "x=y")
+        assert ([one["metadata"]["name"] for one in found], version) == (["a", "b"], "7")
+
+
+async def test_a_list_is_followed_through_changes_and_lost_versions() -> None:
+    gone = ("ERROR", {"code": 410, "message": "too old", "metadata": {}})
+    async with server(
+        listed(1, "a", "b"),
+        events(("ADDED", pod("c", 2)), ("DELETED", pod("a", 3)), ("BOOKMARK", pod("", 4))),
+        events(("MODIFIED", pod("b", 5)), gone),
+        listed(9, "z"),
+        status(410),
+        listed(10, "z", "y"),
+        text("nonsense\n"),
+        listed(11, "last"),
+        events(),
+    ) as client:
+        seen: list[set[str]] = []
+        follower = Follower(client, "pods", "x=y", lambda found: found)
+        task = start_task(follower.run(), name="follower")
+        async with asyncio.timeout(30):
+            while set(follower.objects) != {"last"}:
+                async with follower.changed:
+                    await follower.changed.wait()
+                seen.append(set(follower.objects))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert {"b", "c"} in seen
+        assert {"z"} in seen
+        assert {"z", "y"} in seen
