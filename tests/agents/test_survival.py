@@ -12,6 +12,7 @@ import pytest
 
 from cubicle.agents import sessions
 from cubicle.core.chat import Chat
+from cubicle.journal import reading
 from tests.agents.conftest import KEY, emptied, image, program
 from tests.agents.fake_api import FakeApi, Say
 from tests.agents.test_claude import bash, until
@@ -108,6 +109,50 @@ async def test_a_killed_service_finds_the_run_again(tmp_path: Path, api: FakeApi
             assert "Finished without the service." in answer.text
             assert "Both are told." in answer.text
             await resumed_by_a_person(service, session)
+            folder = data / "journal" / Chat("one").digest
+            found = await asyncio.to_thread(reading.read_entries, folder)
+            assert [dict(entry.fields) for entry in found if entry.kind == "takeover"] == [
+                {"what": "agent", "user": ""}
+            ]
+        finally:
+            service.kill()
+            await service.client.aclose()
+
+
+async def test_a_repeated_call_finds_the_run_after_a_kill_and_starts_no_other(
+    tmp_path: Path, api: FakeApi, api_url: str
+) -> None:
+    api.script = [GATE, Say("Finished without the service.")]
+    data = tmp_path / "data"
+    data.mkdir()
+    environment = {"DRIVER": "oci", "SANDBOX_IMAGE": await asyncio.to_thread(image), "POOL_SIZE": "0"}
+    environment |= {"SUB_AGENT_CLI": program("claude")}
+    environment |= {"ANTHROPIC_BASE_URL": api_url, "ANTHROPIC_API_KEY": KEY, "MCP_API_KEY": ""}
+    async with emptied(data):
+        service = ServiceProcess(data, **environment)
+        try:
+            await service.start()
+            url = f"http://127.0.0.1:{service.port}"
+            async with raw_post(url, sub_agent(prompt="Work."), "X-Chat-Id: one", "Idempotency-Key: k") as reader:
+                await session_in(reader)
+                await asyncio.wait_for(api.asked.wait(), 150)
+                service.kill()
+            await service.start()
+            headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": "one", "Idempotency-Key": "k"}
+            again = asyncio.create_task(service.client.post("/mcp", json=sub_agent(prompt="Work."), headers=headers))
+            failed, said = await service.bash("one", "pgrep -fc [o]utput-format; touch ~/go")
+            assert not failed, said
+            assert "Finished without the service." in (await again).text
+            asked = len(api.requests)
+            assert (
+                "Finished without the service."
+                in (await service.client.post("/mcp", json=sub_agent(prompt="Work."), headers=headers)).text
+            )
+            assert len(api.requests) == asked
+            prompts = [request for request in api.requests if "Work." in json.dumps(request["messages"])]
+            assert {json.dumps(request["messages"][0]) for request in prompts} == {
+                json.dumps(prompts[0]["messages"][0])
+            }
         finally:
             service.kill()
             await service.client.aclose()

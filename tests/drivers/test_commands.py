@@ -136,6 +136,23 @@ async def test_leaving_early_kills_everything_within_a_second(machine: Machine) 
     raise AssertionError(f"gone only after {quickest:.1f} s")
 
 
+async def test_a_command_whose_start_nobody_heard_of_may_stay(machine: Machine) -> None:
+    """Its caller is called off after the guest was asked, and before it says that it started it."""
+
+    async def start() -> None:
+        command = "until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/stayed"
+        async with machine.run(command, id="unheard", keep=True, unattended=600, stays=lambda: True):
+            raise AssertionError("it was called off too late")
+
+    starting = asyncio.create_task(start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await machine.output("touch /tmp/go", timeout=60)
+    await until(machine, "[ -e /tmp/stayed ]")
+
+
 async def test_a_background_process_does_not_hold_the_answer_and_lives_on(machine: Machine) -> None:
     """It may also go on writing to the output that nobody reads any more."""
     began = time.monotonic()
@@ -337,3 +354,26 @@ async def test_a_very_long_command_is_refused_with_advice(machine: Machine) -> N
         await machine.output("echo " + "x" * 400_000)
     assert no.value.code == "too-big"
     assert "file" in str(no.value)
+
+
+async def test_a_command_is_heard_to_its_end_though_its_host_left_before_it_started(
+    machine: Machine, house: House
+) -> None:
+    """The connection is cut when the guest was asked and has not answered. The host comes back after the limit."""
+    command = "echo begun; sleep 0.5; echo ended"
+
+    async def start(number: int) -> None:
+        id = f"alone-{number}"
+        async with machine.run(command, id=id, keep=True, unattended=600, timeout=4, stays=lambda: True):
+            raise AssertionError("the connection was cut too late")
+
+    starting = [asyncio.create_task(start(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    machine.close()
+    await asyncio.gather(*starting, return_exceptions=True)
+    await asyncio.sleep(7)
+    second = await connect(house.driver, machine.name)
+    for number in range(6):
+        exit, output = await second.output(command, id=f"alone-{number}", keep=True, timeout=60)
+        assert (exit.timed_out, exit.code, output) == (False, 0, b"begun\nended\n")
+    second.close()

@@ -24,7 +24,7 @@ from tests.support.process import ACCEPT, ServiceProcess
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
 CALLS, KILLS, CHATS, AT_ONCE = (1000, 40, 8, 16) if LONG else (60, 4, 3, 8)
-_PATIENCE = 900.0 if LONG else 240.0
+_PATIENCE = 2400.0 if LONG else 240.0
 
 MEMORY = pytest.param({"DRIVER": "memory"}, id="memory")
 OCI = pytest.param({"DRIVER": "oci"}, id="oci", marks=[pytest.mark.oci, pytest.mark.real])
@@ -132,7 +132,7 @@ async def service(tmp_path: Path, options: dict[str, str]) -> AsyncIterator[Serv
         yield service
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3000 if LONG else 600)
 @pytest.mark.parametrize("options", [MEMORY, OCI, DOCKER], indirect=True)
 async def test_no_call_is_lost_and_none_is_done_twice(service: ServiceProcess) -> None:
     run = Run(service)

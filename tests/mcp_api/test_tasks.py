@@ -363,3 +363,48 @@ async def test_without_a_journal_there_are_no_tasks(tmp_path: Path) -> None:
         )
         answer = await service.ask("tools/call", bash("echo hi") | {"task": {}}, headers=OLDER)
         assert answer["result"]["content"][0]["text"] == "hi\n"
+
+
+async def test_a_repeated_request_without_a_key_joins_its_task(service: Service) -> None:
+    session = {"Mcp-Session-Id": "0123456789abcdef0123456789abcdef"}
+
+    async def ask(id: int | str, command: str, chat: str = "test") -> dict[str, Any]:
+        body = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": bash(command) | {"task": {}}}
+        answer = (await service.post(body, headers=OLDER | session, chat=chat)).text
+        lines = [line[6:] for line in answer.splitlines() if line.startswith("data: ")] or [answer]
+        found: dict[str, Any] = json.loads(lines[-1])["result"]["task"]
+        return found
+
+    command = f"echo one >> runs; {WAITING}"
+    first, again = await asyncio.gather(ask(7, command), ask(7, command))
+    assert first["taskId"] == again["taskId"]
+    assert (await ask(7, command))["taskId"] == first["taskId"]
+    others = [await ask("7", command), await ask(8, command)]
+    await service.bash("touch go")
+    for task in (first, *others):
+        await asked(service, "tasks/result", task["taskId"])
+    assert len({task["taskId"] for task in (first, *others)}) == 3
+    assert await service.bash("cat runs") == "one\n" * 3
+    assert (await ask(7, command))["status"] == "completed"
+    assert await service.bash("cat runs") == "one\n" * 3
+    another = await ask(7, "echo other")  # the client counts from the start again
+    assert another["taskId"] != first["taskId"]
+    assert (await asked(service, "tasks/result", first["taskId"]))["result"]["content"][0]["text"] == "begun\nover\n"
+    assert (await ask(7, command, "elsewhere"))["taskId"] != first["taskId"]
+
+
+async def test_a_list_reads_no_answer(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = await started(service, "seq 100000 | head -c 300000")
+    failing = await started(service, "exit 3")
+    for task in (large, failing):
+        await asked(service, "tasks/result", task["taskId"])
+
+    async def read(*_: object) -> None:
+        raise AssertionError("an answer was read")
+
+    monkeypatch.setattr(mcp_tasks, "read_answer", read)
+    listed = (await service.ask("tasks/list", headers=OLDER))["result"]["tasks"]
+    assert [(task["taskId"], task["status"]) for task in listed] == [
+        (failing["taskId"], "failed"),
+        (large["taskId"], "completed"),
+    ]

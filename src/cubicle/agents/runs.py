@@ -143,7 +143,13 @@ class SubAgents:
         async with (
             self.tokens.running(chat, folder.run),
             machine.run(
-                command, cwd=HOME, env=env, timeout=self._timeout, id=folder.run, keep=bool(call.identity)
+                command,
+                cwd=HOME,
+                env=env,
+                timeout=self._timeout,
+                id=folder.run,
+                keep=bool(call.identity),
+                stays=call.leaving,
             ) as process,
         ):
             process.detach()

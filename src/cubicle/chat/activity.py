@@ -38,7 +38,6 @@ _MAX_OUTPUT_EVENTS = 8
 _WINDOW = 0.1
 _MAX_NOTES_KEPT = 100
 """Notes kept of one chat; of more, the oldest are forgotten."""
-_MAX_ENTRIES = 100_000
 _BEFORE_ALL = -(2**62)
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
@@ -268,8 +267,7 @@ class Activity:
 
     async def _load(self, chat: Chat, story: _Story) -> None:
         """Put what the journal has before what is known here."""
-        entries = await self._journal.entries(chat, limit=_MAX_ENTRIES)
-        history = await asyncio.to_thread(read_history, entries)
+        history = await self._journal.scan(chat, read_history)
         newest = [past for past in history.order if _id(past) not in story.calls][-MAX_CALLS:]
         known, story.calls = story.calls, OrderedDict()
         count = -4 * MAX_CALLS - _MAX_OUTPUT_EVENTS * MAX_CALLS

@@ -38,7 +38,8 @@ class History:
 
 def read_history(entries: Iterable[Entry]) -> History:
     """What is to be shown. A chat that was removed begins anew, unless the same sandbox was brought back."""
-    history, removed = History(), {}
+    history = History()
+    removed: dict[str, History] = {}
     for entry in entries:
         fields = entry.fields
         match entry.kind:
@@ -59,7 +60,7 @@ def read_history(entries: Iterable[Entry]) -> History:
                 if call is not None:
                     call.undone = _undo(entry)
             case "lifecycle" if fields.get("what") == "removed":
-                removed = {_text(fields, "sandbox"): history}
+                removed[_text(fields, "sandbox")] = history
                 history = History()
             case _:
                 if entry.kind == "lifecycle" and (before := removed.pop(_text(fields, "sandbox"), None)) is not None:

@@ -55,13 +55,22 @@ def journal(chat: str, raw: bool, check: bool, file: Path | None, tenant: str) -
 
 
 def _write_replay(chat: Chat, folder: Path, file: Path) -> None:
-    """A new file of its owner's only: a journal holds what was said in the chat."""
+    """A new file of its owner's only, whole or not at all: a journal holds what was said in the chat."""
     blob = partial(reading.read_blob, folder)
     pieces = replay_pieces(
         (STATIC / "replay.html").read_bytes(), chat.id, time.time(), reading.all_entries(folder), blob
     )
-    with open(file, "wb", opener=partial(os.open, mode=0o600)) as output:
-        output.writelines(pieces)
+    if file.is_symlink() or (file.exists() and not file.is_file()):  # a pipe, say: /dev/stdout
+        with open(file, "wb") as output:
+            output.writelines(pieces)
+        return
+    draft = file.with_name(f".{file.name[:100]}.{os.getpid()}.part")
+    try:
+        with open(draft, "xb", opener=partial(os.open, mode=0o600)) as output:
+            output.writelines(pieces)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
     click.echo(f"Wrote {one_line(str(file), 500)}: open it in a browser.")
 
 

@@ -20,7 +20,8 @@ KEYS = ("cubicle/idempotencyKey", "idempotencyKey", "idempotency_key")
 TOOL_CALLS = ("claudecode/toolUseId", "callId", "toolCallId", "tool_call_id")
 """In `_meta`: how the client names the model's tool call. Some models only number them: then it says nothing."""
 MAX_LENGTH = 255
-_TASK = "task:"
+TASK = "task:"
+"""How the identity of a task begins that has none of the client's own."""
 _TASK_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _KEYED_TASK_ID = re.compile(r"k\.([A-Za-z0-9_-]{1,500})", re.ASCII)
 _RANDOM_PART = re.compile(r"(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[A-Za-z0-9]{16,})\Z", re.ASCII)
@@ -45,7 +46,7 @@ class CallIdentity:
     """The MCP session, if the identity is that of a request in it."""
 
     def command(self, chat: Chat, arguments_hash: str) -> str:
-        """The id under which the call of a strict one is done in the sandbox: the same on whatever service."""
+        """A name of the call, the same on whatever service: that of a strict one is done under it in the sandbox."""
         parts = (chat.tenant, chat.id, self.text, arguments_hash)
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -76,15 +77,15 @@ def request_identity(session: str, request: int | str) -> CallIdentity:
 
 def task_of(identity: str) -> str:
     """The id of the MCP task that a call of this identity runs as."""
-    if identity.startswith(_TASK):
-        return identity.removeprefix(_TASK)
+    if identity.startswith(TASK):
+        return identity.removeprefix(TASK)
     return "k." + base64.urlsafe_b64encode(identity.encode()).decode().rstrip("=")
 
 
 def task_identity(task: str) -> CallIdentity | None:
     """The identity of the call that runs as the task of this id; None if that is no id of one."""
     if _TASK_ID.fullmatch(task):
-        return CallIdentity(f"{_TASK}{task}")
+        return CallIdentity(f"{TASK}{task}")
     if (match := _KEYED_TASK_ID.fullmatch(task)) is None:
         return None
     try:

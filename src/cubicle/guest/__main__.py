@@ -35,6 +35,7 @@ class Guest:
             _shut(config.aliases)
         self.links: list[GuestConnection] = []
         self.records = CallRecords(config.records)
+        self._kept = KeptFiles(os.path.join(os.path.dirname(config.records), "kept"))
         self.command_table = CommandTable(
             self.loop, identity, self.home, config.env, self.records, lambda: bool(self.links), config.spawn_helper
         )
@@ -49,7 +50,7 @@ class Guest:
 
     def _operations(self, policy: PathPolicy) -> dict[str, type[GuestChannel]]:
         guest = self
-        publisher = Publisher(self.loop, KeptFiles(self.home))
+        publisher = Publisher(self.loop, self._kept)
 
         class Hello(GuestChannel):
             REQUEST = operations.Hello

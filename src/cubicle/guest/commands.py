@@ -13,7 +13,7 @@ from .call_records import CallRecords
 from .connection import GuestChannel, OperationRefused
 from .descriptors import waiting, window_size
 from .identity import Identity
-from .loop import READ, Loop, Timer
+from .loop import READ, Loop, Timer, tell
 from .output_buffer import HEAD, OutputBuffer
 from .spawn import Program, Starter
 from .spawn_helper import SpawnHelper
@@ -112,6 +112,8 @@ class Command:
 
     def attach(self, listener: GuestChannel | None) -> None:
         """From now on this listener hears the output; the one before, if any, hears nothing more."""
+        if listener is not None and listener.closed:
+            listener = None  # its connection was lost when it was told of the start
         before, self.listener = self.listener, listener
         self.alone = 0.0
         if listener is None and self.unattended is not None:
@@ -235,7 +237,9 @@ class Command:
             self._close_output(fd)
 
     def _out_of_time(self) -> None:
-        if not self.ended or self.outputs:
+        """A guest that could not run for long, in a frozen sandbox say, hears of the end only now: it may be older."""
+        self.command_table.reap()
+        if not self.ended:
             self.timed_out = True
             self.kill(TERM_TO_KILL)
 
@@ -371,8 +375,11 @@ class CommandTable:
                 return
             if not pid:
                 return
-            self.starter.reaped(pid)
-            self._ended(pid, status)
+            try:
+                self.starter.reaped(pid)
+                self._ended(pid, status)
+            except Exception:  # noqa: BLE001 — the ends of all others still have to be heard of
+                tell()
 
     def _ended(self, pid: int, status: int) -> None:
         command = self._by_pid.pop(pid, None)

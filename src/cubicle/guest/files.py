@@ -11,7 +11,6 @@ from .atomic_write import TEMPORARY, AtomicWrite
 from .connection import GuestConnection, OperationRefused
 from .file_changes import Undo, Undone
 from .file_once import OnceChannel
-from .kept_files import FOLDER
 from .path_policy import FileChannel, open_regular
 from .wire import ErrorCode
 
@@ -324,7 +323,7 @@ def walk(base: str, prefix: str, depth: int, hidden: bool) -> Iterator[operation
     except OSError:
         return
     for name in names:
-        if name.startswith((TEMPORARY, FOLDER)) or (name.startswith(".") and not hidden):
+        if name.startswith(TEMPORARY) or (name.startswith(".") and not hidden):
             continue
         path = os.path.join(prefix, name)
         full = os.path.join(base, path)

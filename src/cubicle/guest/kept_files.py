@@ -1,9 +1,9 @@
-"""What the file tools replaced, kept by hard link so that it can be put back. Bounded in number and bytes.
+"""What the file tools replaced, kept so that it can be put back. Bounded in number and bytes.
 
-A kept file must be on the mount of the file that replaced it: there is one folder beside the home, or in it if the home
-is a mount of its own. Of what is on other mounts nothing is kept: a folder there would be in the way of who copies it
-or searches it. Only the guest's root opens it. Of each change there is a record, and a file that holds the side of the
-change that is not in place; a side without a file is a name that did not exist.
+All of it is in one folder beside the guest's other records, which only the guest's root opens and which lies in no
+folder of the user's: nobody who copies or searches those meets it. A file on the same mount is kept by hard link, one
+on another mount by a copy. Of each change there is a record, and a file that holds the side of the change that is not
+in place; a side without a file is a name that did not exist.
 
 Everything here reads whole files, so it runs in a child process of the guest (synced_files.py).
 """
@@ -14,9 +14,9 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from . import file_changes
+from . import file_changes, file_copies
 from .connection import OperationRefused
 from .file_changes import FileChange, Undone
 from .identity import As
@@ -26,7 +26,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-FOLDER = ".cubicle-kept"
+    _Facts = tuple[int, int, int]
+
 MAX_FILES = 100
 MAX_BYTES = 96 * 1024 * 1024
 _MAX_RECORD = 64 * 1024
@@ -36,11 +37,11 @@ _GONE = "what was kept of this change is gone"
 
 
 class Kept:
-    """One change that was kept: the folder that has it, the start of its names there, and its record."""
+    """One change that was kept: its record, and the names of its files."""
 
-    def __init__(self, folder: str, stem: str, path: str, sides: tuple[str | None, str | None]) -> None:
-        self.folder = folder
-        self.stem = stem
+    def __init__(self, base: str, path: str, sides: tuple[str | None, str | None]) -> None:
+        self.content = base + _CONTENT
+        self.moving = base + _MOVING
         self.path = path
         self.before, self.after = sides
 
@@ -48,62 +49,55 @@ class Kept:
 class KeptFiles:
     """All that is kept in this sandbox. As root, except where a user's file is opened."""
 
-    def __init__(self, home: str) -> None:
-        self._home = home
-        self._roots = (os.path.dirname(home), home)
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
 
     # ---- keeping
 
     def keep(self, id: str, path: str, folder: int, name: str, new: int, who: As) -> FileChange:
         """Keep what is under the name in the open folder, before the new file takes its place."""
         facts: dict[str, Any] = {"after": file_changes.sha256(new), "size_after": os.fstat(new).st_size}
-        found = None
         try:
-            with who:
-                old = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            old = file_copies.open_named(name, folder, who)
         except FileNotFoundError:
-            pass
+            return self._keep(id, path, folder, name, None, facts)
         except OSError:
             return FileChange(reason="what was there could not be read", **facts)
-        else:
-            try:
-                found = os.fstat(old)
-                if not stat.S_ISREG(found.st_mode):
-                    return FileChange(reason="what was there was no plain file", **facts)
-                facts.update(before=file_changes.sha256(old), size_before=found.st_size)
-                facts.update(file_changes.compare(old, new))
-            finally:
-                os.close(old)
         try:
-            reason = self._keep(id, path, folder, name, found, facts)
+            found = os.fstat(old)
+            if not stat.S_ISREG(found.st_mode):
+                return FileChange(reason="what was there was no plain file", **facts)
+            facts.update(before=file_changes.sha256(old), size_before=found.st_size)
+            facts.update(file_changes.compare(old, new))
+            if found.st_size > MAX_BYTES:
+                return FileChange(reason="what was there is too large to be kept", **facts)
+            return self._keep(id, path, folder, name, old, facts)
+        finally:
+            os.close(old)
+
+    def _keep(self, id: str, path: str, folder: int, name: str, old: int | None, facts: dict[str, Any]) -> FileChange:
+        """Write the record, and the file that goes with it."""
+        reason = ""
+        try:
+            content = self._record(id, path, facts.get("before"), facts["after"])
+            if old is not None and not _take(old, folder, name, content, facts["before"]):
+                reason = "it was changed at the same time"
+            self._prune()
         except OSError as error:
             reason = "it could not be kept: %s" % (error.strerror or error)
         if reason:
             self.forget(id)
         return FileChange(kept=not reason, reason=reason, **facts)
 
-    def _keep(
-        self, id: str, path: str, folder: int, name: str, found: os.stat_result | None, facts: dict[str, Any]
-    ) -> str:
-        """Write the record and link the file; why not."""
-        if found is not None and found.st_size > MAX_BYTES:
-            return "what was there is too large to be kept"
-        content = self._record(id, path, folder, facts.get("before"), facts["after"])
-        if found is not None:
-            os.link(name, content, src_dir_fd=folder, follow_symlinks=False)
-            kept = os.lstat(content)
-            if not stat.S_ISREG(kept.st_mode) or (kept.st_size, kept.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
-                return "it was changed at the same time"
-        self._prune()
-        return ""
-
-    def _record(self, id: str, path: str, folder: int, before: str | None, after: str) -> str:
+    def _record(self, id: str, path: str, before: str | None, after: str) -> str:
         """Write the record of a change; the name for the file that goes with it."""
         if not _is_id(id):
             raise OSError(errno.EINVAL, "no id that a change can have")
-        place = self._place(path, folder)
-        numbers = [int(stem.partition(".")[0]) for _, stem in self._stems()]
-        base = os.path.join(place, "%012d.%s" % (max(numbers, default=0) + 1, id))
+        os.makedirs(self._folder, 0o700, exist_ok=True)
+        if not _is_own(os.lstat(self._folder)):
+            raise OSError(errno.EPERM, "the folder for it is not the guest's own")
+        numbers = [int(stem.partition(".")[0]) for stem in self._stems()]
+        base = self._path("%012d.%s" % (max(numbers, default=0) + 1, id))
         line = json.dumps({"path": path, "before": before, "after": after}).encode()
         fd = os.open(base + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -114,95 +108,55 @@ class KeptFiles:
         os.rename(base + ".new", base + _RECORD)
         return base + _CONTENT
 
-    def _place(self, path: str, folder: int) -> str:
-        """The folder for what is kept of this path: on the same mount, as only there a link can be made."""
-        wanted = _mount(folder)
-        for root in self._roots:
-            if root != self._roots[0] and not path.startswith(root + "/"):
-                continue
-            try:
-                fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except OSError:
-                continue
-            try:
-                if _mount(fd) != wanted:
-                    continue
-                try:
-                    os.mkdir(FOLDER, 0o700, dir_fd=fd)
-                except FileExistsError:
-                    pass
-                if not _is_own(os.stat(FOLDER, dir_fd=fd, follow_symlinks=False)):
-                    continue
-                return os.path.join(root, FOLDER)
-            except OSError as error:
-                if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
-                    raise
-            finally:
-                os.close(fd)
-        raise OSError(errno.EXDEV, "there is no folder on this disk that replaced files can be kept in")
-
     # ---- what is there
 
-    def _stems(self) -> Iterator[tuple[str, str]]:
-        """Folder and start of the names of each change that is kept."""
-        for root in self._roots:
-            folder = os.path.join(root, FOLDER)
-            try:
-                if not _is_own(os.lstat(folder)):
-                    continue
-                names = os.listdir(folder)
-            except OSError:
-                continue
-            for name in names:
-                stem, end = os.path.splitext(name)
-                if end == _RECORD and stem.partition(".")[0].isdecimal():
-                    yield folder, stem
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _stems(self) -> list[str]:
+        """The start of the names of each change that is kept: its number and its id."""
+        try:
+            names = os.listdir(self._folder) if _is_own(os.lstat(self._folder)) else []
+        except OSError:
+            return []
+        parts = [os.path.splitext(name) for name in names]
+        return [stem for stem, end in parts if end == _RECORD and stem.partition(".")[0].isdecimal()]
 
     def find(self, id: str) -> Kept:
         """The change of this id. Raises OperationRefused."""
-        for folder, stem in self._stems():
+        for stem in self._stems():
             if stem.partition(".")[2] == id:
-                kept = _read(folder, stem)
+                kept = _read(self._path(stem))
                 if kept is not None:
                     return kept
         raise OperationRefused(ErrorCode.NOT_KEPT, _GONE)
 
     def forget(self, id: str) -> None:
-        for folder, stem in list(self._stems()):
+        for stem in self._stems():
             if stem.partition(".")[2] == id:
-                _drop(folder, stem)
+                _drop(self._path(stem))
 
     def rename(self, old: str, new: str) -> None:
         """A change is asked for under another id from now on. The record moves last: until then, it is the old one."""
-        for folder, stem in list(self._stems()):
+        for stem in self._stems():
             number, _, id = stem.partition(".")
             for end in (_MOVING, _CONTENT, _RECORD) if id == old and _is_id(new) else ():
                 try:
-                    os.rename(os.path.join(folder, stem + end), os.path.join(folder, "%s.%s%s" % (number, new, end)))
+                    os.rename(self._path(stem + end), self._path("%s.%s%s" % (number, new, end)))
                 except OSError:
                     pass
 
     def make_room(self) -> bool:
         """Forget everything, for a disk that is full; whether that can have helped."""
-        freed = False
-        for folder, stem in list(self._stems()):
-            freed = _drop(folder, stem) > 0 or freed
-        return freed
+        return sum([_drop(self._path(stem)) for stem in self._stems()]) > 0
 
     def _prune(self) -> None:
-        """Forget the oldest changes while there are too many; a folder of which nothing is left goes, too."""
-        found = sorted(self._stems(), key=lambda one: one[1], reverse=True)
-        size, emptied = 0, set()
-        for number, (folder, stem) in enumerate(found):
-            size += _size(os.path.join(folder, stem + _CONTENT))
+        """Forget the oldest changes while there are too many."""
+        size = 0
+        for number, stem in enumerate(sorted(self._stems(), reverse=True)):
+            size += _size(self._path(stem + _CONTENT))
             if number and (number >= MAX_FILES or size > MAX_BYTES):
-                _drop(folder, stem)
-                emptied.add(folder)
-        for folder in emptied:
-            try:
-                os.rmdir(folder)
-            except OSError:
-                pass
+                _drop(self._path(stem))
 
     # ---- putting back
 
@@ -210,8 +164,6 @@ class KeptFiles:
         """Put the other side of a change in place, and keep the one that was there. OperationRefused, OSError."""
         here, other = (kept.before, kept.after) if redo else (kept.after, kept.before)
         folder_path, name = os.path.split(kept.path)
-        content = os.path.join(kept.folder, kept.stem + _CONTENT)
-        _resume(kept)
         try:
             with who:
                 folder = os.open(folder_path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -221,21 +173,22 @@ class KeptFiles:
             raise OperationRefused(ErrorCode.CHANGED, "its folder is no longer there") from None
         try:
             check(folder)
-            seen = _expect(folder, name, here, other, who)
+            found, seen = _look(folder, name, who)
+            _resume(kept, found)
+            if found != here:
+                _refuse(found, other)
             if other is not None:
-                _expect_content(content, other)
+                _expect_content(kept.content, other)
             if _identity(folder, name) != seen:
                 raise OperationRefused(ErrorCode.CHANGED, _CHANGED)
-            if other is None:
-                os.rename(name, content, src_dir_fd=folder)
-            elif here is None:
-                _put_new(content, folder, name)
-            else:
-                moving = os.path.join(kept.folder, kept.stem + _MOVING)
-                os.link(name, moving, src_dir_fd=folder, follow_symlinks=False)
-                os.rename(content, name, dst_dir_fd=folder)
-                os.rename(moving, content)
-            _sync(folder_path, kept.folder)
+            try:
+                _swap_by_link(kept, folder, name, here, other)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                _swap_by_copy(kept, folder, name, seen, other, who)
+            _sync_folder(folder_path)
+            _sync_folder(self._folder)
             size = None if other is None else os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
         finally:
             os.close(folder)
@@ -247,9 +200,9 @@ def _is_id(id: str) -> bool:
     return 0 < len(id) <= 64 and id.replace("-", "").isalnum() and id.isascii()
 
 
-def _read(folder: str, stem: str) -> Kept | None:
+def _read(base: str) -> Kept | None:
     try:
-        fd = os.open(os.path.join(folder, stem + _RECORD), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(base + _RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             record = json.loads(os.read(fd, _MAX_RECORD))
         finally:
@@ -258,38 +211,108 @@ def _read(folder: str, stem: str) -> Kept | None:
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     texts = all(side is None or isinstance(side, str) for side in (before, after))
-    return Kept(folder, stem, path, (before, after)) if isinstance(path, str) and texts else None
+    return Kept(base, path, (before, after)) if isinstance(path, str) and texts else None
 
 
-def _resume(kept: Kept) -> None:
-    """Finish or take back a swap that was broken off: what it moves has either taken the free name or is a copy."""
-    moving, content = (os.path.join(kept.folder, kept.stem + end) for end in (_MOVING, _CONTENT))
-    if os.path.lexists(moving):
-        if os.path.lexists(content):
-            os.unlink(moving)
-        else:
-            os.rename(moving, content)
-
-
-def _expect(folder: int, name: str, here: str | None, other: str | None, who: As) -> tuple[int, int, int] | None:
-    """Check what is under the name by its hash; which file it is."""
+def _take(old: int, folder: int, name: str, content: str, hash: str) -> bool:
+    """Keep an open file that has this name and this hash; whether it is still the one that was read."""
+    found = os.fstat(old)
     try:
-        with who:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        os.link(name, content, src_dir_fd=folder, follow_symlinks=False)
+        now = os.lstat(content)  # on an overlay it may have another inode from now on
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        file_copies.copy_in(old, content)
+        now = os.fstat(old)
+    if not stat.S_ISREG(now.st_mode):
+        return False
+    # gVisor tells other times of the same file by each of its names.
+    return (now.st_size, now.st_mtime_ns) == (found.st_size, found.st_mtime_ns) or _hash(content) == hash
+
+
+def _resume(kept: Kept, in_place: str | None) -> None:
+    """Finish or take back a swap that was broken off: what is to be kept is the side that is not in place."""
+    if not os.path.lexists(kept.moving):
+        return
+    if os.path.lexists(kept.content) and _hash(kept.content) != in_place:
+        os.unlink(kept.moving)
+    else:
+        os.rename(kept.moving, kept.content)
+
+
+def _swap_by_link(kept: Kept, folder: int, name: str, here: str | None, other: str | None) -> None:
+    if other is None:
+        _unlink(kept.content)  # left of a swap that was broken off: no name takes the place of another of its file
+        os.rename(name, kept.content, src_dir_fd=folder)
+    elif here is None:
+        _put_new(kept.content, folder, name)
+        os.unlink(kept.content)
+    else:
+        os.link(name, kept.moving, src_dir_fd=folder, follow_symlinks=False)
+        os.rename(kept.content, name, dst_dir_fd=folder)
+        os.rename(kept.moving, kept.content)
+
+
+def _swap_by_copy(kept: Kept, folder: int, name: str, seen: _Facts | None, other: str | None, who: As) -> None:
+    """As by link, over two mounts. Each step is on disk before the next: the mounts may be of two file systems."""
+    draft = file_copies.copy_out(kept.content, folder, who) if other is not None else ""
+    try:
+        if seen is None:
+            with who:
+                _put_new(draft, folder, name, folder)
+            os.unlink(kept.content)
+            return
+        _copy_in_place(kept, folder, name, seen, who)
+        if draft:
+            with who:
+                os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+            draft = ""
+            _sync_folder("/proc/self/fd/%d" % folder)
+            os.rename(kept.moving, kept.content)
+        else:
+            os.rename(kept.moving, kept.content)
+            _sync_folder(os.path.dirname(kept.content))
+            with who:
+                os.unlink(name, dir_fd=folder)
+    finally:
+        if draft:
+            with who:
+                _unlink(draft, folder)
+
+
+def _copy_in_place(kept: Kept, folder: int, name: str, seen: _Facts, who: As) -> None:
+    """Copy what is in place, on disk; nothing of it is left if it is no longer what was seen there."""
+    source = file_copies.open_named(name, folder, who)
+    try:
+        file_copies.copy_in(source, kept.moving, sync=True)
+        if _facts(os.fstat(source)) != seen or _identity(folder, name) != seen:
+            raise OperationRefused(ErrorCode.CHANGED, _CHANGED)
+    except (OSError, OperationRefused):
+        _unlink(kept.moving)
+        raise
+    finally:
+        os.close(source)
+
+
+def _look(folder: int, name: str, who: As) -> tuple[str | None, _Facts | None]:
+    """What is under the name, by its hash, and which file it is. Raises OperationRefused for what cannot be read."""
+    try:
+        fd = file_copies.open_named(name, folder, who)
     except FileNotFoundError:
-        found, seen = None, None
+        return None, None
     except OSError:
         raise OperationRefused(ErrorCode.CHANGED, _CHANGED) from None
-    else:
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise OperationRefused(ErrorCode.CHANGED, _CHANGED)
-            found, seen = file_changes.sha256(fd), _facts(status)
-        finally:
-            os.close(fd)
-    if found == here:
-        return seen
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OperationRefused(ErrorCode.CHANGED, _CHANGED)
+        return file_changes.sha256(fd), _facts(status)
+    finally:
+        os.close(fd)
+
+
+def _refuse(found: str | None, other: str | None) -> None:
     if found == other:
         raise OperationRefused(ErrorCode.EXISTS, "the file is like that already")
     raise OperationRefused(ErrorCode.CHANGED, _CHANGED)
@@ -297,52 +320,49 @@ def _expect(folder: int, name: str, here: str | None, other: str | None, who: As
 
 def _expect_content(content: str, hash: str) -> None:
     """Check that what was kept is still what it was: a program may have held it open."""
+    found = _hash(content)
+    if found is None:
+        raise OperationRefused(ErrorCode.NOT_KEPT, _GONE)
+    if found != hash:
+        raise OperationRefused(ErrorCode.NOT_KEPT, "what was kept of this change was changed by a program")
+
+
+def _hash(path: str) -> str | None:
+    """Of a plain file of the guest's own, if it is there."""
     try:
-        fd = os.open(content, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        raise OperationRefused(ErrorCode.NOT_KEPT, _GONE) from None
+        return None
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode) or file_changes.sha256(fd) != hash:
-            raise OperationRefused(ErrorCode.NOT_KEPT, "what was kept of this change was changed by a program")
+        return file_changes.sha256(fd) if stat.S_ISREG(os.fstat(fd).st_mode) else None
     finally:
         os.close(fd)
 
 
-def _put_new(content: str, folder: int, name: str) -> None:
+def _put_new(source: str, folder: int, name: str, source_folder: int | None = None) -> None:
     try:
-        os.link(content, name, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(source, name, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
         raise OperationRefused(ErrorCode.CHANGED, _CHANGED) from None
-    os.unlink(content)
 
 
-def _identity(folder: int, name: str) -> tuple[int, int, int] | None:
+def _identity(folder: int, name: str) -> _Facts | None:
     try:
         return _facts(os.stat(name, dir_fd=folder, follow_symlinks=False))
     except FileNotFoundError:
         return None
 
 
-def _facts(status: os.stat_result) -> tuple[int, int, int]:
+def _facts(status: os.stat_result) -> _Facts:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _sync(*folders: str) -> None:
-    for folder in folders:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-def _mount(fd: int) -> tuple[str, int]:
-    """Which mount an open folder is on; gVisor tells its device only."""
-    with open("/proc/self/fdinfo/%d" % fd) as facts:
-        for line in facts:
-            if line.startswith("mnt_id:"):
-                return "mount", int(line[7:])
-    return "device", os.fstat(fd).st_dev
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _is_own(status: os.stat_result) -> bool:
@@ -357,12 +377,16 @@ def _size(path: str) -> int:
         return 0
 
 
-def _drop(folder: str, stem: str) -> int:
+def _drop(base: str) -> int:
     """Remove a change from what is kept; how many bytes that frees, at the most."""
-    size = _size(os.path.join(folder, stem + _CONTENT))
+    size = _size(base + _CONTENT)
     for end in (_RECORD, _CONTENT, _MOVING):
-        try:
-            os.unlink(os.path.join(folder, stem + end))
-        except OSError:
-            pass
+        _unlink(base + end)
     return size
+
+
+def _unlink(path: str, folder: int | None = None) -> None:
+    try:
+        os.unlink(path, dir_fd=folder)
+    except OSError:
+        pass

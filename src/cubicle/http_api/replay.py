@@ -21,6 +21,7 @@ from cubicle.http_api.content_headers import disposition
 from cubicle.http_api.held_response import HeldResponse
 from cubicle.journal import reading
 from cubicle.journal.journal import Journal
+from cubicle.journal.removed_parts import removed_parts, without
 from cubicle.journal.replay_file import replay_pieces
 
 TEMPLATE: Path = STATIC / "replay.html"
@@ -58,10 +59,10 @@ class ReplayRoutes:
 
     async def _pieces(self, chat: Chat) -> AsyncIterator[bytes]:
         template = await asyncio.to_thread(TEMPLATE.read_bytes)
-        await self._journal.settle(chat)
+        hidden = await self._journal.scan(chat, removed_parts)
         folder = self._folder / chat.digest
         blob = partial(reading.read_blob, folder)
-        pieces = replay_pieces(template, chat.id, time.time(), reading.all_entries(folder), blob)
+        pieces = replay_pieces(template, chat.id, time.time(), without(reading.all_entries(folder), hidden), blob)
         while piece := await asyncio.to_thread(_joined, pieces):
             yield piece
 

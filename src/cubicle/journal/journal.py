@@ -8,12 +8,13 @@ import hashlib
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 from weakref import WeakValueDictionary
 
 from cubicle.core.chat import Chat
+from cubicle.fairness.fair_slots import FairSlots
 from cubicle.journal import anchor, format, reading
 from cubicle.journal.aging import find_old
 from cubicle.journal.format import Entry
@@ -25,6 +26,8 @@ from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune,
 from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
+
+_Found = TypeVar("_Found")
 
 MAX_WAITING = 32 << 20
 """Bytes that wait to be written; further entries are not kept, and the journal says so."""
@@ -77,6 +80,7 @@ class Journal:
         self._identities = Identities(max(1_000, limit // _SMALLEST_CALL))
         self._lookup = CallLookup(folder, self._identities, self._settle_written)
         self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        self._scans = FairSlots(total=4, of_tenant=2, of_chat=256)
         self._writer = Writer(folder, limit, self._tell)
 
     async def __aenter__(self) -> Self:
@@ -392,6 +396,12 @@ class Journal:
         """Entries with a higher number, in their order."""
         await self._settle_written(chat.digest)
         return await asyncio.to_thread(reading.read_entries, self._folder / chat.digest, after, limit)
+
+    async def scan(self, chat: Chat, look: Callable[[Iterable[Entry]], _Found]) -> _Found:
+        """What this finds in all entries, in a thread: a segment of them is in memory at a time. Raises Busy."""
+        async with self._scans.hold(chat):
+            await self._settle_written(chat.digest)
+            return await asyncio.to_thread(lambda: look(reading.all_entries(self._folder / chat.digest)))
 
     async def _settle_written(self, digest: str) -> None:
         head = self._heads.get(digest)

@@ -16,14 +16,14 @@ from cubicle.guest.file_changes import Undo, Undone
 from cubicle.guest.operations import Edited, Entry, Exit, FileStat, Usage, Written
 from cubicle.guest.wire import ErrorCode
 from cubicle.machine import passed_file
-from cubicle.machine.connection import CallerChannel, Channel, GuestLink
+from cubicle.machine.connection import CallerChannel, GuestLink
 from cubicle.machine.dialled_socket import DialledSocket, connect_in
 from cubicle.machine.errors import MachineError, NotRunning, SandboxError
 from cubicle.machine.fd_passing import NotPassed
 from cubicle.machine.files import FileReader, SentFile, parse_entry
 from cubicle.machine.items import Data, End
 from cubicle.machine.passed_file import FileThreads, PassedFile
-from cubicle.machine.process import Process, look_for
+from cubicle.machine.process import Process, look_for, process_of
 from cubicle.machine.refusals import Refusals
 from cubicle.machine.stream import Stream, StreamConnection
 from cubicle.machine.text_pieces import encoded
@@ -143,8 +143,10 @@ class Machine:
         keep: bool = False,
         known: bool = False,
         unattended: float | None = None,
+        stays: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[Process]:
-        """Start a command; leaving the block before its end kills everything it started, unless it is detached.
+        """Start a command; leaving the block before its end kills everything it started, unless it is detached, or
+        unless `stays` says that it goes on although nobody knows yet that it was started.
 
         With `keep`, a command of this id runs once: after that it is followed, or told how it ended (MachineError
         `interrupted` if nobody can tell); with `known`, only that. `unattended`: seconds until nobody's is killed.
@@ -162,33 +164,19 @@ class Machine:
             channel = self._line.open(request)
         except wire.WireError:
             raise _too_long() from None
-        async with self._process(channel) as process:
+        async with process_of(self._line, channel, stays) as process:
             yield process
 
     @asynccontextmanager
     async def attach(self, id: str) -> AsyncIterator[Process]:
         """Hear a command again after a lost connection: first the end of what it printed, then what comes."""
-        async with self._process(self._line.open(operations.Attach(id=id))) as process:
+        async with process_of(self._line, self._line.open(operations.Attach(id=id))) as process:
             process.detach()
             yield process
 
     async def look_for(self, id: str) -> None:
         """MachineError `not-found` if nothing is known of this id. Who follows a command of it is not disturbed."""
         await look_for(self._line, id, keeps=self.keeps)
-
-    @asynccontextmanager
-    async def _process(
-        self, channel: Channel[operations.Started, Exit] | Channel[operations.Attached, Exit]
-    ) -> AsyncIterator[Process]:
-        process: Process | None = None
-        try:
-            process = Process(self._line, channel, await channel.event())
-            yield process
-        finally:
-            if process is None or not process.detached:
-                channel.cancel()
-            else:
-                process.let_go()
 
     async def output(self, command: str | Sequence[str], *, limit: int = 1 << 20, **options: Any) -> tuple[Exit, bytes]:
         """Run a short command to its end; what it printed, up to the limit."""

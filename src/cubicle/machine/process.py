@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from cubicle.guest import operations
@@ -77,6 +78,26 @@ class Process:
         if not self._channel.over:
             self._line.forget(self._line.open(operations.Release(id=self.id)))
             self._line.forget(self._channel)
+
+
+@asynccontextmanager
+async def process_of(
+    line: GuestLink,
+    channel: Channel[Started, Exit] | Channel[Attached, Exit],
+    stays: Callable[[], bool] = lambda: False,
+) -> AsyncIterator[Process]:
+    """The command of a channel; leaving the block ends it, unless it is detached."""
+    process: Process | None = None
+    try:
+        process = Process(line, channel, await channel.event())
+        yield process
+    finally:
+        if process is not None and process.detached:
+            process.let_go()
+        elif process is None and stays():
+            line.forget(channel)
+        else:
+            channel.cancel()
 
 
 async def look_for(line: GuestLink, id: str, *, keeps: bool) -> None:

@@ -8,21 +8,27 @@ NoSuchTask    no task of this chat has the id, or it has expired
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cubicle.core.call_identity import CallIdentity, task_identity, task_of
+from cubicle.core.call_identity import TASK, CallIdentity, task_identity, task_of
 from cubicle.core.caller import Caller
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal
 from cubicle.journal.lookup import KeptCall
-from cubicle.mcp_api.repeated_calls import CAN_GO_ON, INTERRUPTED, KnownTask, OtherArguments, RepeatedCalls
+from cubicle.mcp_api.repeated_calls import (
+    CAN_GO_ON,
+    INTERRUPTED,
+    KnownTask,
+    OtherArguments,
+    RepeatedCalls,
+    hash_arguments,
+)
 from cubicle.mcp_api.running_calls import RunningCall
 from cubicle.mcp_api.task_limits import expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Tool
@@ -30,7 +36,6 @@ from cubicle.tools.kept_answer import read_answer
 
 MAX_LISTED = 100
 """Tasks in one answer."""
-_MAX_ENTRIES = 100_000
 _LOST = "The service was restarted before the task had an answer, and the sandbox does not know how it ended."
 _NOT_KEPT = "The answer of the task was too large to be kept; look at what it left behind."
 
@@ -56,7 +61,10 @@ class TaskState:
     ttl: int
     """Seconds after its start at which it expires."""
     message: str = ""
+    reports_error: bool = False
+    """It is completed, and its tool reports an error."""
     answer: Answer | None = None
+    """Of one that is completed; a list has none."""
 
 
 class McpTasks:
@@ -90,9 +98,7 @@ class McpTasks:
         Raises Busy and OtherArguments.
         """
         ttl = max(1, min(self._max_seconds, int(seconds) if seconds is not None else self._max_seconds))
-        own = identity if identity is not None and identity.chosen else None
-        own = own or task_identity(secrets.token_hex(16))
-        assert own is not None
+        own = await self._own_identity(caller.chat, tool, arguments, identity)
         running = await self._calls.start(caller, tool, arguments, own, id=call_id, ttl=ttl)
         with running.followed(_unheard):
             await running.begun.wait()
@@ -101,6 +107,18 @@ class McpTasks:
             await self._journal.settle(caller.chat)
             yield task_of(own.text), running
             running.outlives = True
+
+    async def _own_identity(
+        self, chat: Chat, tool: Tool, arguments: Mapping[str, Any], identity: CallIdentity | None
+    ) -> CallIdentity:
+        """The client's own key; or one of the request and its arguments, as a repeat of it has them, too; else a new
+        one. By its task a call is found for hours: where ids of requests come again, they name none."""
+        if identity is not None and identity.chosen:
+            return identity
+        name = secrets.token_hex(16)
+        if identity is not None and self._calls.counts(chat, identity):
+            name = identity.command(chat, await hash_arguments(tool.name, arguments))
+        return CallIdentity(f"{TASK}{name}")
 
     async def running(self, chat: Chat, id: str) -> RunningCall | None:
         """The call of a task that goes on; after a restart it is taken up again. Raises NoSuchTask."""
@@ -116,7 +134,7 @@ class McpTasks:
         """Raises NoSuchTask."""
         running = await self.running(chat, id)
         kept = await self._kept(chat, _identity(id))
-        return await self._state(chat, id, kept.begin, kept.end, running is not None and not running.is_done)
+        return await self._state(chat, id, kept, running is not None and not running.is_done)
 
     async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | TaskState | None:
         """As that of RepeatedCalls, with the state of a task."""
@@ -136,21 +154,12 @@ class McpTasks:
             raise NoSuchTask
         return kept
 
-    async def _state(self, chat: Chat, id: str, begin: Entry, end: Entry | None, is_running: bool) -> TaskState:
-        def state(status: Status, message: str, answer: Answer | None = None) -> TaskState:
-            return TaskState(id, status, first_begun(begin), (end or begin).at, ttl_of(begin) or 0, message, answer)
-
-        if end is None:
-            return state("working", f"{begin.fields.get('tool')} runs.") if is_running else state("failed", _LOST)
-        ending, result = end.fields.get("ending"), str(end.fields.get("result") or "")
-        if ending == "cancelled":
-            return state("cancelled", "The task was cancelled.")
-        if ending == INTERRUPTED:
-            return state("failed", _LOST)
-        if end.fields.get("answer") is None and "shortened" not in end.fields:
-            return state("failed", result or "The task was ended.")
-        answer = await read_answer(self._journal, chat, end.fields)
-        return state("completed", "", answer) if answer is not None else state("failed", _NOT_KEPT)
+    async def _state(self, chat: Chat, id: str, kept: KeptCall, is_running: bool) -> TaskState:
+        state = _outcome(id, kept.begin, kept.end, is_running)
+        if state.status != "completed" or kept.end is None:
+            return state
+        answer = await read_answer(self._journal, chat, kept.end.fields)
+        return replace(state, answer=answer) if answer is not None else _without_answer(state)
 
     async def cancel(self, chat: Chat, id: str) -> bool:
         """End a task, and wait until it has ended; whether it was running. Raises NoSuchTask."""
@@ -162,30 +171,64 @@ class McpTasks:
         return True
 
     async def list(self, chat: Chat, before: int | None) -> tuple[Sequence[TaskState], int | None]:
-        """The tasks of a chat, the newest first: those before this number, and the number of the next part."""
-        entries = await self._journal.entries(chat, limit=_MAX_ENTRIES)
-        tasks, ends = await asyncio.to_thread(_tasks, entries, before, time.time())
-        part = tasks[:MAX_LISTED]
+        """The tasks of a chat without their answers, the newest first: those before this number, and the number of the
+        next part."""
+        now = time.time()
+        found = await self._journal.scan(chat, lambda entries: _tasks(entries, before, now))
+        part = found[:MAX_LISTED]
         states = []
-        for begin in part:
-            identity = str(begin.fields.get("identity"))
-            end = ends.get(str(begin.fields.get("call")))
+        for kept in part:
+            identity = str(kept.begin.fields.get("identity"))
             running = self._calls.running(chat, identity) is not None
-            states.append(await self._state(chat, task_of(identity), begin, end, running))
-        return states, part[-1].number if len(tasks) > MAX_LISTED else None
+            states.append(_outcome(task_of(identity), kept.begin, kept.end, running))
+        return states, part[-1].begin.number if len(found) > MAX_LISTED else None
 
 
-def _tasks(entries: Sequence[Entry], before: int | None, now: float) -> tuple[Sequence[Entry], Mapping[str, Entry]]:
-    """The starts of those that have not expired, newest first; the ends of all calls, by their ids."""
+def _outcome(id: str, begin: Entry, end: Entry | None, is_running: bool) -> TaskState:
+    """How a task is, by what its entries say."""
+
+    def state(status: Status, message: str = "", *, error: bool = False) -> TaskState:
+        return TaskState(id, status, first_begun(begin), (end or begin).at, ttl_of(begin) or 0, message, error)
+
+    if end is None:
+        return state("working", f"{begin.fields.get('tool')} runs.") if is_running else state("failed", _LOST)
+    fields = end.fields
+    if fields.get("ending") == "cancelled":
+        return state("cancelled", "The task was cancelled.")
+    if fields.get("ending") == INTERRUPTED:
+        return state("failed", _LOST)
+    if "shortened" in fields:
+        return state("failed", _NOT_KEPT)
+    if fields.get("answer") is None:
+        return state("failed", str(fields.get("result") or "") or "The task was ended.")
+    return state("completed", error=fields.get("error") is True)
+
+
+def _without_answer(state: TaskState) -> TaskState:
+    return replace(state, status="failed", message=_NOT_KEPT, reports_error=False)
+
+
+def _tasks(entries: Iterable[Entry], before: int | None, now: float) -> Sequence[KeptCall]:
+    """Those that have not expired, newest first: one part, and one more if there is another part. Of all the entries
+    no more is kept than that. May block."""
     found: dict[str, Entry] = {}
-    ends: dict[str, Entry] = {}
+    ends: dict[str, Entry | None] = {}
     for entry in entries:
+        call = str(entry.fields.get("call"))
         if entry.kind == "call" and (expires := expires_at(entry)) is not None:
-            if (before is None or entry.number < before) and now <= expires:
-                found[str(entry.fields.get("identity"))] = entry
-        elif entry.kind == "end":
-            ends[str(entry.fields.get("call"))] = entry
-    return sorted(found.values(), key=lambda entry: -entry.number), ends
+            if now <= expires and (before is None or entry.number < before):
+                identity = str(entry.fields.get("identity"))
+                found.pop(identity, None)
+                found[identity], ends[call] = entry, None
+                if len(found) > MAX_LISTED + 1:
+                    ends.pop(str(found.pop(next(iter(found))).fields.get("call")), None)
+        elif entry.kind == "end" and call in ends:
+            ends[call] = entry
+        elif entry.kind == "lifecycle" and entry.fields.get("what") == "removed":
+            found.clear()
+            ends.clear()
+    calls = [KeptCall(begin, ends.get(str(begin.fields.get("call")))) for begin in found.values()]
+    return calls[::-1]
 
 
 def _identity(id: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ CAN_GO_ON = ("bash_tool", "sub_agent")
 """Tools whose work goes on in the sandbox while the service is restarted."""
 INTERRUPTED = "interrupted"
 """The ending of a call that nobody came back for: it is not final, since the sandbox may know more of it."""
-_MAX_ENTRIES = 100_000
 _TOO_LARGE = "This call was done before. Its answer was too large to be kept; look at what it left behind."
 
 
@@ -92,8 +91,8 @@ class RepeatedCalls:
 
         Raises OtherArguments and Busy; the call itself may raise OtherArguments as well.
         """
-        hash = await _hash(tool.name, arguments)
-        if identity is None or not self._request_ids.are_unique(caller.chat.tenant, identity.session):
+        hash = await hash_arguments(tool.name, arguments)
+        if identity is None or not self.counts(caller.chat, identity):
             return self._calls.start(
                 caller.chat,
                 tool.name,
@@ -124,6 +123,10 @@ class RepeatedCalls:
         if ttl is not None:
             self._tasks.add(call, identity.text, time.time() + ttl)
         return self._register(identity.text, hash, call)
+
+    def counts(self, chat: Chat, identity: CallIdentity) -> bool:
+        """Whether no two calls have this identity, as far as is known."""
+        return self._request_ids.are_unique(chat.tenant, identity.session)
 
     def _is_another(self, chat: Chat, identity: CallIdentity) -> None:
         """Another call has the same identity. Raises OtherArguments if that cannot be."""
@@ -164,14 +167,10 @@ class RepeatedCalls:
     async def _look_for(self, chat: Chat, id: str) -> KeptCall | None:
         """By its own id, for a call whose identity is not at hand."""
         try:
-            entries = await self._journal.entries(chat, limit=_MAX_ENTRIES)
+            return await self._journal.scan(chat, lambda entries: _call_of(entries, id))
         except OSError as error:
             log.error("the journal cannot be asked for a call: %s", error, extra=chat_fields(chat))
             return None
-        found = await asyncio.to_thread(lambda: [entry for entry in entries if entry.fields.get("call") == id])
-        begin = next((entry for entry in found if entry.kind == "call"), None)
-        end = next((entry for entry in reversed(found) if entry.kind == "end"), None)
-        return KeptCall(begin, end) if begin is not None else None
 
     def _register(self, identity: str, hash: str, call: RunningCall) -> RunningCall:
         key = (call.chat.digest, identity)
@@ -284,6 +283,16 @@ class RepeatedCalls:
             return None
 
 
+def _call_of(entries: Iterable[Entry], id: str) -> KeptCall | None:
+    """The call of this id. May block."""
+    begin = end = None
+    for entry in entries:
+        if entry.fields.get("call") == id:
+            begin = begin or (entry if entry.kind == "call" else None)
+            end = entry if entry.kind == "end" else end
+    return KeptCall(begin, end) if begin is not None else None
+
+
 def _is_same(begin: Entry, hash: str, ttl: int | None) -> bool:
     """Whether it is the call that was begun. A task may be asked for as a plain call, but not the other way round."""
     return begin.fields.get("arguments_hash") == hash and (ttl is None or ttl_of(begin) is not None)
@@ -306,7 +315,8 @@ def _without(tool: Tool, end: Entry) -> Answer | None:
     return None if tool.name == "view" else say(_TOO_LARGE)
 
 
-async def _hash(tool: str, arguments: Mapping[str, Any]) -> str:
+async def hash_arguments(tool: str, arguments: Mapping[str, Any]) -> str:
+    """A hash of a call's arguments; of large ones in a thread."""
     if is_large(arguments):
         return await asyncio.to_thread(arguments_hash, tool, arguments)
     return arguments_hash(tool, arguments)

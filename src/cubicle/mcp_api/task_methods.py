@@ -216,10 +216,9 @@ def _check_modern(context: Context) -> None:
 
 def _handshake_fields(state: TaskState) -> dict[str, Any]:
     """A task of 2025-11-25, where one whose tool reports an error has failed."""
-    has_failed = state.answer is not None and state.answer.error
     fields = {
         "taskId": state.id,
-        "status": "failed" if has_failed else state.status,
+        "status": "failed" if state.reports_error else state.status,
         "createdAt": _iso(state.created),
         "lastUpdatedAt": _iso(state.updated),
         "ttl": state.ttl * 1000,

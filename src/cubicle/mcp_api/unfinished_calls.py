@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,7 +22,6 @@ from cubicle.tools.registry import UnknownTool
 
 log = logging.getLogger(__name__)
 
-_MAX_ENTRIES = 100_000
 _MAX_CALLS = 64
 """Of one chat; older ones are only noted as interrupted."""
 _LOOK_SECONDS = 30.0
@@ -90,8 +89,7 @@ class UnfinishedCalls:
                 return
 
     async def _look(self, chat: Chat, machine: Machine, before: int, repeated: RepeatedCalls) -> None:
-        entries = await self._journal.entries(chat, limit=_MAX_ENTRIES)
-        open_calls = await asyncio.to_thread(unfinished, entries, before)
+        open_calls = await self._journal.scan(chat, lambda entries: unfinished(entries, before))
         left: list[Entry] = []
         for number, begin in enumerate(reversed(open_calls)):
             if repeated.taken_up(chat, begin) is not None:
@@ -115,7 +113,7 @@ class UnfinishedCalls:
             self._journal.record(chat, "end", {**fields, "exit_code": None, "signal": "", "notes": [], "error": True})
 
 
-def unfinished(entries: Sequence[Entry], before: int) -> list[Entry]:
+def unfinished(entries: Iterable[Entry], before: int) -> list[Entry]:
     """The calls that have no end, of those up to this number; one that was begun again counts from there."""
     found: dict[str, Entry] = {}
     for entry in entries:

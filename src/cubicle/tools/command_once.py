@@ -29,6 +29,7 @@ async def command_of(
     """Run the call's command, or follow it if it was started before. MachineError `interrupted`: it may have run in
     part. Leaving the block ends it, unless the service stops and its caller may come back to another one."""
     options |= {"id": call.command_id, "keep": bool(call.identity), "unattended": resume_seconds + _SLACK}
+    options["stays"] = call.leaving
     async with AsyncExitStack() as stack:
         process = None
         if call.begun is not None:

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from playwright.async_api import Browser, Locator, Page, expect
 
+from cubicle.cli import main
+from tests.http_api.pages import visitor
 from tests.http_api.pages.visitor import House, accessible, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(600)]
@@ -169,3 +172,37 @@ async def test_a_chat_without_a_journal_has_an_empty_replay(house: House, browse
     await expect(page.get_by_text("The journal of this chat is empty.")).to_be_visible()
     await accessible(page)
     await page.close()
+
+
+async def test_the_file_that_the_command_line_writes_opens_without_a_service(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, data = tmp_path / "replay.html", tmp_path / "data"
+    monkeypatch.setenv("DRIVER", "memory")
+    monkeypatch.setenv("DATA_DIR", str(data))
+
+    def write(chat: str) -> Result:
+        return CliRunner().invoke(main, ["journal", chat, "--html", str(file)])
+
+    async with visitor.house(data) as house:
+        await house.put("told", f"{HOME}/hostile.txt", HOSTILE.encode())
+        await house.put("told", f"{HOME}/pixel.png", PIXEL)
+        await call(house, "told", "view", path=f"{HOME}/pixel.png")
+        await call(house, "told", "bash_tool", command="cat hostile.txt", description=f"Show {HOSTILE}")
+        beside = await asyncio.to_thread(write, "told")
+        assert beside.exit_code == 0, beside.output
+    assert (await asyncio.to_thread(write, "nobody")).exit_code == 1
+    file.unlink()
+    await asyncio.to_thread(file.write_text, "something older, for everybody")
+    file.chmod(0o644)
+    done = await asyncio.to_thread(write, "told")
+    assert (done.exit_code, "open it in a browser" in done.output) == (0, True)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("replay")] == ["replay.html"]
+    async with opened(browser, file) as page:
+        await rows_of(page).filter(has_text="Show </script>").click()
+        output = page.get_by_role("group", name="Output")
+        await expect(output).to_contain_text("</script><script>window.hacked=1</script>")
+        await rows_of(page).filter(has_text="pixel.png").first.click()
+        await expect(page.get_by_role("region", name="Details").locator("img").first).to_be_visible()
+        await accessible(page)
