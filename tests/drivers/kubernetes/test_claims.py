@@ -53,9 +53,13 @@ async def blank(driver: KubernetesDriver, count: int) -> None:
                 await driver._blank._follower.changed.wait()
 
 
-async def end_pool(driver: KubernetesDriver) -> None:
+async def resize_pool(driver: KubernetesDriver, size: int) -> None:
     name = f"{driver._terms.instance}-blank"
-    await driver._client.patch("deployments", name, {"spec": {"replicas": 0}})
+    await driver._client.patch("deployments", name, {"spec": {"replicas": size}})
+
+
+async def end_pool(driver: KubernetesDriver) -> None:
+    await resize_pool(driver, 0)
 
 
 async def owners_of_pods(client: KubernetesClient, instance: str) -> dict[str, str]:
@@ -84,31 +88,38 @@ async def test_a_claim_gives_a_blank_pod_for_good_and_another_takes_its_place(dr
     machine.close()
 
 
-async def test_many_chats_claim_by_many_services_at_once(make: Make, driver: KubernetesDriver) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(7200)])])
+async def test_many_chats_claim_by_many_services_at_once(make: Make, driver: KubernetesDriver, rounds: int) -> None:
     chats = 8 if IN_A_HURRY else 20
-    name = f"{driver._terms.instance}-blank"
-    await driver._client.patch("deployments", name, {"spec": {"replicas": chats + 2}})
+    await resize_pool(driver, chats + 2)
     async with AsyncExitStack() as stack:
         services = [driver]
         for _ in range(2):
             services.append(make())
             await services[-1].open()
             stack.push_async_callback(services[-1].close)
-        for service in services:
-            await blank(service, chats + 2)
-        owners = [f"{number:032x}" for number in range(chats)]
-        claims = [service.take_blank(owner) for owner in owners for service in services]
-        done = await asyncio.gather(*claims, return_exceptions=True)
-        await end_pool(driver)
-        won = [one for one in done if isinstance(one, str)]
-        lost = [one for one in done if isinstance(one, OwnerHasSandbox)]
-        assert [one for one in done if one not in (*won, *lost)] == []
-        assert (len(won), len(lost)) == (chats, 2 * chats)
-        assert len(set(won)) == chats
-        labelled = await owners_of_pods(driver._client, driver._terms.instance)
-        assert sorted(labelled.values()) == owners
-        for owner in owners:
-            assert labelled[str(await driver.find(owner))] == owner
+        for number in range(rounds):
+            for service in services:
+                await blank(service, chats + 2)
+            await claim_at_once(services, [f"{number:016x}{chat:016x}" for chat in range(chats)])
+
+
+async def claim_at_once(services: list[KubernetesDriver], owners: list[str]) -> None:
+    """Each service claims for each owner: one has it, and no pod has two owners."""
+    claims = [service.take_blank(owner) for owner in owners for service in services]
+    done = await asyncio.gather(*claims, return_exceptions=True)
+    won = [one for one in done if isinstance(one, str)]
+    lost = [one for one in done if isinstance(one, OwnerHasSandbox)]
+    assert [one for one in done if one not in (*won, *lost)] == []
+    assert (len(won), len(lost)) == (len(owners), len(owners) * (len(services) - 1))
+    assert len(set(won)) == len(owners)
+    driver = services[0]
+    labelled = await owners_of_pods(driver._client, driver._terms.instance)
+    assert sorted(labelled.values()) == owners
+    for owner in owners:
+        name = str(await driver.find(owner))
+        assert labelled[name] == owner
+        await driver.delete(name)
 
 
 async def test_a_crash_after_the_record_is_mended_by_the_next_call(driver: KubernetesDriver) -> None:
