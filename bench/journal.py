@@ -57,7 +57,7 @@ class Side:
             await self.client.bash(chat)
 
 
-async def compare(kept: Side, bare: Side, report: Report, rounds: int) -> None:
+async def compare(kept: Side, bare: Side, report: Report, rounds: int, what: str = "journal") -> None:
     for side in (kept, bare):
         for _ in range(3):
             await side.turn()
@@ -72,10 +72,10 @@ async def compare(kept: Side, bare: Side, report: Report, rounds: int) -> None:
     )
     for name, with_it, without in rows:
         ratio = percentile(with_it, 0.5) / percentile(without, 0.5)
-        report.row(f"{name}, no journal", without)
-        report.row(f"{name}, journal", with_it, ratio <= BAR, f"{ratio:.3f} x the time without it (bar {BAR})")
+        report.row(f"{name}, no {what}", without)
+        report.row(f"{name}, {what}", with_it, ratio <= BAR, f"{ratio:.3f} x the time without it (bar {BAR})")
     cpu, cpu_bare = kept.cpu * 1000 / kept.calls, bare.cpu * 1000 / bare.calls
-    report.note("CPU of the service a call", f"{cpu:.2f} ms with the journal, {cpu_bare:.2f} ms without")
+    report.note("CPU of the service a call", f"{cpu:.2f} ms with the {what}, {cpu_bare:.2f} ms without")
 
 
 async def bound(side: Side, report: Report, folder: Path) -> None:

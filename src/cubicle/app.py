@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import httpx
 from starlette.applications import Starlette
@@ -14,55 +15,57 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
 from cubicle import removal
-from cubicle.agents.adapters.registry import chosen
-from cubicle.agents.agent_token import signing_key
-from cubicle.agents.budget import BudgetLimits as Budget
-from cubicle.agents.budget import BudgetStore
-from cubicle.agents.live_tokens import LiveTokens
-from cubicle.agents.mcp_servers import McpServers, read_servers
+from cubicle.agents.mcp_servers import read_servers
 from cubicle.agents.runs import SubAgents
-from cubicle.agents.upstreams import apis
+from cubicle.auditing import Auditing
 from cubicle.browser.live_views import LiveViews
+from cubicle.chat.access import Access
 from cubicle.chat.activity import Activity
-from cubicle.chat.authentication import Authentication
 from cubicle.chat.journal_notes import JournalNotes
-from cubicle.chat.key_attempts import KeyAttempts
-from cubicle.chat.links import Links, kept_secret
-from cubicle.core.caller import Caller
-from cubicle.core.keys import BadKeys, KeyRing
+from cubicle.chat.links import Links
 from cubicle.drivers.factory import make_chat_index, make_driver, make_free_space, make_limits
-from cubicle.drivers.oci.images_in_use import sandboxes_by_image
-from cubicle.egress.policy import Policy
-from cubicle.egress.upstream_connections import EgressLimits
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.admin import AdminRoutes
 from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.audited import AuditedRequests, AuditRequired
 from cubicle.http_api.auth import AccessCheck, SignIn
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.cors import Cors
 from cubicle.http_api.disk_health import DiskHealthRoutes
+from cubicle.http_api.draining import Drain, DrainCheck
 from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
+from cubicle.http_api.gauges import Gauges
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
+from cubicle.http_api.issuer_login import IssuerLogin
+from cubicle.http_api.links import LinkRoutes
 from cubicle.http_api.live_view import LiveRoutes
 from cubicle.http_api.login import Login
+from cubicle.http_api.metrics import MetricsRoutes
 from cubicle.http_api.openapi import OpenApiRoutes
 from cubicle.http_api.origin_check import OriginCheck
+from cubicle.http_api.overview import OverviewRoutes
+from cubicle.http_api.overview_numbers import Sources
 from cubicle.http_api.page_policy import BadEmbedder, frame_ancestors
 from cubicle.http_api.pages import Pages
 from cubicle.http_api.port_app import make_port_app, own_names
 from cubicle.http_api.port_hosts import PortHosts
 from cubicle.http_api.ports import PortRoutes
 from cubicle.http_api.prompt import PromptRoutes
+from cubicle.http_api.protected_resource import ProtectedResourceRoutes
+from cubicle.http_api.quota_check import QuotaCheck
 from cubicle.http_api.raw import RawRoutes
 from cubicle.http_api.replay import ReplayRoutes
 from cubicle.http_api.request_log import RequestLog
+from cubicle.http_api.request_metrics import RequestMetrics
 from cubicle.http_api.route_table import RouteTable
+from cubicle.http_api.sandbox_stats import SandboxStats
 from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
@@ -71,15 +74,15 @@ from cubicle.http_api.undo import UndoRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.visits import Visits
 from cubicle.http_api.waking import StartRoutes
-from cubicle.images.store import ImageStore
-from cubicle.isolation import runner
-from cubicle.isolation.runner import Report
+from cubicle.http_api.webhooks import WebhookRoutes
 from cubicle.isolation.startup_check import StartupCheck
 from cubicle.journal.journal import Journal
 from cubicle.log import forget_user
-from cubicle.machine.errors import Unusable
 from cubicle.mcp_api.endpoint import McpEndpoint
+from cubicle.mcp_api.handlers import Instructions
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
+from cubicle.metering import Metering
+from cubicle.outbound import has_sub_agent, make_agent_tokens, make_network, make_sub_agents
 from cubicle.ports.links import PortLinks
 from cubicle.ports.notes import PortNotes
 from cubicle.ports.services import StartCommands
@@ -95,25 +98,20 @@ from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.sandbox_services import SandboxService
 from cubicle.settings import BadSettings, Settings, base_url
+from cubicle.startup import (
+    check_isolation,
+    checking_isolation,
+    claim_image,
+    collect_images,
+    make_startup_check,
+    make_webhooks,
+    open_port_shares,
+    telling_webhooks,
+)
 from cubicle.tools.registry import Registry
-from cubicle.worker.network import NetworkWorker
-from cubicle.worker.setup import Setup
+from cubicle.webhooks.webhooks import Webhooks
 
 log = logging.getLogger(__name__)
-
-_RETRY_SECONDS = 2.0
-_END_SECONDS = 60.0
-"""A run that was told to end at its time limit has ended after this."""
-
-
-def make_startup_check(settings: Settings, driver: Driver, *, exhaust: bool = False) -> StartupCheck:
-    """Tries the isolation of a driver that is open."""
-
-    async def prove() -> Report:
-        host = await driver.host()
-        return await runner.prove(driver, make_limits(settings), kernel=host.kernel, here=host.here, exhaust=exhaust)
-
-    return StartupCheck(settings, prove, isolates=driver.capabilities.isolates)
 
 
 def make_journal(settings: Settings) -> Journal:
@@ -121,94 +119,14 @@ def make_journal(settings: Settings) -> Journal:
     return Journal(folder, limit=int(settings.journal_mb * 2**20), max_age=settings.journal_days * 86400)
 
 
-def make_budgets(settings: Settings) -> BudgetStore:
-    return BudgetStore(
-        removal.budgets_folder(settings.data_dir),
-        Budget.of(settings),
-        removal.tenant_budgets_folder(settings.data_dir),
-        Budget.of_tenant(settings),
-    )
-
-
-def make_network(
-    settings: Settings,
-    driver: Driver,
-    servers: McpServers,
-    agent_tokens: LiveTokens,
-    tokens: UserTokens | None = None,
-) -> NetworkWorker:
-    """The egress proxy and the agents' gateway, in a process of their own."""
-    policy = Policy(
-        settings.egress,
-        most_connections=settings.egress_max_connections,
-        most_bytes=settings.egress_max_mb_per_day << 20,
-    )
-    setup = Setup(
-        policy,
-        folder=removal.egress_folder(settings.data_dir),
-        rules_file=settings.egress_rules_file,
-        limits=EgressLimits(settings.egress_connect_timeout, settings.egress_idle_timeout),
-        apis=apis(settings),
-        servers=servers,
-    )
-    return NetworkWorker(
-        setup,
-        budgets=make_budgets(settings),
-        tokens=agent_tokens,
-        additions=tokens.rules if tokens is not None else None,
-        transparent=lambda: driver.capabilities.transparent_proxy,
-    )
-
-
-def make_agent_tokens(settings: Settings, secret: bytes) -> LiveTokens:
-    longest = settings.sub_agent_timeout + _END_SECONDS
-    return LiveTokens(removal.agent_runs_folder(settings.data_dir), signing_key(secret), max_seconds=longest)
-
-
-def make_sub_agents(
-    settings: Settings, workplace: Workspace, servers: McpServers, tokens: LiveTokens, journal: Journal | None = None
-) -> SubAgents | None:
-    """The coding agents, if the service has a key for the API that they call."""
-    return SubAgents(workplace, settings, servers, tokens, journal) if has_sub_agent(settings) else None
-
-
-def has_sub_agent(settings: Settings) -> bool:
-    return chosen(settings.sub_agent_cli).api in apis(settings)
-
-
-def key_ring(settings: Settings) -> KeyRing:
-    text = ""
-    if settings.api_keys_file is not None:
-        try:
-            text = settings.api_keys_file.read_text("utf-8")
-        except OSError as error:
-            raise BadSettings(f"API_KEYS_FILE cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise BadSettings("API_KEYS_FILE is not UTF-8 text.") from None
-    try:
-        ring = KeyRing.parse(settings.mcp_api_key, text)
-    except BadKeys as error:
-        raise BadSettings(str(error)) from None
-    if settings.api_keys_file is not None and not ring:
-        raise BadSettings("API_KEYS_FILE holds no key, and there is no MCP_API_KEY: the service would be open to all.")
-    return ring
-
-
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection."""
-    ring = await asyncio.to_thread(key_ring, settings)
-    keys = KeyAttempts(ring, settings.wrong_keys_per_minute)
-    links = Links(
-        secret := await asyncio.to_thread(kept_secret, settings.data_dir),
-        base_url(settings),
-        ring,
-        days=settings.data_max_age_days,
-    )
-    port_links = make_port_links(settings, secret, links)
-    port_shares = PortShares(removal.port_shares_folder(settings.data_dir), settings.preview_public)
-    await asyncio.to_thread(port_shares.open)
     web = httpx.AsyncClient()
+    access = await Access.open(settings, removal.links_folder(settings.data_dir), web)
+    links = access.links
+    port_links = make_port_links(settings, access.secret, links)
+    port_shares = await open_port_shares(settings)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
     space = make_free_space(settings)
     driver = make_driver(settings, space)
@@ -218,40 +136,45 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     tokens = UserTokens(users) if users is not None else None
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
-    agent_tokens = make_agent_tokens(settings, secret)
+    agent_tokens = make_agent_tokens(settings, access.secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens)
+    metering = Metering(settings, network, access.ring)
     notes = JournalNotes(journal := make_journal(settings))
+    auditing = Auditing(settings, access, network, notes)
     calls = UnfinishedCalls(journal)
-    beside = [agent_tokens.attached, network.attached, StartCommands().attached, notes.attached, calls.attached]
-    fleet = make_fleet(settings, driver, space, provisioner, beside, journal)
-
-    async def instructions(caller: Caller) -> str:
-        return await prompt.rendered(caller.chat, caller.email, caller.name)
-
-    screens = LiveViews()
-    if driver.capabilities.image_store:
-        await asyncio.to_thread(ImageStore(settings.image_dir).claim, settings.sandbox_image, settings.data_dir)
-    startup_check = make_startup_check(settings, driver)
-    async with web, journal, agent_tokens, network, fleet, screens:
-        await startup_check.check()
+    beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
+    fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
+    screens, webhooks, startup_check = LiveViews(), make_webhooks(settings), make_startup_check(settings, driver)
+    await claim_image(settings, driver)
+    auditing.follow(fleet)
+    told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
+    async with web, told as sources, auditing.audit, journal, agent_tokens, network, fleet, screens:
+        await check_isolation(startup_check, sources)
         await collect_images(settings, driver)
         activity = Activity(journal)
         workplace = Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
-        registry = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
+        built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
+        registry = auditing.tools(metering.tools(built))
         uploads = Uploads(fleet, journal)
-        keepers = (activity, prompt, agent_tokens, network, uploads, port_shares, port_links, notes, tokens)
+        keepers = (
+            activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
+        )  # fmt: skip
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
-        authentication = Authentication(keys, links, settings.known_hosts)
         queue = FairQueue()
-        endpoint = McpEndpoint(registry, uploads, instructions, settings, authentication, queue, calls, secret)
+        endpoint = McpEndpoint(
+            registry, uploads, instructions_by(prompt), settings, access.authentication, queue, calls, access.secret,
+            access.watch,
+        )  # fmt: skip
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
-            settings, ring, keys, links, authentication, queue, library, prompt, provisioner, space, startup_check,
+            settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
+            metering, auditing, webhooks,
         )  # fmt: skip
-        async with endpoint.running(), agents or nullcontext(), checking_isolation(startup_check, fleet):
+        checking = checking_isolation(startup_check, fleet, sources)
+        async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
             yield make_app(parts)
 
 
@@ -260,10 +183,8 @@ class Parts:
     """What the routes and the middleware are made of."""
 
     settings: Settings
-    ring: KeyRing
-    keys: KeyAttempts
+    access: Access
     links: Links
-    authentication: Authentication
     queue: FairQueue
     library: SkillCatalogue
     prompt: SystemPrompt
@@ -281,36 +202,51 @@ class Parts:
     port_links: PortLinks
     port_shares: PortShares
     notes: JournalNotes
+    metering: Metering
+    auditing: Auditing
+    webhooks: Webhooks
 
 
 def make_app(parts: Parts) -> Starlette:
     """Every route and all middleware."""
     settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
+    access, ask_for_key = parts.access, asking_for_key(parts.pages)
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
+    gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
+    overview = OverviewRoutes(make_sources(parts, gauges))
     visits = EndedVisits(make_ports(parts))
+
+    drain = Drain(settings.drain_seconds, parts.endpoint.drain)
 
     def end_streams() -> None:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         parts.endpoint.end_streams()
         port_routes.end_streams()
+        overview.end_streams()
         visits.end_soon()
 
     app = Starlette(
-        routes=table.bind(**make_routes(parts, table), ports=port_routes),
+        routes=table.bind(
+            **make_routes(parts, table), ports=port_routes, overview=overview, metrics=MetricsRoutes(gauges)
+        ),
         middleware=[
+            Middleware(RequestMetrics, parts.metering.metrics),
+            Middleware(DrainCheck, drain, settings.mcp_paths),
             Middleware(PortHosts, visits, settings.preview_domains, own_names(settings)),
-            Middleware(FairShare, parts.queue, parts.ring),
+            Middleware(FairShare, parts.queue, parts.access.ring, parts.access.tokens),
             Middleware(SecurityHeaders, frame_ancestors(settings.embedders)),
             Middleware(RequestLog),
+            Middleware(AuditedRequests, parts.auditing.audit),
             Middleware(BodyLimit, table),
+            Middleware(Cors, table, settings.cors_origins, locked=bool(access.ring), hosts=settings.known_hosts),
             Middleware(OriginCheck, [base_url(settings)], table),
-            Middleware(
-                AccessCheck, parts.authentication, table, asking_for_key(parts.pages), settings.single_user_mode
-            ),
+            Middleware(AccessCheck, access.authentication, table, ask_for_key, settings.single_user_mode, access.watch),
+            Middleware(AuditRequired, parts.auditing.audit),
+            Middleware(QuotaCheck, parts.metering.quotas, table),
         ],
         exception_handlers=HANDLERS,
     )
-    app.state.end_streams = end_streams
+    app.state.end_streams, app.state.drain = end_streams, drain.run
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
 
@@ -323,16 +259,27 @@ def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLink
 
 def make_ports(parts: Parts) -> ASGIApp:
     settings, links, shares = parts.settings, parts.port_links, parts.port_shares
-    return make_port_app(settings, parts.fleet, links, shares, parts.ring, parts.queue, base_url(settings))
+    used = parts.auditing.port_link_used
+    return make_port_app(settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings), used)
+
+
+def make_sources(parts: Parts, gauges: Gauges) -> Sources:
+    metering, fleet = parts.metering, parts.fleet
+    return Sources(
+        fleet, parts.activity, gauges, metering.lag, metering.quotas, metering.budgets, parts.startup_check,
+        parts.access.ring, SandboxStats(fleet),
+    )  # fmt: skip
 
 
 def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
     """The handlers, by the names that the table of routes has for them."""
     settings, fleet, links, pages = parts.settings, parts.fleet, parts.links, parts.pages
     mode, visits = settings.single_user_mode, Visits(fleet, parts.provisioner)
+    login = Login(parts.access.keys, links, pages.login_page)
     return {
         "mcp": parts.endpoint,
-        "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.ring)),
+        "service": ServiceRoutes(parts.registry, settings, locked=bool(parts.access.ring)),
+        "resource": ProtectedResourceRoutes(parts.access.tokens, settings.root_path),
         "prompt": PromptRoutes(parts.prompt, mode, base_url(settings)),
         "skills": SkillRoutes(parts.library, mode),
         "disk": DiskHealthRoutes(parts.space),
@@ -349,8 +296,11 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "start": StartRoutes(fleet, visits),
         "replay": ReplayRoutes(parts.registry.journal, removal.journal_folder(settings.data_dir)),
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
+        "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),
-        "login": Login(parts.keys, links, pages.login_page),
+        "webhooks": WebhookRoutes(parts.webhooks),
+        "login": login,
+        "issuer_login": IssuerLogin(parts.access.sign_in, links, login, pages.login_page),
         "pages": pages,
     }
 
@@ -367,6 +317,10 @@ def make_prompt(
         sub_agent=has_sub_agent(settings),
         ports=port_links,
     )
+
+
+def instructions_by(prompt: SystemPrompt) -> Instructions:
+    return lambda caller: prompt.rendered(caller.chat, caller.email, caller.name)
 
 
 def make_fleet(
@@ -392,43 +346,6 @@ def make_fleet(
     )
 
 
-@asynccontextmanager
-async def checking_isolation(startup_check: StartupCheck, fleet: Fleet) -> AsyncIterator[None]:
-    """If the disk was too full to try them, try until it is done: before that no chat gets a sandbox.
-
-    Ends the block with Unusable when a layer that must hold is missing.
-    """
-
-    async def keep_trying() -> None:
-        while startup_check.postponed:
-            await asyncio.sleep(_RETRY_SECONDS)
-            await startup_check.check()
-        fleet.hold = ""
-
-    if not startup_check.postponed:
-        yield
-        return
-    fleet.hold = "The service has not checked its isolation yet: the host was short of disk space."
-    try:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(keep_trying(), name="isolation check")
-            yield
-            task.cancel()
-    except* Unusable as errors:
-        raise errors.exceptions[0] from None
-
-
-async def collect_images(settings: Settings, driver: Driver) -> None:
-    """Remove the images that no chat of any service on this host stands on."""
-    if driver.capabilities.image_store:
-        store = ImageStore(settings.image_dir)
-        today = await asyncio.to_thread(store.resolve, settings.sandbox_image)
-        in_use = {today.digest, *(seen.image for seen in await driver.list())}
-        gone = await asyncio.to_thread(store.settle, settings.data_dir, in_use, sandboxes_by_image)
-        for base in gone:
-            log.info("removed an image that no chat uses", extra={"image": base.digest[:12]})
-
-
 def make_pages(settings: Settings, links: Links, fleet: Fleet, port_links: PortLinks) -> Pages:
     try:
         return Pages(
@@ -439,6 +356,7 @@ def make_pages(settings: Settings, links: Links, fleet: Fleet, port_links: PortL
             locked=links.locked,
             frames=port_links.frame_source,
             run_scripts=settings.pages_run_scripts,
+            issuer=urlsplit(settings.oauth_issuers[0]).netloc if settings.oauth_client_id else "",
         )
     except BadEmbedder as error:
         raise BadSettings(f"EMBEDDERS: {error}") from None

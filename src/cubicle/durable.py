@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -49,6 +52,25 @@ def relink(path: Path, target: str) -> None:
         fresh.unlink()
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float = 10.0) -> Iterator[None]:
+    """Hold the lock of this file, which is made, against other threads and processes. Raises TimeoutError."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        ends = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= ends:
+                    raise TimeoutError(f"Another process has held {path.name} for {seconds:g} seconds.") from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(fd)
 
 
 def make_folder(path: Path, *, mode: int = 0o700) -> None:
@@ -94,6 +116,13 @@ def sync_file_system(path: Path) -> None:
             raise OSError(code, os.strerror(code))
     finally:
         os.close(fd)
+
+
+def reserve(fd: int, size: int) -> None:
+    """Take the place on the disk that the first bytes of a file will need; its size stays. Raises OSError."""
+    if _libc.fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE), ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def sync_folder(path: Path) -> None:

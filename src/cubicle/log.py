@@ -78,6 +78,11 @@ def forget_user(chat: Chat) -> None:
     _users.pop(chat.digest, None)
 
 
+def bound_fields() -> Mapping[str, Any]:
+    """What every event of this task carries now."""
+    return _context.get()
+
+
 @contextmanager
 def detached() -> Iterator[None]:
     """For a task that outlives the request which started it: events of the block carry nothing of that request."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from cubicle.agents import budget, live_tokens
+from cubicle.chat.link_store import LinkStore
 from cubicle.egress import quota
 from cubicle.journal import anchor, writer
+from cubicle.metrics import recent_file
 from cubicle.ports import shares
 
 
@@ -16,6 +18,10 @@ def budgets_folder(data_dir: Path) -> Path:
 
 def tenant_budgets_folder(data_dir: Path) -> Path:
     return data_dir / "tenants"
+
+
+def user_budgets_folder(data_dir: Path) -> Path:
+    return data_dir / "users"
 
 
 def agent_runs_folder(data_dir: Path) -> Path:
@@ -40,9 +46,30 @@ def remove_journal(data_dir: Path, digest: str) -> None:
     anchor.forget(journal_folder(data_dir), digest)
 
 
+def audit_folder(data_dir: Path) -> Path:
+    """It stays when a chat is removed: in place of the chat's id and of what was done in it there are digests."""
+    return data_dir / "audit"
+
+
+def links_folder(data_dir: Path) -> Path:
+    return data_dir / "links"
+
+
+def webhooks_folder(data_dir: Path) -> Path:
+    """Not a chat's: what is delivered is forgotten, and dead letters are bounded."""
+    return data_dir / "webhooks"
+
+
+def metrics_folder(data_dir: Path) -> Path:
+    return data_dir / recent_file.FOLDER
+
+
 def remove_records(data_dir: Path, digest: str) -> None:
-    """Remove the budget, the live runs, the egress allowance and the shares of ports of a chat that was removed, while
-    no service runs."""
+    """Remove the budget, the live runs, the egress allowance, the links, the shares of ports and the problems of a chat
+    that was removed, while no service runs."""
+    recent_file.remove_records(metrics_folder(data_dir), digest)
+    if links_folder(data_dir).is_dir():  # no service has run yet over chats that were imported
+        LinkStore(links_folder(data_dir)).drop(digest)
     shares.remove_record(port_shares_folder(data_dir), digest)
     budget.remove_record(budgets_folder(data_dir), digest)
     live_tokens.remove_record(agent_runs_folder(data_dir), digest)

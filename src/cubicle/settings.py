@@ -17,8 +17,11 @@ from pydantic_settings import DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.hosts import names_of_this_machine
+from cubicle.core.identity import LinkAccess
 from cubicle.core.network import NetworkMode
 from cubicle.core.port_names import LOCAL_DOMAIN, is_domain
+from cubicle.oauth_settings import OAuthSettings
+from cubicle.operation_settings import OperationSettings
 from cubicle.settings_kubernetes import KubernetesSettings
 
 
@@ -54,7 +57,7 @@ def _state_dir(name: str) -> Path:
     return Path("/var/lib/cubicle") / name
 
 
-class Settings(KubernetesSettings):
+class Settings(OAuthSettings, OperationSettings, KubernetesSettings):
     """One field per setting; the description of each is its line in docs/settings.md."""
 
     model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
@@ -127,8 +130,13 @@ class Settings(KubernetesSettings):
     )
     api_keys_file: Path | None = Field(
         None,
-        description="JSON file of key (at least 8 characters without blanks) to tenant, for several customers on one "
-        "service. The names main, operator and cubicle are reserved.",
+        description="File of the keys of several customers, which `cubicle keys` makes (docs/keys.md); read again when "
+        "it changes. The names main, operator and cubicle are reserved.",
+    )
+    prompt_links: LinkAccess = Field(
+        LinkAccess.VIEW,
+        description="What the links in prompts allow: view (look and download), or control (also type, click, upload "
+        "and delete).",
     )
     wrong_keys_per_minute: int = Field(
         30,
@@ -202,10 +210,6 @@ class Settings(KubernetesSettings):
     command_timeout: float = Field(
         120, ge=1, le=86400, description="Seconds a command may run when the call does not say."
     )
-    resume_seconds: float = Field(
-        60, ge=0, le=3600, description="Seconds that a call goes on after its client, which can resume, was cut off."
-    )
-    task_hours: float = Field(24, gt=0, le=8760, description="Hours that an MCP task and its result are kept, at most.")
     container_max_age_hours: float = Field(
         24, gt=0, description="Hours of idleness after which a sandbox is stopped; fractions are allowed."
     )
@@ -217,10 +221,6 @@ class Settings(KubernetesSettings):
         ge=0,
         description="Days in which `cubicle undelete` can restore a removed chat; 0: it is deleted at once.",
     )
-    journal_mb: float = Field(
-        2, ge=0, le=1024, description="MiB that the journal of one chat may take (docs/journal.md); 0: none is kept."
-    )
-    journal_days: float = Field(30, gt=0, description="Days after which entries of a journal are dropped.")
     max_upload_mb: int = Field(512, ge=1, description="Largest upload, MiB.")
     skills_dir: Path | None = Field(None, description="Folder of more skills, offered to every user.")
     user_skills_dir: Path | None = Field(
@@ -380,10 +380,15 @@ def load(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         lines = [
-            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg'].removeprefix('Value error, ')} (it is {e['input']!r})"
+            f"{'.'.join(map(str, e['loc'])).upper()}: {e['msg'].removeprefix('Value error, ')}{_input_of(e)}"
             for e in error.errors()
         ]
         raise BadSettings("; ".join(lines)) from None
+
+
+def _input_of(error: Any) -> str:
+    """What was set, unless it is a secret."""
+    return "" if str(error["loc"][-1]).endswith(("_key", "_token", "_headers")) else f" (it is {error['input']!r})"
 
 
 def _check_env_file() -> None:

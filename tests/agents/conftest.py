@@ -16,10 +16,10 @@ from cubicle.agents.gateway import Gateway
 from cubicle.agents.live_tokens import LiveTokens
 from cubicle.agents.mcp_servers import McpServers, read_servers
 from cubicle.agents.upstreams import apis
-from cubicle.app import make_agent_tokens, make_budgets, make_network, make_sub_agents
 from cubicle.drivers.factory import make_driver
 from cubicle.egress.proxy import EgressProxy
 from cubicle.images.store import ImageStore
+from cubicle.outbound import make_agent_tokens, make_budgets, make_network, make_sub_agents
 from cubicle.prompt.user_tokens import UserTokens
 from cubicle.prompt.workspace import Workspace
 from cubicle.sandbox.chat_index import ChatIndex

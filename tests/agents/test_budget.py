@@ -94,3 +94,22 @@ async def test_what_was_counted_without_an_end_gets_one_from_now_on(tmp_path: Pa
     for_ever.add("acme", requests=5)
     await for_ever.save("acme")
     assert await Spending(tmp_path, 30, lambda: 5.0).of("acme") == SpentBudget(requests=5, since=5.0)
+
+
+async def test_the_chats_of_a_user_have_one_budget_that_a_restart_does_not_renew(tmp_path: Path) -> None:
+    users = {Chat("one", "acme"): "ann", Chat("two", "acme"): "ann", Chat("three", "acme"): "bob"}
+
+    def opened() -> BudgetStore:
+        limits = BudgetLimits(dollars=0.001, days=30)
+        store = BudgetStore(tmp_path / "chats", BudgetLimits(), users_folder=tmp_path / "users", user_limits=limits)
+        store.user_of = lambda chat: users.get(chat, "")
+        store.open()
+        return store
+
+    await call(opened(), Chat("one", "acme"), tokens=1_000_000)
+    store = opened()
+    with pytest.raises(OutOfBudget, match=r"this user is spent.*SUB_AGENT_USER_BUDGET_USD.* begins anew on 20"):
+        await store.begin(Chat("two", "acme"))
+    await store.begin(Chat("three", "acme"))
+    await store.begin(Chat("one", "other"))
+    assert "ann" not in str([path.name for path in (tmp_path / "users").iterdir()])

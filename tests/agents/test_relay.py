@@ -19,10 +19,10 @@ from cubicle.agents.budget import BudgetLimits, BudgetStore, SpentBudget
 from cubicle.agents.gateway import ADDRESS
 from cubicle.agents.mcp_servers import McpServer, McpServers
 from cubicle.agents.pricing import TokenUsage
-from cubicle.app import make_agent_tokens
 from cubicle.core.chat import Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.machine.machine import Machine
+from cubicle.outbound import make_agent_tokens
 from cubicle.sandbox.warm_pool import connect
 from cubicle.settings import Settings
 from tests.agents.conftest import KEY, make_relay

@@ -18,11 +18,11 @@ from cubicle.agents.gateway import ADDRESS
 from cubicle.agents.live_tokens import LiveTokens, TokenRefused
 from cubicle.agents.mcp_servers import McpServers
 from cubicle.agents.runs import SubAgents
-from cubicle.app import make_agent_tokens, make_network, make_sub_agents
 from cubicle.core.chat import DEFAULT_TENANT, Chat
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.terminal import TerminalRoutes
+from cubicle.outbound import make_agent_tokens, make_network, make_sub_agents
 from cubicle.prompt.workspace import Workspace
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet

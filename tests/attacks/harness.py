@@ -18,16 +18,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import httpx
 
 from cubicle.chat.links import Links, kept_secret
 from cubicle.core.chat import Chat
+from cubicle.core.identity import LinkAccess
 from cubicle.core.keys import KeyRing
 from cubicle.core.signing import Grant, Reach
 from cubicle.drivers.memory import MemoryDriver
@@ -198,10 +200,16 @@ class Ground:
 
 @asynccontextmanager
 async def ground(
-    folder: Path, seconds: float, patience: float = ANSWER_SECONDS, short: bool = False, **options: str
+    folder: Path,
+    seconds: float,
+    patience: float = ANSWER_SECONDS,
+    short: bool = False,
+    port: int = 0,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Ground]:
-    """Everything up, both chats with a sandbox that was used."""
-    data, port = folder / "data", free_port()
+    """Everything up, both chats with a sandbox that was used. `port`: that of the service, if the caller chose it;
+    `options`: settings of it."""
+    data, port = folder / "data", port or free_port()
     keys = folder / "keys.json"
     keys.write_text(json.dumps({VICTIM_KEY: "victim", ATTACKER_KEY: "attacker"}))
     (folder / "stalls").touch()
@@ -227,11 +235,12 @@ async def ground(
         victim = await Worker.start("victim", port=port, control=there, key=VICTIM_KEY, pid=process.pid)
         workers.append(victim)
         chat = Chat("attacker", "attacker")
-        links = Links(kept_secret(data), "", KeyRing.parse("", keys.read_text()))
+        secret = kept_secret(data)
+        links = Links(secret, "", KeyRing.parse("", keys.read_text(), pepper=secret))
         held = {
             "key": ATTACKER_KEY,
             "chat": chat.id,
-            "link": links.key(chat),
+            "link": links.key(chat, LinkAccess.CONTROL),
             "capability": links.capability(Grant(chat, Reach.PICTURES)),
         }
         attacker = await Worker.start("attacker", port=port, seconds=seconds, patience=patience, short=short, **held)

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle import settings
 from cubicle.browser.live_views import LiveViews
-from cubicle.chat.authentication import Credential
 from cubicle.core.chat import Chat
+from cubicle.core.identity import Credential, Identity, LinkAccess
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.http_api import errors
@@ -40,8 +40,12 @@ ROOT = Path(__file__).parents[2]
 IMAGES = settings.load().image_dir / "bases"
 
 
+VIEWER = {"X-Viewer": "1"}
+
+
 class Tenant:
-    """The gate before the routes, as short as it can be: everybody belongs to one tenant."""
+    """The gate before the routes, as short as it can be: everybody belongs to one tenant. Whoever sends VIEWER came by
+    a link that only lets one look."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -50,6 +54,8 @@ class Tenant:
         state = scope.setdefault("state", {})
         state["tenant"] = "main"
         note_credential(state, Credential.NONE_NEEDED)
+        if any(name == b"x-viewer" for name, _ in scope.get("headers", ())):
+            state["identity"] = Identity("main", access=LinkAccess.VIEW)
         await self._app(scope, receive, send)
 
 

@@ -107,8 +107,8 @@ async def test_programs_with_the_key_or_where_none_is_needed_use_get_as_ever(hou
 async def test_a_signed_links_key_needs_put(house: visitor.House) -> None:
     if "Authorization" not in house.client.headers:
         return  # its links carry no signature
-    prompt = (await house.client.get(f"/system-prompt?chat_id={CHAT}")).text
-    key = prompt.partition("?key=")[2].split()[0].rstrip(").,`\"'")
+    made_link = await house.client.post(f"/api/links/{CHAT}?access=control")
+    key = made_link.json()["url"].partition("?key=")[2]
     page_id = await made(house)
     async with httpx.AsyncClient(base_url=house.url, trust_env=False, timeout=60) as client:
         address = f"/browser/{CHAT}/json/close/{page_id}?key={key}"

@@ -8,6 +8,7 @@ import pytest
 
 from cubicle.chat import key_attempts
 from cubicle.chat.key_attempts import BoundedCounters, KeyAttempts, TooManyAttempts, network_of
+from cubicle.core.api_keys import ApiKey
 from cubicle.core.keys import KeyRing
 
 RING = KeyRing({"the-right-key": "main", "another-right-key": "acme"})
@@ -32,6 +33,10 @@ def keys(clock: Clock) -> KeyAttempts:
     return KeyAttempts(RING, 10, clock)
 
 
+def tenant(found: ApiKey | None) -> str | None:
+    return None if found is None else found.tenant
+
+
 def wrong(keys: KeyAttempts, times: int, address: str = HERE, start: int = 0) -> int:
     """How many of these different wrong keys were looked at."""
     for number in range(start, start + times):
@@ -53,7 +58,7 @@ def test_an_address_may_err_ten_times_a_minute(keys: KeyAttempts, clock: Clock) 
     clock.now += 15
     assert wait_of(keys) == 45
     clock.now += 45
-    assert keys.opens("the-right-key", HERE) == "main"
+    assert tenant(keys.opens("the-right-key", HERE)) == "main"
 
 
 def test_who_goes_on_waits_longer_and_longer(keys: KeyAttempts, clock: Clock) -> None:
@@ -66,7 +71,7 @@ def test_who_goes_on_waits_longer_and_longer(keys: KeyAttempts, clock: Clock) ->
     assert 400 < waits[2] <= 600
     assert max(waits) > 2000
     clock.now += 3600
-    assert keys.opens("the-right-key", HERE) == "main"
+    assert tenant(keys.opens("the-right-key", HERE)) == "main"
 
 
 def test_a_blocked_address_does_not_tell_right_from_wrong(keys: KeyAttempts) -> None:
@@ -76,13 +81,13 @@ def test_a_blocked_address_does_not_tell_right_from_wrong(keys: KeyAttempts) -> 
 
 def test_a_right_key_from_another_address_is_not_locked_out(keys: KeyAttempts) -> None:
     wrong(keys, 1000)
-    assert keys.opens("the-right-key", THERE) == "main"
+    assert tenant(keys.opens("the-right-key", THERE)) == "main"
 
 
 def test_a_client_that_was_right_before_is_not_locked_out_by_others_at_its_address(keys: KeyAttempts) -> None:
-    assert keys.opens("the-right-key", HERE) == "main"
+    assert tenant(keys.opens("the-right-key", HERE)) == "main"
     wrong(keys, 1000)
-    assert keys.opens("the-right-key", HERE) == "main"
+    assert tenant(keys.opens("the-right-key", HERE)) == "main"
     assert wait_of(keys, "another-right-key") == 60
 
 
@@ -91,24 +96,24 @@ def test_one_wrong_key_from_many_addresses_is_limited_and_its_neighbours_are_not
         assert keys.opens("an-old-key", f"192.0.2.{number}") is None
     assert wait_of(keys, "an-old-key", THERE) == 60
     assert keys.opens("another-old-key", THERE) is None
-    assert keys.opens("the-right-key", "192.0.2.5") == "main"
+    assert tenant(keys.opens("the-right-key", "192.0.2.5")) == "main"
 
 
 def test_right_keys_are_not_counted(keys: KeyAttempts) -> None:
     for _ in range(1000):
-        assert keys.opens("the-right-key", HERE) == "main"
+        assert tenant(keys.opens("the-right-key", HERE)) == "main"
     assert wrong(keys, 20) == 10
 
 
 def test_no_key_is_no_try(keys: KeyAttempts) -> None:
     for header in (None, "", "Basic dXNlcjpwYXNz", "Bearer", "Bearer a b"):
         for _ in range(20):
-            assert keys.tenant(header, HERE) is None
-    assert keys.tenant("Bearer the-right-key", HERE) == "main"
+            assert keys.shown(header, HERE) is None
+    assert tenant(keys.shown("Bearer the-right-key", HERE)) == "main"
 
 
 def test_without_keys_and_without_a_limit_nothing_is_refused(clock: Clock) -> None:
-    assert KeyAttempts(KeyRing({}), 10, clock).tenant("Bearer x", HERE) == "main"
+    assert tenant(KeyAttempts(KeyRing({}), 10, clock).shown("Bearer x", HERE)) == "main"
     assert wrong(KeyAttempts(RING, 0, clock), 500) == 500
 
 

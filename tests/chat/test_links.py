@@ -6,7 +6,7 @@ import pytest
 from cubicle.chat.links import FRAME_SECONDS, Links, kept_secret
 from cubicle.core.chat import Chat
 from cubicle.core.keys import KeyRing
-from cubicle.core.signing import Grant, Reach
+from cubicle.core.signing import Grant, LinkGrant, Reach, SignIn
 from cubicle.sandbox.lost_found import LostFound
 
 CHAT = Chat("a:b@c")
@@ -42,7 +42,7 @@ def test_a_link_to_a_file_is_escaped_and_carries_the_signature():
     address = links.file(CHAT, "sub folder/50% of ü?.txt")
     head, key = address.split("?key=")
     assert head == "https://box.example/p/files/a%3Ab%40c/sub%20folder/50%25%20of%20%C3%BC%3F.txt"
-    assert links.opened("a:b@c", key) == CHAT
+    assert links.opened("a:b@c", key) == LinkGrant(CHAT)
 
 
 def test_without_an_api_key_links_carry_no_signature():
@@ -51,6 +51,10 @@ def test_without_an_api_key_links_carry_no_signature():
 
 def links_with(ring, now=NOW):
     return Links(b"s" * 32, "https://box.example", KeyRing(ring), clock=lambda: now)
+
+
+def key_id(links, key):
+    return links._ring.opens(key).id
 
 
 @pytest.mark.parametrize(
@@ -66,10 +70,11 @@ def links_with(ring, now=NOW):
 def test_a_tenants_links_and_sign_ins_last_as_long_as_its_keys(ring, opens):
     chat = Chat("room", "acme")
     before, after = links_with({"k1": "main", "k2": "acme"}), links_with(ring)
-    assert after.opened("room", before.key(chat)) == (chat if opens else None)
+    assert after.opened("room", before.key(chat)) == (LinkGrant(chat) if opens else None)
     grant = Grant(chat, Reach.PAGE)
     assert after.opened_capability(before.capability(grant), "x") == (grant if opens else None)
-    assert after.signed_in(before.sign_in("acme")) == ("acme" if opens else None)
+    who = SignIn("acme", key_id=key_id(before, "k2"))
+    assert after.signed_in(before.sign_in(who)) == (who if "k2" in ring else None)
 
 
 def test_what_a_link_leads_to_lasts_no_longer_than_the_link():

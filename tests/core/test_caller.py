@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cubicle.core import caller as callers
+from cubicle.core.api_keys import BadKeys
 from cubicle.core.caller import Headers, identify
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.chat_isolation import ChatIdMissing, Isolation
 from cubicle.core.hosts import host_is_known, names_of_this_machine, origin_is_known
-from cubicle.core.keys import BadKeys, KeyRing
+from cubicle.core.keys import KeyRing
 
 CHAT_CHARACTERS = "ABCXYZabcxyz0189._:@-"
 CHAT_IDS = st.text(CHAT_CHARACTERS, min_size=1, max_size=128).filter(lambda s: not s.startswith("."))
@@ -127,7 +128,8 @@ def test_a_key_that_is_short_or_has_blanks_is_refused_wherever_it_stands(key: st
 def test_no_tenant_takes_the_operators_name(name: str) -> None:
     with pytest.raises(BadKeys, match="which is the operator's"):
         KeyRing.parse("", json.dumps({"key-of-a-customer": name}))
-    assert KeyRing.parse("", json.dumps({"key-of-a-customer": f"{name}e"})).opens("key-of-a-customer") == f"{name}e"
+    other = KeyRing.parse("", json.dumps({"key-of-a-customer": f"{name}e"}))
+    assert other.tenant("Bearer key-of-a-customer") == f"{name}e"
 
 
 @pytest.mark.parametrize("tenants", ['{"long-enough": "a"}', '{"other-key-1": "a", "long-enough": "b"}'])

@@ -4,9 +4,11 @@ from hypothesis import strategies as st
 
 from cubicle.core import signing
 from cubicle.core.chat import Chat
+from cubicle.core.identity import LinkAccess, Role
 
-SECRET = signing.effective_secret(b"s" * 32, ["api-key"])
+SECRET = signing.effective_secret(b"s" * 32, "api-key")
 CHAT = Chat("room-1", "acme")
+GRANT = signing.LinkGrant(CHAT)
 NOW = 1_800_000_000
 
 
@@ -16,28 +18,65 @@ def of_all(_tenant):
 
 def test_a_key_opens_its_own_chat_until_it_expires():
     expires = signing.expiry(NOW, 30)
-    key = signing.sign(SECRET, CHAT, expires)
-    assert signing.opened(of_all, "room-1", key, NOW) == CHAT
-    assert signing.opened(of_all, "room-1", key, expires - 1) == CHAT
+    key = signing.sign(SECRET, GRANT, expires)
+    assert signing.opened(of_all, "room-1", key, NOW) == GRANT
+    assert signing.opened(of_all, "room-1", key, expires - 1) == GRANT
     assert signing.opened(of_all, "room-1", key, expires) is None
 
 
 def test_a_key_opens_no_other_chat_tenant_or_service():
-    key = signing.sign(SECRET, CHAT, NOW + 60)
-    other_tenant = signing.sign(SECRET, Chat("room-1", "other"), NOW + 60)
+    key = signing.sign(SECRET, GRANT, NOW + 60)
+    other_tenant = signing.sign(SECRET, signing.LinkGrant(Chat("room-1", "other")), NOW + 60)
     assert signing.opened(of_all, "room-2", key, NOW) is None
     assert signing.opened(of_all, "Room-1", key, NOW) is None
-    assert signing.opened(of_all, "room-1", other_tenant, NOW) == Chat("room-1", "other")
-    forged = ".".join((key.split(".")[0], other_tenant.split(".")[1], key.split(".")[2]))
+    assert signing.opened(of_all, "room-1", other_tenant, NOW) == signing.LinkGrant(Chat("room-1", "other"))
+    forged = ".".join((key.split(".")[0], other_tenant.split(".")[1], *key.split(".")[2:]))
     assert signing.opened(of_all, "room-1", forged, NOW) is None
-    assert signing.opened(lambda _tenant: signing.effective_secret(b"s" * 32, ["new-key"]), "room-1", key, NOW) is None
-    assert signing.opened(lambda _tenant: signing.effective_secret(b"t" * 32, ["api-key"]), "room-1", key, NOW) is None
+    assert signing.opened(lambda _tenant: signing.effective_secret(b"s" * 32, "new-key"), "room-1", key, NOW) is None
+    assert signing.opened(lambda _tenant: signing.effective_secret(b"t" * 32, "api-key"), "room-1", key, NOW) is None
     assert signing.opened(lambda _tenant: None, "room-1", key, NOW) is None
 
 
 def test_a_later_expiry_written_into_a_key_does_not_hold():
-    expires, tenant, mac = signing.sign(SECRET, CHAT, NOW + 60).split(".")
-    assert signing.opened(of_all, "room-1", f"{int(expires) + 1}.{tenant}.{mac}", NOW) is None
+    expires, rest = signing.sign(SECRET, GRANT, NOW + 60).split(".", 1)
+    assert signing.opened(of_all, "room-1", f"{int(expires) + 1}.{rest}", NOW) is None
+
+
+@pytest.mark.parametrize("access", LinkAccess)
+@pytest.mark.parametrize(
+    "mark", [signing.Mark(), signing.Mark(NOW), signing.Mark(0, "0" * 16), signing.Mark(7, "a" * 16)]
+)
+def test_a_key_says_what_it_allows_and_by_what_it_is_revoked_and_nobody_changes_either(access, mark):
+    grant = signing.LinkGrant(CHAT, access, mark)
+    key = signing.sign(SECRET, grant, NOW + 60)
+    assert signing.opened(of_all, "room-1", key, NOW) == grant
+    assert signing.mark_of(key) == mark
+    expires, tenant, kind, mac = key.split(".")
+    for other in ("v", "c", "ve7", "ce7", f"v_{'0' * 16}", "v0", "x", ""):
+        forged = signing.opened(of_all, "room-1", f"{expires}.{tenant}.{other}.{mac}", NOW)
+        assert forged is None or other == kind
+
+
+SIGN_INS = [signing.SignIn("acme", key_id="abcd"), signing.SignIn("main", Role.OPERATOR, "ef01", "a@b.example")]
+
+
+@pytest.mark.parametrize("who", SIGN_INS)
+def test_a_sign_in_says_who_it_is_until_it_ends(who):
+    cookie = signing.sign_in(SECRET, who, NOW + 60)
+    assert signing.signed_in(of_all, cookie, NOW) == who
+    assert signing.signed_in(of_all, cookie, NOW + 60) is None
+    assert signing.opened_one_time(of_all, cookie, NOW) is None
+    swapped = cookie.replace(".u.", ".o.") if ".u." in cookie else cookie.replace(".o.", ".u.")
+    assert signing.signed_in(of_all, swapped, NOW) is None
+
+
+@pytest.mark.parametrize("who", SIGN_INS)
+def test_a_one_time_token_has_an_id_that_nobody_changes(who):
+    token = signing.one_time(SECRET, who, "a" * 32, NOW + 60)
+    assert signing.opened_one_time(of_all, token, NOW) == (who, "a" * 32)
+    assert signing.opened_one_time(of_all, token, NOW + 60) is None
+    assert signing.opened_one_time(of_all, token[:-1] + "b", NOW) is None
+    assert signing.signed_in(of_all, token.partition("~")[0], NOW) is None
 
 
 def test_a_capability_holds_its_chat_and_is_no_key():
@@ -47,7 +86,7 @@ def test_a_capability_holds_its_chat_and_is_no_key():
     assert signing.opened_capability(of_all, text, "a/b", NOW + 61) is None
     assert signing.opened(of_all, "room-1", text, NOW) is None
     expires, tenant, _, _, mac = text.split(".")
-    assert signing.opened(of_all, "room-1", f"{expires}.{tenant}.{mac}", NOW) is None
+    assert signing.opened(of_all, "room-1", f"{expires}.{tenant}.v.{mac}", NOW) is None
     assert "/" not in text
 
 
@@ -98,9 +137,9 @@ def test_no_text_opens_anything_by_chance_and_none_breaks_the_check(text):
     assert signing.opened_capability(of_all, text, "a/b", NOW) is None
 
 
-@given(st.integers(0, 2), st.integers(0, 200), st.characters())
+@given(st.integers(0, 3), st.integers(0, 200), st.characters())
 def test_a_changed_key_does_not_open(part, index, character):
-    parts = signing.sign(SECRET, CHAT, NOW + 60).split(".")
+    parts = signing.sign(SECRET, GRANT, NOW + 60).split(".")
     at = index % len(parts[part])
     changed = parts[part][:at] + character + parts[part][at + 1 :]
     if changed != parts[part]:
@@ -143,7 +182,7 @@ def test_a_token_for_ports_is_no_key_and_no_capability_and_no_other_passes_for_i
     assert signing.signed_in(of_all, token, NOW) is None
     grant = signing.Grant(CHAT, signing.Reach.SCRIPTS)
     assert signing.opened_port(of_all, signing.capability(SECRET, grant, NOW + 60), NOW) is None
-    assert signing.opened_port(of_all, signing.sign(SECRET, CHAT, NOW + 60), NOW) is None
+    assert signing.opened_port(of_all, signing.sign(SECRET, GRANT, NOW + 60), NOW) is None
 
 
 @given(st.text(max_size=60))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import gzip
+import io
 import os
 import random
 import re
@@ -25,6 +27,8 @@ from websockets.uri import WebSocketURI
 from cubicle.agents import pricing
 from cubicle.agents.gateway_sse import Endpoint
 from cubicle.agents.run_dir import EventLines
+from cubicle.backup.archive_names import place_of
+from cubicle.backup.chats import read_through
 from cubicle.browser import cdp_http
 from cubicle.browser import messages as viewing
 from cubicle.browser.cdp import CdpConnection
@@ -68,6 +72,7 @@ from cubicle.machine.files import parse_entry
 from cubicle.machine.websocket import WebSocketClient
 from cubicle.mcp_api import jsonrpc, sessions
 from cubicle.mcp_api.handlers import _resources
+from cubicle.metrics import recent_file
 from cubicle.ports import services
 from cubicle.ports.program import ProgramConnection
 from cubicle.prompt import skills
@@ -311,7 +316,12 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "call's key": lambda data: call_identity.find_identity(raw_headers(b""), {"callId": text(data)}, text(data), 1),
     "call's arguments": lambda data: arguments_hash.arguments_hash("a", {text(data): [text(data)] * 4}),
     "event id": lambda data: event_ids.parse(b"k" * 32, Chat("a"), "session", text(data)),
+    "conversation of an event id": lambda data: event_ids.conversation(text(data)),
     "journal's line": journal_lines.check,
+    "member's name": lambda data: place_of(text(data)),
+    "archive": lambda data: read_through(io.BytesIO(data), 10**9),
+    "archive's content": lambda data: read_through(io.BytesIO(gzip.compress(data, 1)), 10**9),
+    "recent counts": recent_file.parse,
     "session id": lambda data: sessions.is_wellformed(text(data)),
     "accept": lambda data: accept.accepts_mcp([text(data)]),
     "accept preference": lambda data: accept.asks_for([text(data)], "text/plain", instead_of="application/json"),

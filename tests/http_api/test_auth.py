@@ -35,6 +35,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         pool_size=0,
         mcp_api_key="a-good-key",
         wrong_keys_per_minute=0,
+        prompt_links="control",
     )
 
 

@@ -58,19 +58,15 @@ EXCEPTIONS = [
     _but(
         "GET", "/api/uploads/{chat}", "chat", [b"a%2fb"], {405}, "to routes it is an upload's address, which has no GET"
     ),
+    *(
+        _but(method, "/api/links/{chat}", "chat", [b"a%2fb"], {405}, "to routes it is a link's address, only revoked")
+        for method in ("GET", "POST")
+    ),
     _but("GET", "/raw/", "capability", WAYS, {400, 401, 404}, "it opens nothing, or what follows it is no path"),
     *(
-        _but(method, f"/browser/{{chat}}/json/{verb}/", "page", _ONE_PAGE, {307, 503}, "page `a`, of no browser")
+        _but(method, f"/browser/{{chat}}/json/{verb}/", "page", _ONE_PAGE, {503}, "page `a`, of no browser")
         for method in ("GET", "PUT")
         for verb in ("activate", "close")
-    ),
-    _but(
-        "GET",
-        "/terminal/{chat}/sessions/",
-        "session",
-        [b"a%2f", b"%2f"],
-        {307},
-        "session `a`, or the list: less a slash",
     ),
 ]
 

@@ -314,9 +314,11 @@ async def test_a_command_runs_on_through_a_restart_of_the_service(ours: Restarta
     async with asyncio.timeout(60):
         while not await ours.runs():
             await asyncio.sleep(0.05)
+    ours.service.door.end_streams()  # as the server does after the drain
+    told = await first
     await ours.restart()
-    with pytest.raises(Exception):  # noqa: B017 — however the connection ended
-        await first
+    assert told["isError"]
+    assert "it goes on in the sandbox" in told["content"][-1]["text"]
     again = asyncio.create_task(ours.bash("k1", command))
     await ours.service.bash("echo went > ~/go")
     said = await again
@@ -332,9 +334,15 @@ async def test_a_command_that_nobody_comes_back_for_is_ended_by_the_next_service
     async with asyncio.timeout(60):
         while not await ours.runs():
             await asyncio.sleep(0.05)
+    first.cancel()  # its caller has gone before the service stops, and was told nothing
+    await asyncio.gather(first, return_exceptions=True)
+    calls = ours.service.door._calls
+    assert calls is not None
+    async with asyncio.timeout(60):
+        while calls.followed:
+            await asyncio.sleep(0.02)
     ours.settings["resume_seconds"] = 1
     await ours.restart()
-    await asyncio.gather(first, return_exceptions=True)
     await until_gone(ours, "sleep 634")
     async with asyncio.timeout(60):
         while (kept := await ours.journal.find_call(CHAT, "key:k1")) is None or kept.end is None:
@@ -407,14 +415,24 @@ async def test_a_call_that_is_cancelled_is_ended_and_stays_so(ours: Restartable)
     assert "It was not done again." in await ours.bash("k1", command)
 
 
-async def test_without_an_identity_a_stop_of_the_service_ends_the_command(ours: Restartable) -> None:
-    first = asyncio.create_task(ours.service.bash("echo once >> ~/runs; exec sleep 637"))
+async def test_without_an_identity_a_command_goes_on_too_and_its_caller_is_told(ours: Restartable) -> None:
+    command = {"command": "echo once >> ~/runs; echo begun; exec sleep 637", "description": "test"}
+    first = asyncio.create_task(ours.service.call("bash_tool", command))
     async with asyncio.timeout(60):
         while not await ours.runs():
             await asyncio.sleep(0.05)
+    ours.settings["resume_seconds"] = 0.1
+    ours.service.door.end_streams()  # as the server does after the drain
+    told = await first
     await ours.restart()
-    await asyncio.gather(first, return_exceptions=True)
-    await until_gone(ours, "sleep 637")
+    assert told["isError"]
+    assert told["content"][0]["text"] == "begun\n"
+    await asyncio.sleep(1)  # longer than it would have if its caller were to come back
+    assert await is_there(ours, "sleep 637")
+    await ours.service.bash("pkill -fx 'sleep 637'")
+    async with asyncio.timeout(60):
+        while unfinished_calls.unfinished(await ours.journal.entries(CHAT), before=1000):
+            await asyncio.sleep(0.05)
 
 
 # ---- what is not there any more

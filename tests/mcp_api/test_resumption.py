@@ -240,7 +240,7 @@ async def test_an_id_is_worth_nothing_to_others(service: Service) -> None:
 
 
 async def test_a_flood_of_ids_that_do_not_exist_holds_nobody_up(service: Service) -> None:
-    async with service_of(service.fleet, Options(keys=KEYS)) as other:
+    async with service_of(service.fleet, Options({"resume_seconds": 600}, keys=KEYS)) as other:
         mine, theirs = ({"Authorization": f"Bearer key-of-the-{name}"} for name in ("first", "second"))
         last = await begun(other, **mine)
         for _ in range(10):

@@ -134,7 +134,7 @@ def _websockets() -> bytes:
 def links_of(data: Path, keys: dict[str, str], base: str, port: int, domain: str = "") -> PortLinks:
     """The links of a service, made as it makes them."""
     secret = kept_secret(data)
-    ring = KeyRing({key: tenant for tenant, key in keys.items()})
+    ring = KeyRing({key: tenant for tenant, key in keys.items()}, pepper=secret)
     return PortLinks(secret, Links(secret, base, ring), port=port, domain=domain)
 
 

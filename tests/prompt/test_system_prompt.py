@@ -5,6 +5,7 @@ import pytest
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
 from cubicle.core.keys import KeyRing
+from cubicle.core.signing import LinkGrant
 from cubicle.prompt.catalogue import SkillCatalogue
 from cubicle.prompt.system_prompt import SystemPrompt
 from cubicle.sandbox.driver import SandboxLimits
@@ -65,7 +66,8 @@ async def test_its_link_opens_this_chat():
     setup = Setup()
     text = await setup.prompt.text(CHAT)
     (key,) = set(re.findall(r"https://box\.example/p/preview/room-1/PATH\?key=([\w.-]+)", text))
-    assert setup.links.opened("room-1", key) == CHAT
+    assert setup.links.opened("room-1", key) == LinkGrant(CHAT)
+    assert "can see, not change, this chat" in text
     assert "`&download=1`" in text
 
 

@@ -27,7 +27,7 @@ from typing_extensions import get_type_hints, is_typeddict
 from cubicle.agents.sessions import TranscriptRecord
 from cubicle.browser import messages, server_messages
 from cubicle.chat import activity_events
-from cubicle.http_api import models, page_data
+from cubicle.http_api import models, overview_models, page_data
 
 SOURCES = Path(__file__).parents[2] / "web" / "src"
 _NOTE = "// Generated from the Python models by scripts/web-types. Do not edit: change the models and run it again.\n"
@@ -143,6 +143,15 @@ def api() -> str:
     return printer.text()
 
 
+def overview() -> str:
+    """What the admin page is told."""
+    found = _models(overview_models)
+    printer = Printer({name: found[name] for name in ("Condition", "ProblemKind")})
+    for name, model in found.items():
+        printer.add(name, model)
+    return printer.text()
+
+
 def events() -> str:
     """The events of the activity stream."""
     models = _models(activity_events)
@@ -172,6 +181,7 @@ def live() -> str:
 
 GENERATED = {
     SOURCES / "common" / "api.generated.ts": api,
+    SOURCES / "admin" / "overview.generated.ts": overview,
     SOURCES / "workspace" / "events.generated.ts": events,
     SOURCES / "live" / "messages.generated.ts": live,
 }

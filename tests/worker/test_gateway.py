@@ -79,7 +79,7 @@ async def test_a_call_reaches_the_api_and_the_service_keeps_the_budget(ground: G
         assert (await ask(ground, machine, CHAT)).endswith("200")
         assert api.headers[0]["x-api-key"] == KEY
         assert (await ask(ground, machine, OTHER)).endswith("401"), "a token of another chat"
-        spent = await ground.network._budgets.spent(CHAT)
+        spent = await ground.network.budgets.spent(CHAT)
         assert (spent.requests, spent.tokens > 0) == (1, True)
         await kill(ground)
         assert (await ask(ground, machine, CHAT, AGAIN)).endswith("200")

@@ -36,6 +36,10 @@ const page: PageData = {
   next: "",
   message: "",
   locked: true,
+  issuer: "",
+  view: false,
+  operator: false,
+  tenant: "",
 };
 
 const listed: FolderEntry = {

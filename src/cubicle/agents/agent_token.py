@@ -12,6 +12,7 @@ import hmac
 import json
 from dataclasses import dataclass
 
+from cubicle.core import tokens
 from cubicle.core.chat import Chat
 
 _MAX_LENGTH = 4096
@@ -60,14 +61,14 @@ def issue(key: bytes, chat: Chat, given: AgentToken) -> str:
     kind = _TAKE_OVER if given.take_over else _RUN
     claims = json.dumps([kind, given.run, given.expires, *given.servers], separators=(",", ":")).encode()
     body = base64.urlsafe_b64encode(claims).decode().rstrip("=")
-    return f"{_PREFIX}{body}.{_mac(key, chat, body)}"
+    return tokens.signed(key, ("agent", chat.digest), f"{_PREFIX}{body}")
 
 
 def check(key: bytes, chat: Chat, text: str, now: float) -> AgentToken | None:
     """The pass, if it was issued for this chat and has not run out."""
-    body, _, mac = text.removeprefix(_PREFIX).partition(".")
-    if len(text) > _MAX_LENGTH or not text.isascii() or not hmac.compare_digest(mac, _mac(key, chat, body)):
+    if len(text) > _MAX_LENGTH or not tokens.is_signed(key, ("agent", chat.digest), text):
         return None
+    body = text.removeprefix(_PREFIX).partition(tokens.SEPARATOR)[0]
     try:
         kind, run, expires, *servers = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
     except (binascii.Error, ValueError):
@@ -75,7 +76,3 @@ def check(key: bytes, chat: Chat, text: str, now: float) -> AgentToken | None:
     if kind not in (_RUN, _TAKE_OVER) or not isinstance(expires, int) or now >= expires:
         return None  # of another version of the service, or too old
     return AgentToken(run, expires, tuple(servers), take_over=kind == _TAKE_OVER)
-
-
-def _mac(key: bytes, chat: Chat, body: str) -> str:
-    return hmac.new(key, f"{chat.digest}\0{body}".encode(), "sha256").hexdigest()

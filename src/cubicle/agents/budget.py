@@ -1,8 +1,9 @@
-"""What the coding agents of each chat and of each tenant have spent, and whether they may spend more."""
+"""What the coding agents of each chat, user and tenant have spent, and whether they may spend more."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ _DAY = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """Of one chat or tenant; 0 is no limit."""
+    """Of one chat, user or tenant; 0 is no limit."""
 
     dollars: float = 0
     requests: int = 0
@@ -45,6 +46,10 @@ class BudgetLimits:
             settings.sub_agent_tenant_max_tokens,
             settings.sub_agent_tenant_days,
         )
+
+    @classmethod
+    def of_user(cls, settings: Settings) -> Self:
+        return cls(settings.sub_agent_user_budget_usd, days=settings.sub_agent_tenant_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ class Spending:
 
 
 class BudgetStore:
-    """The budgets of chats and of their tenants: a call of a model must fit into both."""
+    """The budgets of chats, of their users and of their tenants: a call of a model must fit into all of them."""
 
     def __init__(
         self,
@@ -129,15 +134,23 @@ class BudgetStore:
         limits: BudgetLimits,
         tenants_folder: Path | None = None,
         tenant_limits: BudgetLimits | None = None,
+        users_folder: Path | None = None,
+        user_limits: BudgetLimits | None = None,
     ) -> None:
         self._limits = limits
-        self._tenant_limits = tenant_limits or BudgetLimits()
+        self.tenant_limits = tenant_limits or BudgetLimits()
         self._chats = Spending(folder)
-        self._tenants = Spending(tenants_folder or folder / "tenants", self._tenant_limits.days)
+        self._tenants = Spending(tenants_folder or folder / "tenants", self.tenant_limits.days)
+        self._user_limits = user_limits or BudgetLimits()
+        self._users = Spending(users_folder or folder / "users", self._user_limits.days)
+        self.user_of: Callable[[Chat], str] = lambda chat: ""
+        """Who used the chat last; nothing when nobody was named."""
 
     def open(self) -> None:
         self._chats.open()
         self._tenants.open()
+        if self._user_limits.dollars:
+            self._users.open()
 
     async def spent(self, chat: Chat) -> SpentBudget:
         return await self._chats.of(chat.digest)
@@ -146,24 +159,38 @@ class BudgetStore:
         return await self._tenants.of(tenant)
 
     async def begin(self, chat: Chat) -> None:
-        """One more request; OutOfBudget when the chat or its tenant has used up what it may."""
+        """One more request; OutOfBudget when the chat, its user or its tenant has used up what it may."""
+        user = self._user(chat)
         await self.spent_by(chat.tenant)
         await self.spent(chat)
-        # Asked again: both are known now, so nothing is waited for between the look and the count.
+        if user:
+            await self._users.of(user)
+        # Asked again: all are known now, so nothing is waited for between the look and the count.
         _require_chat(await self.spent(chat), self._limits)
-        _require_tenant(chat.tenant, await self.spent_by(chat.tenant), self._tenant_limits)
+        if user:
+            _require_user(await self._users.of(user), self._user_limits)
+        _require_tenant(chat.tenant, await self.spent_by(chat.tenant), self.tenant_limits)
         self._chats.add(chat.digest, requests=1)
         self._tenants.add(chat.tenant, requests=1)
+        self._users.add(user, requests=1)
 
     def count(self, chat: Chat, model: str, usage: TokenUsage) -> None:
         """Add what a request used, which `begin` has let through."""
         dollars = price(model, usage)
         self._chats.add(chat.digest, dollars=dollars, tokens=usage.tokens)
         self._tenants.add(chat.tenant, dollars=dollars, tokens=usage.tokens)
+        self._users.add(self._user(chat), dollars=dollars, tokens=usage.tokens)
 
     async def save(self, chat: Chat) -> None:
         await self._chats.save(chat.digest)
         await self._tenants.save(chat.tenant)
+        await self._users.save(self._user(chat))
+
+    def _user(self, chat: Chat) -> str:
+        """The name of the record of the chat's user; nothing where users have no limit, or nobody was named."""
+        user = self.user_of(chat) if self._user_limits.dollars else ""
+        text = f"{chat.tenant}\0{user}".encode("utf-8", "surrogateescape")
+        return hashlib.sha256(text).hexdigest()[:32] if user else ""
 
     async def forget(self, chat: Chat) -> None:
         """Remove all that is known of a chat, which was removed itself. What it spent stays its tenant's."""
@@ -181,11 +208,23 @@ def _require_chat(spent: SpentBudget, limits: BudgetLimits) -> None:
         raise OutOfBudget(f"This chat has used all its {limits.tokens} tokens (SUB_AGENT_MAX_TOKENS).")
 
 
+def _require_user(spent: SpentBudget, limits: BudgetLimits) -> None:
+    if limits.dollars and spent.dollars >= limits.dollars:
+        raise OutOfBudget(
+            f"The budget of all chats of this user is spent: {spent.dollars:.2f} of {limits.dollars:.2f} USD "
+            f"(SUB_AGENT_USER_BUDGET_USD).{_renewed(spent, limits)}"
+        )
+
+
+def _renewed(spent: SpentBudget, limits: BudgetLimits) -> str:
+    if not limits.days:
+        return ""
+    day = time.strftime("%Y-%m-%d", time.gmtime(min(spent.since + limits.days * _DAY, 32503680000.0)))
+    return f" It begins anew on {day}."
+
+
 def _require_tenant(tenant: str, spent: SpentBudget, limits: BudgetLimits) -> None:
-    renewed = ""
-    if limits.days:
-        day = time.strftime("%Y-%m-%d", time.gmtime(min(spent.since + limits.days * _DAY, 32503680000.0)))
-        renewed = f" It begins anew on {day}."
+    renewed = _renewed(spent, limits)
     if limits.dollars and spent.dollars >= limits.dollars:
         raise OutOfBudget(
             f"The budget of all chats of the tenant {tenant} is spent: {spent.dollars:.2f} of {limits.dollars:.2f} USD "

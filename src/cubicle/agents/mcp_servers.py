@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cubicle.core.api_keys import is_tenant
 from cubicle.core.chat import DEFAULT_TENANT
-from cubicle.core.keys import is_tenant
 from cubicle.settings import BadSettings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

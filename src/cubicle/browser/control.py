@@ -129,6 +129,8 @@ class InputControl:
             case View():
                 viewer.look(said.visible, said.width)
                 self._screen.casting.adapt()
+            case _ if viewer.view_only:
+                viewer.tell({"type": "refused", "message": said.type, "reason": "view-only"})
             case Control():
                 self._control(viewer, said)
             case _ if self.holder is not viewer:

@@ -149,7 +149,7 @@ class RefusedMessage(TypedDict):
 
     type: Literal["refused"]
     message: str
-    reason: Literal["held", "not-driving", "no-tab", "bad-message"]
+    reason: Literal["held", "not-driving", "view-only", "no-tab", "bad-message"]
 
 
 Popup = DialogMessage | SelectMessage | PickerMessage | ChooserMessage

@@ -48,6 +48,8 @@ class Viewer:
         self.width = 1280.0
         self.visible = True
         self.faults = 0
+        self.view_only = False
+        """Came by a link that only lets one look."""
         self.over: tuple[int, str] | None = None
         self._messages: deque[str] = deque()
         self._frame: Frame | None = None

@@ -150,7 +150,11 @@ class Activity:
 
     def last(self, chat: Chat) -> tuple[str, str]:
         """(the tool that was called last, who called it); empty where that is not known."""
-        story = self._stories.get(chat.digest)
+        return self.last_of(chat.digest)
+
+    def last_of(self, digest: str) -> tuple[str, str]:
+        """The same, of the chat that has this digest."""
+        story = self._stories.get(digest)
         return (story.tool, story.user) if story is not None else ("", "")
 
     def forget(self, chat: Chat) -> None:

@@ -6,18 +6,25 @@ key the person showed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hmac
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from urllib.parse import parse_qs
 
 from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.chat.links import Links
-from cubicle.core import hosts
+from cubicle.chat.token_access import TokenAccess
+from cubicle.core import caller, hosts, signing
 from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
-from cubicle.core.chat import DEFAULT_TENANT, Chat
+from cubicle.core.chat import DEFAULT_TENANT
 from cubicle.core.cookies import cookie_name, is_taken
+from cubicle.core.identity import Credential, Identity, LinkAccess, Role
+from cubicle.core.keys import bearer_key
+from cubicle.core.personal_chats import may_enter
 from cubicle.core.problem import Problem
+from cubicle.core.signing import LinkGrant
+from cubicle.oauth.access_tokens import looks_like_token
 
 LOGIN_COOKIE = "cubicle-login"
 _MAX_LINK_COOKIES = 100
@@ -37,23 +44,10 @@ class Who(StrEnum):
     """A key, or the cookie of a person who showed it."""
     OPERATOR = "operator's key, sign-in"
     """The same with MCP_API_KEY: a customer's key does not do."""
+    METRICS = "operator's key, sign-in, METRICS_TOKEN"
+    """The same, or the token that a program shows which reads the metrics."""
     CHAT = "key, sign-in, link"
     """The same, or a signed link of the chat, or the cookie that it left."""
-
-
-class Credential(StrEnum):
-    """By what a request was let in."""
-
-    BEARER = "bearer"
-    """A key in the Authorization header: no link and no element of a page can send it."""
-    LINK = "link"
-    """The signature in the URL."""
-    COOKIE = "cookie"
-    """A browser sends it with every request to the service."""
-    NONE_NEEDED = "none needed"
-    """The service has no key."""
-    PUBLIC = "public"
-    """The route asks for none, or nothing was let in."""
 
 
 class Refused(Exception):
@@ -78,57 +72,100 @@ class Shown:
     """It came by HTTPS."""
     root: str = ""
     """The path prefix of the service."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a request may enter, and by what."""
-
-    tenant: str
-    chat: Chat | None = None
-    """The one chat that the link opens."""
-    link: str = ""
-    anew: bool = False
-    """The link came in the URL, and is to be kept in a cookie."""
-    stays: bool = False
-    """Or not: the browser is known to another tenant, whose chat of the same id would become this one. The link stays
-    in the URL, and the page sends it along."""
-    signed_in: bool = False
-    credential: Credential = Credential.COOKIE
-
-    @property
-    def public(self) -> bool:
-        """Nobody was asked who it is."""
-        return self.credential is Credential.PUBLIC
+    path: str = ""
+    """Of the request, without that prefix."""
 
 
 class Authentication:
     """The keys, links and sign-ins of one service."""
 
-    def __init__(self, keys: KeyAttempts, links: Links | None = None, allowed_hosts: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        keys: KeyAttempts,
+        links: Links | None = None,
+        allowed_hosts: tuple[str, ...] = (),
+        metrics_token: str = "",
+        *,
+        tokens: TokenAccess | None = None,
+        origins: tuple[str, ...] = (),
+    ) -> None:
         self._keys = keys
+        self._metrics_token = metrics_token
         self._links = links
         self._hosts = allowed_hosts
+        self._tokens = tokens
+        self._origins = origins
+
+    async def admit(self, shown: Shown, who: Who) -> Identity:
+        """Who it is, as `authenticate` says; for an OAuth access token its issuer may have to be asked. Raises Refused,
+        with 503 when the issuer cannot be."""
+        if self._tokens is None:
+            return self.authenticate(shown, who)
+        token = bearer_key(shown.headers.get("Authorization"))
+        try:
+            if token is None or not looks_like_token(token) or who in (Who.ANYBODY, Who.CAPABILITY):
+                return self.authenticate(shown, who)
+            if self._reads_metrics(shown, who):
+                return self.authenticate(shown, who)
+            self._check_hosts(shown, who)
+            found = await self._tokens.identify(token, shown.path)
+        except Refused as refused:
+            raise Refused(self._tokens.challenged(refused.problem, shown.path)) from None
+        if isinstance(found, Problem):
+            raise Refused(found)
+        return found
 
     def authenticate(self, shown: Shown, who: Who) -> Identity:
         """Who it is. Raises Refused: 403 for a foreign Host (and Origin, where pages of others may call), 429, 401."""
-        if not hosts.host_is_known(self._hosts, shown.headers.get("Host")):
-            raise Refused(Problem(403, hosts.UNKNOWN_HOST))
+        self._check_hosts(shown, who)
         if who in (Who.ANYBODY, Who.CAPABILITY):
             return Identity(DEFAULT_TENANT, credential=Credential.PUBLIC)
-        if who is Who.BEARER and not hosts.origin_is_known(self._hosts, shown.headers.get("Origin")):
-            raise Refused(Problem(403, hosts.UNKNOWN_ORIGIN))
         problem = problems.UNAUTHORIZED
+        if self._reads_metrics(shown, who):
+            return Identity(DEFAULT_TENANT, Role.OPERATOR, credential=Credential.BEARER)
+        if who is Who.METRICS and self._metrics_token and not self._keys:
+            raise Refused(problem)
         try:
-            tenant = self._keys.tenant(shown.headers.get("Authorization"), shown.address)
+            key = self._keys.shown(shown.headers.get("Authorization"), shown.address)
         except TooManyAttempts as error:
-            tenant, problem = None, problems.too_many_tries(error.seconds)
-        if tenant is not None:
-            return Identity(tenant, credential=Credential.BEARER if self._keys else Credential.NONE_NEEDED)
+            key, problem = None, problems.too_many_tries(error.seconds)
+        if key is not None:
+            credential = Credential.BEARER if self._keys else Credential.NONE_NEEDED
+            user = caller.email(shown.headers)
+            return Identity(key.tenant, key.role, user, key.id, expires=key.expires, credential=credential)
         identity = None if who is Who.BEARER else self._without_key(shown)
         if identity is None:
             raise Refused(problem)
         return identity
+
+    def _reads_metrics(self, shown: Shown, who: Who) -> bool:
+        """Whether it is the program that reads the metrics, by its token."""
+        if who is not Who.METRICS or not self._metrics_token:
+            return False
+        key = bearer_key(shown.headers.get("Authorization")) or ""
+        return hmac.compare_digest(key.encode("utf-8", "surrogateescape"), self._metrics_token.encode())
+
+    def _check_hosts(self, shown: Shown, who: Who) -> None:
+        if not hosts.host_is_known(self._hosts, shown.headers.get("Host")):
+            raise Refused(Problem(403, hosts.UNKNOWN_HOST))
+        origin = shown.headers.get("Origin")
+        if who is not Who.BEARER or (origin and ("*" in self._origins or origin.lower() in self._origins)):
+            return
+        if not hosts.origin_is_known(self._hosts, origin):
+            raise Refused(Problem(403, hosts.UNKNOWN_ORIGIN))
+
+    @property
+    def version(self) -> object:
+        """Changes when somebody who was let in may no longer be."""
+        return (self._keys.version, self._links.version if self._links is not None else None)
+
+    def still_holds(self, identity: Identity) -> bool:
+        """Whether what was shown lets in now, too."""
+        if identity.credential in (Credential.PUBLIC, Credential.NONE_NEEDED):
+            return True
+        if identity.chat is not None:
+            return self._links is not None and self._links.opened(identity.chat.id, identity.link) is not None
+        return not identity.key_id or self._keys.works(identity.key_id)
 
     def _without_key(self, shown: Shown) -> Identity | None:
         """By a sign-in or a link; what else the request shows does not matter."""
@@ -136,23 +173,38 @@ class Authentication:
             return None
         known = self._by_cookie(self._links, shown)
         sent = _sent_key(shown.query)
-        if sent and shown.chat_id is not None and (chat := self._links.opened(shown.chat_id, sent)):
-            other = known is not None and known.tenant != chat.tenant
-            return Identity(chat.tenant, chat, sent, anew=not other, stays=other, credential=Credential.LINK)
+        if sent and shown.chat_id is not None and (grant := self._links.opened(shown.chat_id, sent)):
+            other = known is not None and known.tenant != grant.chat.tenant
+            # Who may more already is not made less by a link that was clicked.
+            may_more = known is not None and not other and known.access is LinkAccess.CONTROL
+            if may_more and grant.access is LinkAccess.VIEW and known is not None:
+                return replace(known, link=known.link or sent, credential=Credential.LINK)
+            by_link = _by_link(grant, sent)
+            return replace(by_link, anew=not other, stays=other, credential=Credential.LINK)
         return known
 
     def _by_cookie(self, links: Links, shown: Shown) -> Identity | None:
         cookies, chat_id = read_cookies(shown.headers), shown.chat_id
         login = cookie_name(LOGIN_COOKIE, secure=shown.secure, root=shown.root)
-        if signed_in := links.signed_in(cookies.get(login, "")):
-            return Identity(signed_in, signed_in=True)
+        if who := links.signed_in(cookies.get(login, "")):
+            user, end = who.user or caller.email(shown.headers), signing.end_of(cookies[login])
+            known = Identity(who.tenant, who.role, user, who.key_id, person=who.person, signed_in=True, expires=end)
+            if may_enter(known, chat_id or ""):  # what a link opens is open to other people, too
+                return known
         if chat_id is None:
             return None
         keys = [value for name, value in cookies.items() if is_taken(name, secure=shown.secure)]
+        found = None
         for value in keys[:_MAX_LINK_COOKIES]:
-            if chat := links.opened(chat_id, value):
-                return Identity(chat.tenant, chat, value)
-        return None
+            if grant := links.opened(chat_id, value):
+                found = _by_link(grant, value)
+                if grant.access is LinkAccess.CONTROL:
+                    break
+        return found
+
+
+def _by_link(grant: LinkGrant, key: str) -> Identity:
+    return Identity(grant.chat.tenant, chat=grant.chat, link=key, access=grant.access, expires=signing.end_of(key))
 
 
 def _sent_key(query: bytes) -> str:

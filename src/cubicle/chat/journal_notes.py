@@ -28,6 +28,8 @@ class JournalNotes:
     def __init__(self, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
         self._journal = journal
         self._clock = clock
+        self.told: Callable[[Chat, str, str], None] = lambda chat, what, user: None
+        """Called with each take-over: the chat, what was taken over, and the name that the person gave."""
         self._taken_over: OrderedDict[tuple[str, str, str], float] = OrderedDict()
 
     def take_over(self, chat: Chat, what: Literal["terminal", "browser", "agent"], user: str = "") -> None:
@@ -38,6 +40,7 @@ class JournalNotes:
         if len(self._taken_over) > _MAX_KNOWN:
             self._taken_over.popitem(last=False)
         if before is None or now - before > _AGAIN_SECONDS:
+            self.told(chat, what, user[:_MAX_TEXT])
             self._journal.record(chat, "takeover", {"what": what, "user": user[:_MAX_TEXT]})
 
     def forget(self, chat: Chat) -> None:

@@ -15,8 +15,8 @@ from limits import RateLimitItem, RateLimitItemPerHour, RateLimitItemPerMinute
 from limits.storage import Storage
 from limits.strategies import FixedWindowRateLimiter
 
-from cubicle.core.chat import DEFAULT_TENANT
-from cubicle.core.keys import KeyRing, bearer_key
+from cubicle.core.api_keys import ApiKey
+from cubicle.core.keys import NO_KEY_NEEDED, KeyRing, bearer_key
 
 _MAX_COUNTERS = 20_000
 """Of addresses, and of keys: what is counted beyond takes the place of the oldest, so memory is bounded."""
@@ -103,28 +103,41 @@ class KeyAttempts:
         self._keys = FixedWindowRateLimiter(BoundedCounters(_MAX_COUNTERS, clock))
         self._known: OrderedDict[str, None] = OrderedDict()
         self._secret = secrets.token_bytes(32)
+        self.on_new_address: Callable[[ApiKey, str], None] = lambda key, address: None
+        """Told when a key is used from an address at which it was not seen lately."""
 
     def __bool__(self) -> bool:
         """Whether a key is asked for."""
         return bool(self._ring)
 
-    def tenant(self, authorization: str | None, address: str | None) -> str | None:
-        """The tenant that this Authorization header opens; None when it opens nothing. Raises TooManyTries."""
+    @property
+    def version(self) -> int:
+        """Changes with the keys."""
+        return self._ring.version
+
+    def works(self, id: str) -> bool:
+        """Whether the key of this id works now."""
+        return self._ring.of_id(id) is not None
+
+    def shown(self, authorization: str | None, address: str | None) -> ApiKey | None:
+        """The key in this Authorization header; None when it opens nothing. Raises TooManyAttempts."""
         if not self._ring:
-            return DEFAULT_TENANT
+            return NO_KEY_NEEDED
         key = bearer_key(authorization)
         return None if key is None else self.opens(key, address)
 
-    def opens(self, key: str, address: str | None) -> str | None:
-        """The tenant of a key that somebody at this address shows. Raises TooManyTries."""
+    def opens(self, key: str, address: str | None) -> ApiKey | None:
+        """The key that somebody at this address shows, if it works. Raises TooManyAttempts."""
         place = network_of(address)
         pair = self._digest(f"{place} {key}")
         if pair not in self._known:
             self._require(self._addresses, self._tiers, place)
-        tenant = self._ring.opens(key)
-        if tenant is not None:
+        found = self._ring.opens(key)
+        if found is not None:
+            if pair not in self._known:
+                self.on_new_address(found, address or "")
             self._remember(pair)
-            return tenant
+            return found
         digest = self._digest(key)
         self._require(self._keys, self._key_tiers, digest)
         for tier in self._tiers:

@@ -6,15 +6,18 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from cubicle import durable, record
+from cubicle.chat.link_store import LinkStore, MadeLink
 from cubicle.core import signing as rules
 from cubicle.core.chat import Chat
+from cubicle.core.identity import LinkAccess
 from cubicle.core.keys import KeyRing
 from cubicle.core.paths import encoded
-from cubicle.core.signing import Grant, Reach
+from cubicle.core.signing import Grant, LinkGrant, Mark, Reach, SignIn
 from cubicle.record import BadRecord
 from cubicle.sandbox.lost_found import LostFound
 
@@ -53,9 +56,14 @@ class Links:
         ring: KeyRing,
         *,
         days: float = 30,
+        store: LinkStore | None = None,
+        prompt_access: LinkAccess = LinkAccess.VIEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.base_url = base_url.rstrip("/")
+        self.store = store or LinkStore(clock=clock)
+        self.prompt_access = prompt_access
+        """What the links in prompts allow."""
         self._secret = secret
         self._ring = ring
         self._days = days
@@ -66,16 +74,25 @@ class Links:
         """Whether anything needs a signature."""
         return bool(self._ring)
 
-    def query(self, chat: Chat, link: str = "") -> str:
+    def query(self, chat: Chat, link: str = "", access: LinkAccess = LinkAccess.VIEW) -> str:
         """`?key=…`, or nothing where nothing needs it. `link`: the key that the asker came with, which then is it."""
-        return f"?key={link or self.key(chat)}" if self._ring else ""
+        return f"?key={link or self.key(chat, access)}" if self._ring else ""
 
-    def key(self, chat: Chat) -> str:
-        return rules.sign(self.signing(chat.tenant), chat, rules.expiry(self._clock(), self._days))
+    def key(self, chat: Chat, access: LinkAccess = LinkAccess.VIEW) -> str:
+        """The key that all links of one day have which nobody made by hand."""
+        grant = LinkGrant(chat, access, self.store.mark(chat))
+        return rules.sign(self.signing(chat.tenant), grant, rules.expiry(self._clock(), self._days))
 
-    def opened(self, chat_id: str, key: str) -> Chat | None:
-        """The chat of this id that the key opens, or None."""
-        return rules.opened(self.opening, chat_id, key, self._clock())
+    def made(self, chat: Chat, access: LinkAccess, hours: float, label: str = "") -> tuple[MadeLink, str]:
+        """A link by itself, which can be revoked by itself, and its key. Blocks. Raises TooManyLinks."""
+        made = self.store.add(chat, access, label, int(self._clock() + hours * 3600))
+        grant = LinkGrant(chat, access, self.store.mark(chat, made.id))
+        return made, rules.sign(self.signing(chat.tenant), grant, made.expires)
+
+    def opened(self, chat_id: str, key: str) -> LinkGrant | None:
+        """What the key opens of the chat of this id, or None."""
+        grant = rules.opened(self.opening, chat_id, key, self._clock())
+        return grant if grant is not None and self.store.holds(grant.chat, grant.mark) else None
 
     def capability(self, grant: Grant, link: str = "") -> str:
         """The path segment under /raw/ for this: one for pictures lasts as long as a page, others a few hours.
@@ -85,18 +102,51 @@ class Links:
         now = self._clock()
         expires = rules.expiry(now, 1) if grant.reach is Reach.PICTURES else int(now) + FRAME_SECONDS
         expires = min(expires, rules.end_of(link)) if link else expires
-        return rules.capability(self.signing(grant.chat.tenant), grant, expires)
+        marked = replace(grant, mark=self.mark(grant.chat, link))
+        return rules.capability(self.signing(grant.chat.tenant), marked, expires)
 
     def opened_capability(self, text: str, path: str) -> Grant | None:
-        return rules.opened_capability(self.opening, text, path, self._clock())
+        grant = rules.opened_capability(self.opening, text, path, self._clock())
+        return grant if grant is not None and self.store.holds(grant.chat, grant.mark) else None
 
-    def sign_in(self, tenant: str) -> str:
-        """What the cookie of a person who showed the tenant's key holds, for a day or two."""
-        return rules.sign_in(self.signing(tenant), tenant, rules.expiry(self._clock(), 1))
+    def mark(self, chat: Chat, link: str = "") -> Mark:
+        """What a token carries that is given to somebody who came with this link, or with none."""
+        return rules.mark_of(link) if link else self.store.mark(chat)
 
-    def signed_in(self, cookie: str) -> str | None:
-        """The tenant that such a cookie opens, or None."""
-        return rules.signed_in(self.opening, cookie, self._clock())
+    def sign_in(self, who: SignIn, expires: int | None = None) -> str:
+        """What the cookie of a person who signed in holds, for a day or two."""
+        key = self._ring.of_id(who.key_id)
+        ends = [rules.expiry(self._clock(), 1), expires, key.expires if key is not None else None]
+        return rules.sign_in(self._for_sign_ins(who.tenant), who, min(end for end in ends if end is not None))
+
+    def signed_in(self, cookie: str) -> SignIn | None:
+        """Who such a cookie says it is, for as long as the key works that was shown."""
+        who = rules.signed_in(self._for_sign_ins, cookie, self._clock()) if cookie else None
+        return who if who is not None and self.is_known(who) else None
+
+    def is_known(self, who: SignIn) -> bool:
+        """Whether a person who signed in so is still let in."""
+        if not who.key_id:
+            return bool(who.person) and self._ring.external(who.tenant)
+        key = self._ring.of_id(who.key_id)
+        return key is not None and (key.tenant, key.role) == (who.tenant, who.role)
+
+    def one_time(self, who: SignIn, seconds: float) -> str:
+        """The URL of a page that signs a browser in once."""
+        token = rules.one_time(self._for_sign_ins(who.tenant), who, secrets.token_hex(16), int(self._clock() + seconds))
+        return f"{self.base_url}/login?once={token}"
+
+    def use_one_time(self, token: str) -> SignIn | None:
+        """Who the token signs in, the first time that it is used. Blocks."""
+        opened = rules.opened_one_time(self._for_sign_ins, token, self._clock())
+        if opened is None or not self.is_known(opened[0]):
+            return None
+        return opened[0] if self.store.use_once(opened[1], rules.end_of(token)) else None
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes when a key or a link may have been revoked."""
+        return self._ring.version, self.store.version
 
     def file(self, chat: Chat, path: str, link: str = "") -> str:
         return self.files(chat, link)(path)
@@ -106,13 +156,25 @@ class Links:
         base, query = self._of("files", chat), self.query(chat, link)
         return lambda path: f"{base}/{quote(encoded(path))}{query}"
 
+    def page(self, chat: Chat, key: str) -> str:
+        """The URL of the chat's workspace with the key of a link."""
+        return f"{self._of('preview', chat)}/?key={key}"
+
     def signing(self, tenant: str) -> bytes:
         """The secret that signs for a tenant."""
-        return rules.effective_secret(self._secret, self._ring.keys_of(tenant))
+        return rules.effective_secret(self._secret, self._ring.generation(tenant))
 
     def opening(self, tenant: str) -> bytes | None:
-        """The same; None for a tenant whose keys were all taken away."""
-        return self.signing(tenant) if not self._ring or self._ring.keys_of(tenant) else None
+        """The same; None for a tenant none of whose keys works any more."""
+        return self.signing(tenant) if self._ring.has_tenant(tenant) else None
+
+    def _for_sign_ins(self, tenant: str) -> bytes:
+        """The secret of what names the key by which it ends: it does not end with another key of the tenant."""
+        return rules.effective_secret(self._secret, f"sign-in\0{tenant}")
+
+    def has_tenant(self, tenant: str) -> bool:
+        """Whether a key of the tenant works."""
+        return self._ring.has_tenant(tenant)
 
     def _of(self, page: str, chat: Chat) -> str:
         return f"{self.base_url}/{page}/{quote(chat.id, safe='')}"

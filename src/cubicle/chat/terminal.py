@@ -58,6 +58,11 @@ def is_output(message: bytes) -> bool:
     return message[:1] == b"0"
 
 
+def is_harmless(message: bytes) -> bool:
+    """Whether a message to ttyd only lets its sender see: the first one (JSON), pause and go on; no key, no size."""
+    return message[:1] == b"{" or message in (b"2", b"3")
+
+
 async def is_running(machine: Machine, port: int = PORT) -> bool:
     """Whether the terminal server accepts connections."""
     try:

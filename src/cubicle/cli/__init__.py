@@ -18,8 +18,16 @@ _COMMANDS = {
     "rm": "cubicle.cli.trash",
     "undelete": "cubicle.cli.trash",
     "journal": "cubicle.cli.journal",
+    "export": "cubicle.cli.backup",
+    "import": "cubicle.cli.backup",
+    "backup": "cubicle.cli.backup",
+    "restore": "cubicle.cli.backup",
     "port": "cubicle.cli.port",
     "rescue": "cubicle.cli.rescue",
+    "keys": "cubicle.cli.keys",
+    "links": "cubicle.cli.links",
+    "audit": "cubicle.cli.audit",
+    "webhooks": "cubicle.cli.webhooks",
     "settings": "cubicle.cli.settings",
 }
 
@@ -34,7 +42,8 @@ class Commands(click.Group):
         module = _COMMANDS.get(name)
         if module is None:
             return None
-        command = getattr(importlib.import_module(module), name)
+        found = importlib.import_module(module)
+        command = getattr(found, name, None) or getattr(found, f"{name}_")  # `import` is a word of Python
         return command if isinstance(command, click.Command) else None
 
 

@@ -9,7 +9,17 @@ from typing import ParamSpec, TypeVar
 import click
 
 from cubicle.machine.errors import SandboxError
-from cubicle.settings import BadSettings
+from cubicle.settings import BadSettings, load
+
+_CHANGES = frozenset(
+    {
+        "cubicle keys add", "cubicle keys revoke", "cubicle keys rotate", "cubicle keys hash",
+        "cubicle links make", "cubicle links revoke", "cubicle links sign-in",
+        "cubicle stop", "cubicle rm", "cubicle undelete", "cubicle shell", "cubicle rescue",
+        "cubicle export", "cubicle import", "cubicle backup", "cubicle restore", "cubicle webhooks retry",
+    }
+)  # fmt: skip
+"""Commands that the audit log tells of."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +31,12 @@ def exits(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return command(*args, **kwargs)
+            done = command(*args, **kwargs)
+            _tell_audit()
+            return done
+        except click.exceptions.Exit:  # it did what it could, and told of the rest
+            _tell_audit()
+            raise
         except (BadSettings, SandboxError) as error:
             raise click.ClickException(str(error)) from None
         except OSError as error:
@@ -31,3 +46,22 @@ def exits(command: Callable[P, R]) -> Callable[P, R]:
             raise click.exceptions.Exit(130) from None
 
     return wrapped
+
+
+def _tell_audit() -> None:
+    """A command that changed something leaves a note for the audit log: which one, and who ran it."""
+    context = click.get_current_context(silent=True)
+    path = " ".join(("cubicle", *context.command_path.split()[1:])) if context is not None else ""
+    if path not in _CHANGES:
+        return
+    from cubicle.audit import inbox
+    from cubicle.operation_settings import AuditMode
+    from cubicle.removal import audit_folder
+
+    settings = load()
+    if settings.audit is AuditMode.OFF or not settings.data_dir.is_dir():
+        return
+    try:
+        inbox.leave_note(audit_folder(settings.data_dir), "command", {"what": path, "user": inbox.local_user()})
+    except OSError as error:
+        click.echo(f"The audit log was not told of this: {error.strerror}.", err=True)

@@ -18,6 +18,7 @@ import uvloop
 
 from cubicle import heap
 from cubicle import log as logs
+from cubicle.backup import MARKER as RESTORING
 from cubicle.cli import host_setup
 from cubicle.cli.errors import exits
 from cubicle.fairness.fair_queue import task_factory
@@ -62,16 +63,19 @@ def serve(yes: bool, **flags: Any) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from cubicle.app import key_ring, running
+    from cubicle.app import running
     from cubicle.http_api.server import OPTIONS
     from cubicle.http_api.uvicorn_http import serve_app
 
-    if settings.host not in _LOCAL and not key_ring(settings):
+    is_open = not settings.mcp_api_key and settings.api_keys_file is None
+    if settings.host not in _LOCAL and is_open:
         log.warning(
             "ANYBODY who can reach this address can run commands here: HOST=%s and no MCP_API_KEY is set", settings.host
         )
     if settings.host not in _LOCAL and not settings.public_base_url:
         log.warning("links will lead to %s: set PUBLIC_BASE_URL to the address that people use", base_url(settings))
+    if (settings.data_dir / RESTORING).exists():
+        raise BadSettings("A restore into this DATA_DIR was not finished: run the same `cubicle restore FILE` again.")
     with closing(_listen(settings)) as listening, only_service_of(settings.data_dir, _place(listening)):
         async with heap.kept_small(), running(settings) as app:
             _settle_garbage()
@@ -82,6 +86,7 @@ async def _serve(settings: Settings) -> None:
                 app,
                 listening,
                 app.state.end_streams,
+                app.state.drain,
                 root_path=settings.root_path,
                 forwarded_allow_ips=list(settings.forwarded_allow_ips),
                 timeout_graceful_shutdown=5,

@@ -22,7 +22,7 @@ sentence that names the setting; a line of `.env` that is not `NAME=value`, with
 
 """
 
-_SECRET = ("_KEY", "_TOKEN", "_HEADERS")
+_SECRET = ("_KEY", "_TOKEN", "_HEADERS", "_SECRET")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,12 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of the class, and then those of its base classes."""
-    fields = sorted(Settings.model_fields.items(), key=lambda one: one[0] not in Settings.__annotations__)
+    """Every setting, in the order of the class; those of the classes that it is made of come behind its own."""
+    inherited = [name for name in Settings.model_fields if name not in Settings.__annotations__]
+    own = [name for name in Settings.model_fields if name in Settings.__annotations__]
     return [
         Row(name.upper(), _shown(field.get_default(call_default_factory=True)), field.description or "")
-        for name, field in fields
+        for name, field in ((name, Settings.model_fields[name]) for name in (*own, *inherited))
     ]
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import unquote
 
 from cubicle.core.chat import DEFAULT_TENANT, Chat
 from cubicle.core.chat_isolation import Isolation, assign
+from cubicle.core.identity import Identity
+from cubicle.core.personal_chats import chat_id_of, conversation, may_enter
 
 CHAT_HEADERS = ("X-Chat-Id", "X-OpenWebUI-Chat-Id", "X-LibreChat-Conversation-Id", "X-Conversation-Id")
 EMAIL_HEADERS = ("X-User-Email", "X-OpenWebUI-User-Email", "X-LibreChat-User-Email")
@@ -31,6 +34,14 @@ class Caller:
     email: str | None = None
     name: str | None = None
     mcp_servers: tuple[str, ...] = ()
+    identity: Identity | None = None
+    """Who was let in; None where nobody was asked, as in what the service does by itself."""
+    conversation: str = ""
+    """That by which `_meta` named the chat (core/personal_chats.py)."""
+
+
+class NotYourChat(ValueError):
+    """The headers name the workspace of another person."""
 
 
 class Headers:
@@ -83,10 +94,40 @@ def mcp_servers(headers: Headers) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def identify(headers: Headers, mode: Isolation, tenant: str = DEFAULT_TENANT) -> Caller:
-    """The caller that these headers name. Raises ChatIdMissing or BadChatId."""
-    sent, shared = assign(mode, chat_id(headers))
-    return Caller(Chat(sent, tenant), shared, email(headers), display_name(headers), mcp_servers(headers))
+def identify(headers: Headers, mode: Isolation, identity: Identity | None = None) -> Caller:
+    """The caller that these headers name. Raises ChatIdMissing, BadChatId, NotYourChat."""
+    identity = identity or Identity(DEFAULT_TENANT, user=email(headers))
+    if identity.person:  # never the shared chat: a person has one
+        named = chat_id(headers) if mode is not Isolation.SINGLE else None
+        sent, shared = named or chat_id_of(identity.person), False
+    else:
+        sent, shared = assign(mode, chat_id(headers))
+    if not may_enter(identity, sent):
+        raise NotYourChat("This chat is the workspace of another person.")
+    return Caller(
+        Chat(sent, identity.tenant), shared, identity.user, display_name(headers), mcp_servers(headers), identity
+    )
+
+
+def in_conversation(caller: Caller, headers: Headers, mode: Isolation, meta: Any) -> Caller:
+    """The same caller in the chat of the conversation that `_meta` names, where no header names a chat.
+
+    Raises ChatIdMissing when nothing does, and one is required.
+    """
+    return in_named(caller, headers, mode, conversation(meta))
+
+
+def in_named(caller: Caller, headers: Headers, mode: Isolation, named: str | None) -> Caller:
+    """The same of a conversation by its name in chat ids. Raises ChatIdMissing, BadChatId."""
+    if mode is Isolation.SINGLE or chat_id(headers) is not None:
+        return caller
+    identity = caller.identity or Identity(caller.chat.tenant)
+    if named:
+        chat = Chat(chat_id_of(identity.person, named), caller.chat.tenant)
+        return replace(caller, chat=chat, shared=False, conversation=named)
+    if not identity.person:
+        assign(mode, None)
+    return caller
 
 
 def plain(text: str | None) -> str | None:

@@ -12,6 +12,8 @@ BROKEN = 1011
 RESTART = 1012
 TRY_LATER = 1013
 NOT_ALLOWED = 4401
+VIEW_ONLY = 4403
+"""A link that only lets one look came where something can be changed."""
 NO_SUCH_CHAT = 4404
 STOPPED = 4410
 """The sandbox was stopped, or sleeps: nothing but a call, an upload or somebody's wish starts it again."""

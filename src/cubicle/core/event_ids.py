@@ -2,7 +2,8 @@
 
 An id is `<payload>.<mac>.<number>`: the call and the id of its request, an HMAC-SHA256 over both, the tenant, the chat
 and the MCP session, and the number of the event. Nobody can make one up, and it opens nothing for anybody else. It
-names its request, so that a service that was restarted can answer it.
+names its request, so that a service that was restarted can answer it. It also names the conversation by which `_meta`
+of the request named the chat: whoever comes back sends no `_meta`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import binascii
 import hmac
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from cubicle.core.chat import Chat
 
@@ -40,9 +42,10 @@ def is_short(request: int | str) -> bool:
     return isinstance(request, int) or len(request.encode("utf-8", "replace")) <= MAX_REQUEST_ID
 
 
-def prefix(key: bytes, chat: Chat, session: str, call: str, request: int | str) -> str:
+def prefix(key: bytes, chat: Chat, session: str, call: str, request: int | str, conversation: str = "") -> str:
     """What all ids of one answer begin with; the number of the event follows."""
-    payload = base64.urlsafe_b64encode(json.dumps([call, request]).encode()).decode().rstrip("=")
+    fields = [call, request, conversation] if conversation else [call, request]
+    payload = base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
     return f"{payload}.{_mac(key, chat, session, payload)}."
 
 
@@ -53,11 +56,22 @@ def parse(key: bytes, chat: Chat, session: str, id: str) -> EventId | None:
         return None
     if not parts[2].isdecimal() or len(parts[2]) > len(str(_MAX_NUMBER)):
         return None
+    fields = _fields(parts[0])
+    return EventId(fields[0], fields[1], int(parts[2])) if len(fields) in (2, 3) else None
+
+
+def conversation(id: str) -> str | None:
+    """The conversation that an id names, which nobody has checked: only `parse` tells whether the id is a true one."""
+    fields = _fields(id.partition(".")[0]) if len(id) <= MAX_LENGTH and id.isascii() else []
+    return fields[2] if len(fields) == 3 and isinstance(fields[2], str) else None
+
+
+def _fields(payload: str) -> list[Any]:
     try:
-        call, request = json.loads(base64.urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4)))
-    except (binascii.Error, ValueError):
-        return None
-    return EventId(call, request, int(parts[2]))
+        fields = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return []
+    return fields if isinstance(fields, list) else []
 
 
 def _mac(key: bytes, chat: Chat, session: str, payload: str) -> str:

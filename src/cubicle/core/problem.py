@@ -44,10 +44,20 @@ UNAUTHORIZED = Problem(
     "The key is missing or wrong: send the header Authorization: Bearer <MCP_API_KEY>, or open a whole link.",
     {"WWW-Authenticate": "Bearer"},
 )
+ANOTHERS_CHAT = Problem(403, "This chat is the workspace of another person.")
+VIEW_ONLY = Problem(
+    403, "This link only lets you look. Sign in with the key, or ask for a link that lets you control the chat."
+)
 NOT_ACCEPTED = Problem(415, "The Accept header must name both application/json and text/event-stream.")
 NOT_JSON = Problem(415, "The Content-Type header must be application/json.")
 SERVER_ERROR = Problem(
     500, "The service failed while it handled this request. The request id is in its log; try again."
+)
+
+DRAINING = Problem(
+    503,
+    "The service is about to be restarted, and takes no new work. Nothing was done. Try again in a minute.",
+    {"Retry-After": "15"},
 )
 
 

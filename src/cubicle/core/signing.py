@@ -1,39 +1,44 @@
-"""Signatures that let a person open what belongs to one chat, and nothing else.
+"""Tokens that let a person open what belongs to one chat, and nothing else (the format: tokens.py).
 
-A key is `<expiry>.<tenant>.<mac>`: seconds since 1970, the tenant, and an HMAC-SHA256 over both and the
-chat id. It names the tenant because a clicked link carries no API key that could. A capability is the same
-with the chat inside, for addresses under /raw/, which must not depend on cookies or queries; it says what may
-be done with the files, and covers the folder that they must lie in. A token for ports names its role and port.
-None of them passes for another.
+Each begins with its end, in seconds since 1970, and names the tenant, because a clicked link carries no API key that
+could. The key of a link is bound to a chat that it does not name. A capability names the chat, for addresses under
+/raw/, which must not depend on cookies or queries; it says what may be done with the files, and covers the folder that
+they must lie in. A token for ports names its role and port. The cookie of a sign-in names the key that was shown.
+None of them passes for another. All that lead into a chat have a mark, by which they are revoked.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cubicle.core import tokens
 from cubicle.core.chat import BadChatId, Chat
+from cubicle.core.identity import LinkAccess, Role
 from cubicle.core.paths import encoded
 
 DAY = 86_400
 _MAX_LENGTH = 1024
+_MAX_PENDING = 3072
 _NO_CHAT = "-"
-_KIND = re.compile(r"([phs])(\d{1,4})", re.ASCII)
-_PORT_KIND = re.compile(r"([lvsg])(0|[1-9]\d{0,4})(?:-([0-9a-f]{16}))?", re.ASCII)
+_MARK = r"(?:e([1-9]\d{0,11}))?(?:_([0-9a-f]{16}))?"
+_LINK_KIND = re.compile(rf"([vc]){_MARK}", re.ASCII)
+_KIND = re.compile(rf"([phs])(\d{{1,4}}){_MARK}", re.ASCII)
+_PORT_KIND = re.compile(rf"([lvsg])(0|[1-9]\d{{0,4}})(?:-([0-9a-f]{{16}}))?{_MARK}", re.ASCII)
+_ACCESS = {LinkAccess.VIEW: "v", LinkAccess.CONTROL: "c"}
+_ROLES = {Role.USER: "u", Role.OPERATOR: "o"}
 Secrets = Callable[[str], bytes | None]
 """From a tenant to the secret that signs for it; None for one that there is not."""
-_MAC_BYTES = 16  # 128 bits cannot be guessed, and six links stand in every prompt
 
 
-def effective_secret(kept: bytes, keys: Sequence[str]) -> bytes:
-    """The secret that signs for a tenant with these API keys: changing them ends every link made before."""
-    return hmac.digest(kept, "\0".join(("cubicle links", *(keys or [""]))).encode(), "sha256")
+def effective_secret(kept: bytes, generation: str) -> bytes:
+    """The secret that signs for a tenant whose keys are of this generation: another one ends every link made before."""
+    return hmac.digest(kept, f"cubicle links\0{generation}".encode(), "sha256")
 
 
 def expiry(now: float, days: float) -> int:
@@ -46,17 +51,53 @@ def end_of(key: str) -> int:
     return int(key.partition(".")[0])
 
 
-def sign(secret: bytes, chat: Chat, expires: int) -> str:
-    """The key that opens this chat until then."""
-    return f"{expires}.{_encode(chat.tenant)}.{_mac(secret, 'key', chat, expires)}"
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """By what a link is revoked: with all of its chat, or by itself."""
+
+    epoch: int = 0
+    """Another one with each time that all links of the chat are revoked."""
+    id: str = ""
+    """Of a link that was made by itself; those of prompts have none."""
+
+    def __str__(self) -> str:
+        return (f"e{self.epoch}" if self.epoch else "") + (f"_{self.id}" if self.id else "")
+
+    @classmethod
+    def of(cls, epoch: str | None, id: str | None) -> Mark:
+        return cls(int(epoch or 0), id or "")
 
 
-def opened(secrets: Secrets, chat_id: str, key: str, now: float) -> Chat | None:
-    """The chat of this id that the key opens now, or None."""
-    parts = key.split(".") if len(key) <= _MAX_LENGTH else []
-    if len(parts) != 3:
+@dataclass(frozen=True, slots=True)
+class LinkGrant:
+    """What the key of a link opens."""
+
+    chat: Chat
+    access: LinkAccess = LinkAccess.VIEW
+    mark: Mark = Mark()
+
+
+def sign(secret: bytes, grant: LinkGrant, expires: int) -> str:
+    """The key that opens this until then."""
+    kind = f"{_ACCESS[grant.access]}{grant.mark}"
+    return tokens.signed(secret, _context("key", grant.chat), str(expires), _encode(grant.chat.tenant), kind)
+
+
+def opened(secrets: Secrets, chat_id: str, key: str, now: float) -> LinkGrant | None:
+    """What the key opens now of the chat of this id, or None."""
+    parts = _parts(key, 4)
+    kind = _LINK_KIND.fullmatch(parts[2]) if parts else None
+    if kind is None:
         return None
-    return _checked(secrets, "key", chat_id, _decode(parts[1]), parts[0], parts[2], now)
+    chat = _checked(secrets, "key", chat_id, key, now)
+    access = LinkAccess.VIEW if kind[1] == "v" else LinkAccess.CONTROL
+    return None if chat is None else LinkGrant(chat, access, Mark.of(kind[2], kind[3]))
+
+
+def mark_of(key: str) -> Mark:
+    """The mark of a link's key that opened something."""
+    kind = _LINK_KIND.fullmatch(key.split(".")[2])
+    return Mark() if kind is None else Mark.of(kind[2], kind[3])
 
 
 class Reach(StrEnum):
@@ -77,15 +118,15 @@ class Grant:
     chat: Chat
     reach: Reach
     folder: str = ""
+    mark: Mark = Mark()
 
 
 def capability(secret: bytes, grant: Grant, expires: int) -> str:
     """The one path segment under /raw/ before the paths of the files that it opens, each with the folder."""
     depth = len(grant.folder.split("/")) if grant.folder else 0
-    chat, use = grant.chat, _use(grant.reach, grant.folder)
-    return (
-        f"{expires}.{_encode(chat.tenant)}.{_encode(chat.id)}.{grant.reach}{depth}.{_mac(secret, use, chat, expires)}"
-    )
+    chat, kind = grant.chat, f"{grant.reach}{depth}{grant.mark}"
+    context = _context(_use(grant.folder), chat)
+    return tokens.signed(secret, context, str(expires), _encode(chat.tenant), _encode(chat.id), kind)
 
 
 def opened_capability(secrets: Secrets, text: str, path: str, now: float) -> Grant | None:
@@ -93,37 +134,87 @@ def opened_capability(secrets: Secrets, text: str, path: str, now: float) -> Gra
 
     The folder is not in the capability but the beginning of the path: under any other folder the signature is wrong.
     """
-    parts = text.split(".") if len(text) <= _MAX_LENGTH else []
-    kind = _KIND.fullmatch(parts[3]) if len(parts) == 5 else None
+    parts = _parts(text, 5)
+    kind = _KIND.fullmatch(parts[3]) if parts else None
     if kind is None:
         return None
     reach, depth = Reach(kind[1]), int(kind[2])
     names = path.split("/")
-    if len(names) <= depth:
+    chat_id = _decode(parts[2])
+    if len(names) <= depth or chat_id is None:
         return None
-    folder, chat_id = "/".join(names[:depth]), _decode(parts[2])
-    if chat_id is None:
+    folder = "/".join(names[:depth])
+    chat = _checked(secrets, _use(folder), chat_id, text, now)
+    return None if chat is None else Grant(chat, reach, folder, Mark.of(kind[3], kind[4]))
+
+
+def _use(folder: str) -> str:
+    return f"raw\0{folder}"
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """Who a person showed to be."""
+
+    tenant: str
+    role: Role = Role.USER
+    key_id: str = ""
+    """Of the key that was shown; empty for a sign-in elsewhere."""
+    user: str = ""
+    person: str = ""
+    """The name in chat ids of a person whom an OAuth issuer knows."""
+
+
+def sign_in(secret: bytes, who: SignIn, expires: int) -> str:
+    """What the cookie of a person who signed in holds."""
+    fields = _sign_in_fields(who)
+    return tokens.signed(secret, _context("login", Chat(_NO_CHAT, who.tenant)), str(expires), *fields)
+
+
+def signed_in(secrets: Secrets, text: str, now: float) -> SignIn | None:
+    """Who the cookie of `sign_in` says it is, or None."""
+    return _sign_in(secrets, "login", text, now)
+
+
+def pending(secret: bytes, fields: Sequence[str], expires: int) -> str:
+    """What the cookie of a browser holds that is on its way to sign in elsewhere."""
+    return tokens.signed(secret, ("pending sign-in",), str(expires), *map(_encode, fields))
+
+
+def opened_pending(secret: bytes, text: str, now: float) -> list[str] | None:
+    """The fields that such a cookie holds, or None."""
+    parts = text.split(tokens.SEPARATOR) if len(text) <= _MAX_PENDING else []
+    if len(parts) < 3 or not parts[0].isdecimal() or not tokens.is_signed(secret, ("pending sign-in",), text):
         return None
-    chat = _checked(secrets, _use(reach, folder), chat_id, _decode(parts[1]), parts[0], parts[4], now)
-    return None if chat is None else Grant(chat, reach, folder)
+    fields = [field for part in parts[1:-1] if (field := _decode(part)) is not None]
+    return fields if now < int(parts[0]) and len(fields) == len(parts) - 2 else None
 
 
-def _use(reach: Reach, folder: str) -> str:
-    return f"raw\0{reach}\0{folder}"
+def one_time(secret: bytes, who: SignIn, id: str, expires: int) -> str:
+    """A token by which a browser is signed in once: `id` tells whether it was used."""
+    fields = _sign_in_fields(who)
+    return tokens.signed(secret, _context(f"once\0{id}", Chat(_NO_CHAT, who.tenant)), str(expires), *fields) + f"~{id}"
 
 
-def sign_in(secret: bytes, tenant: str, expires: int) -> str:
-    """What the cookie of a person who showed the tenant's API key holds."""
-    return f"{expires}.{_encode(tenant)}.{_mac(secret, 'login', Chat(_NO_CHAT, tenant), expires)}"
+def opened_one_time(secrets: Secrets, text: str, now: float) -> tuple[SignIn, str] | None:
+    """Who it signs in, and its id."""
+    token, _, id = text.rpartition("~")
+    who = _sign_in(secrets, f"once\0{id}", token, now) if re.fullmatch("[0-9a-f]{32}", id) else None
+    return None if who is None else (who, id)
 
 
-def signed_in(secrets: Secrets, text: str, now: float) -> str | None:
-    """The tenant that a cookie of `sign_in` opens now, or None."""
-    parts = text.split(".") if len(text) <= _MAX_LENGTH else []
-    if len(parts) != 3:
+def _sign_in_fields(who: SignIn) -> tuple[str, ...]:
+    return (_encode(who.tenant), _ROLES[who.role], *map(_encode, (who.key_id, who.user, who.person)))
+
+
+def _sign_in(secrets: Secrets, use: str, text: str, now: float) -> SignIn | None:
+    parts = _parts(text, 7)
+    key_id, user, person = map(_decode, parts[3:6]) if parts else (None, None, None)
+    if key_id is None or user is None or person is None or parts[2] not in _ROLES.values():
         return None
-    chat = _checked(secrets, "login", _NO_CHAT, _decode(parts[1]), parts[0], parts[2], now)
-    return None if chat is None else chat.tenant
+    chat = _checked(secrets, use, _NO_CHAT, text, now)
+    role = Role.OPERATOR if parts[2] == "o" else Role.USER
+    return None if chat is None else SignIn(chat.tenant, role, key_id, user, person)
 
 
 class PortRole(StrEnum):
@@ -149,6 +240,7 @@ class PortGrant:
     role: PortRole
     share: str = ""
     """The id of the share, of the public roles."""
+    mark: Mark = Mark()
 
     @property
     def public(self) -> bool:
@@ -156,7 +248,7 @@ class PortGrant:
 
     @property
     def kind(self) -> str:
-        return f"{self.role}{self.port}{'-' + self.share if self.share else ''}"
+        return f"{self.role}{self.port}{'-' + self.share if self.share else ''}{self.mark}"
 
 
 def port_id(kept: bytes, chat: Chat) -> str:
@@ -169,39 +261,46 @@ def port_id(kept: bytes, chat: Chat) -> str:
 
 def port_token(secret: bytes, grant: PortGrant, expires: int) -> str:
     chat = grant.chat
-    mac = _mac(secret, f"port\0{grant.kind}", chat, expires)
-    return f"{expires}.{_encode(chat.tenant)}.{_encode(chat.id)}.{grant.kind}.{mac}"
+    fields = (str(expires), _encode(chat.tenant), _encode(chat.id), grant.kind)
+    return tokens.signed(secret, _context("port", chat), *fields)
 
 
 def opened_port(secrets: Secrets, token: str, now: float) -> PortGrant | None:
     """What the token opens now, or None."""
-    parts = token.split(".") if len(token) <= _MAX_LENGTH else []
-    kind = _PORT_KIND.fullmatch(parts[3]) if len(parts) == 5 else None
+    parts = _parts(token, 5)
+    kind = _PORT_KIND.fullmatch(parts[3]) if parts else None
     chat_id = _decode(parts[2]) if kind is not None else None
     if kind is None or chat_id is None or int(kind[2]) > 65535:
         return None
-    chat = _checked(secrets, f"port\0{parts[3]}", chat_id, _decode(parts[1]), parts[0], parts[4], now)
-    return None if chat is None else PortGrant(chat, int(kind[2]), PortRole(kind[1]), kind[3] or "")
+    chat = _checked(secrets, "port", chat_id, token, now)
+    mark = Mark.of(kind[4], kind[5])
+    return None if chat is None else PortGrant(chat, int(kind[2]), PortRole(kind[1]), kind[3] or "", mark)
 
 
-def _checked(
-    secrets: Secrets, use: str, chat_id: str, tenant: str | None, expires: str, mac: str, now: float
-) -> Chat | None:
-    if tenant is None or not (expires.isascii() and expires.isdigit() and len(expires) <= 12) or not mac.isascii():
+def _parts(token: str, count: int) -> list[str]:
+    """The parts of a token that has so many; nothing of another."""
+    parts = token.split(tokens.SEPARATOR) if len(token) <= _MAX_LENGTH else []
+    return parts if len(parts) == count else []
+
+
+def _context(use: str, chat: Chat) -> tuple[str, ...]:
+    return (use, chat.tenant, chat.id)
+
+
+def _checked(secrets: Secrets, use: str, chat_id: str, token: str, now: float) -> Chat | None:
+    """The chat of this id that the token is for; its first two parts are its end and the tenant."""
+    expires, encoded_tenant, *_ = token.split(tokens.SEPARATOR)
+    tenant = _decode(encoded_tenant)
+    if tenant is None or not (expires.isascii() and expires.isdigit() and len(expires) <= 12):
         return None
     try:
         chat = Chat(chat_id, tenant)
     except BadChatId:
         return None
     secret = secrets(tenant)
-    if secret is None or not hmac.compare_digest(mac, _mac(secret, use, chat, int(expires))):
+    if secret is None or not tokens.is_signed(secret, _context(use, chat), token):
         return None
     return chat if now < int(expires) else None
-
-
-def _mac(secret: bytes, use: str, chat: Chat, expires: int) -> str:
-    text = "\0".join((use, chat.tenant, chat.id, str(expires)))
-    return _base64(hmac.new(secret, encoded(text), hashlib.sha256).digest()[:_MAC_BYTES])
 
 
 def _base64(data: bytes) -> str:

@@ -11,7 +11,8 @@ from cubicle.egress.blocked_networks import Address
 from cubicle.egress.policy import Request
 from cubicle.log import chat_fields
 
-log = logging.getLogger("cubicle.egress")
+LOGGER = "cubicle.egress"
+log = logging.getLogger(LOGGER)
 
 _MAX_LENGTH = 200
 

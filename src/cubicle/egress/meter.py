@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from cubicle.egress.tally import EgressTally
+
 DAY = 86400.0
 
 
@@ -22,6 +24,9 @@ class Quota:
         self._since = clock() - elapsed
         self.connections = 0
         self.bytes = used
+        self.tally = EgressTally()
+        self.blocked = False
+        """The quota of the chat's tenant or user is used up."""
 
     @property
     def elapsed(self) -> float:
@@ -34,13 +39,13 @@ class Quota:
         if now - self._since >= DAY:
             self._since, self.bytes = now, 0
         self.bytes += amount
-        if most and self.bytes > most:
+        if self.blocked or (most and self.bytes > most):
             raise QuotaSpent
 
     @property
     def forgettable(self) -> bool:
         """Nothing would be lost with it."""
-        return not self.connections and (not self.bytes or self._clock() - self._since >= DAY)
+        return self.tally.is_empty and not self.connections and (not self.bytes or self._clock() - self._since >= DAY)
 
     def spent(self, most: int) -> bool:
         return bool(most) and self.bytes >= most and self._clock() - self._since < DAY
@@ -78,10 +83,12 @@ class Meter:
 
     def sent(self, amount: int) -> None:
         self.up += amount
+        self._allowance.tally.sent += amount
         self._touched()
         self._allowance.add(amount, self._most)
 
     def received(self, amount: int) -> None:
         self.down += amount
+        self._allowance.tally.received += amount
         self._touched()
         self._allowance.add(amount, self._most)

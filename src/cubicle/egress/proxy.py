@@ -67,12 +67,12 @@ class EgressProxy:
         self._trust = trust
         self._transparent = transparent
         self._interception: Interception | None = None
-        self._allowances = Quotas(folder / FOLDER)
+        self.allowances = Quotas(folder / FOLDER)
 
     async def __aenter__(self) -> Self:
         """Read the rules; BadRules if they cannot be used."""
         await self.rulebook.open(self._rules)
-        await self._allowances.open()
+        await self.allowances.open()
         if self.rulebook.may_inject:
             await asyncio.to_thread(self._authority.open)
             trust = self._trust if self._trust is not None else await asyncio.to_thread(_default_trust)
@@ -81,16 +81,16 @@ class EgressProxy:
 
     async def __aexit__(self, *exception: object) -> None:
         self._lookups.close()
-        await self._allowances.close()
+        await self.allowances.close()
 
     async def forget(self, chat: Chat) -> None:
         """The chat is removed."""
-        await self._allowances.forget(chat)
+        await self.allowances.forget(chat)
 
     @asynccontextmanager
     async def attached(self, chat: Chat, machine: Machine, *, transparent: bool | None = None) -> AsyncIterator[None]:
         """Listen in this sandbox for as long as it is up, and tell its commands where."""
-        allowance = await self._allowances.of(chat)
+        allowance = await self.allowances.of(chat)
         dialler = UpstreamDialler(self._resolve or self._lookups.of(chat), self._limits.connect)
         gate = ConnectionHandler(
             *(chat, self.rulebook, dialler, allowance, self._limits, self._interception),

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from cubicle import durable, record
 from cubicle.core.chat import Chat
 from cubicle.egress.meter import DAY, Quota
+from cubicle.egress.tally import EgressReport, EgressTally
 from cubicle.log import chat_fields
 from cubicle.record import BadRecord
 from cubicle.tasks import start_task
@@ -58,6 +59,7 @@ class Quotas:
         self._now = now
         self._kept: dict[str, Quota] = {}
         self._saved: dict[str, int] = {}
+        self._chats: dict[str, Chat] = {}
         self._writing = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
 
@@ -77,18 +79,34 @@ class Quotas:
         if len(self._kept) > _MAX_KEPT:
             self._kept = {digest: kept for digest, kept in self._kept.items() if not kept.forgettable}
             self._saved = {digest: size for digest, size in self._saved.items() if digest in self._kept}
+            self._chats = {digest: kept for digest, kept in self._chats.items() if digest in self._kept}
         if chat.digest not in self._kept:
             found = await asyncio.to_thread(self._read, chat)
             if chat.digest not in self._kept:
                 self._kept[chat.digest] = found
                 self._saved[chat.digest] = found.bytes
+                self._chats[chat.digest] = chat
         return self._kept[chat.digest]
+
+    def reports(self, most: int) -> list[EgressReport]:
+        """What at most so many chats did since they were last reported; the others' is kept for the next time."""
+        busy = [digest for digest, kept in self._kept.items() if not kept.tally.is_empty][:most]
+        found = [EgressReport(self._chats[digest], self._kept[digest].tally) for digest in busy]
+        for digest in busy:
+            self._kept[digest].tally = EgressTally()
+        return found
+
+    def block(self, tenants: Collection[str], digests: Collection[str]) -> None:
+        """Of these tenants and chats nothing more may leave; of all others it may."""
+        for digest, kept in self._kept.items():
+            kept.blocked = digest in digests or self._chats[digest].tenant in tenants
 
     async def forget(self, chat: Chat) -> None:
         """Remove all that is known of a chat, which was removed itself."""
         async with self._writing:
             self._kept.pop(chat.digest, None)
             self._saved.pop(chat.digest, None)
+            self._chats.pop(chat.digest, None)
             await asyncio.to_thread(remove_record, self._folder, chat.digest)
 
     async def save(self) -> None:

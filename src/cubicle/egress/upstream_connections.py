@@ -90,9 +90,11 @@ class UpstreamConnections:
             raise
         except ConnectRefused as no:
             trail.record(AuditEvent.FAILED, reason=str(no))
+            self._allowance.tally.failed += 1
             self._told(Refusal(str(request.target), str(no), str(no)))
             raise
         verdict = dict(choices)[address]
+        self._allowance.tally.allowed += 1
         trail.record(AuditEvent.ALLOWED, rule=verdict.rule, address=address, headers_set=len(verdict.inject))
         began, reason = time.monotonic(), ""
         idle = Idle(self.limits.idle)
@@ -126,12 +128,15 @@ class UpstreamConnections:
             reason = f"more than {policy.most_connections} connections at once"
         elif self._allowance.spent(policy.most_bytes):
             reason = f"the chat used up its {policy.most_bytes >> 20} MiB for the day"
+        elif self._allowance.blocked:
+            reason = "the tenant or the user of this chat used up the bytes of the day"
         if reason:
             no = Denied(PolicyVerdict(False, "limits", reason))
             self._deny(policy, trail, no)
             raise no
 
     def _deny(self, policy: Policy, trail: AuditLog, no: Denied) -> None:
+        self._allowance.tally.denied += 1
         trail.record(AuditEvent.DENIED, rule=no.verdict.rule, reason=no.verdict.reason, address=no.address)
         request, verdict = trail.request, no.verdict
         note = messages.note(policy, request, verdict.rule, verdict.reason)

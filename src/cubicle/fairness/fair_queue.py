@@ -81,6 +81,12 @@ class FairQueue:
         return bool(self._waiting or self._put_back or self._released)
 
     @property
+    def waiting(self) -> int:
+        """How many wait for a turn."""
+        steps = sum(len(waiters) for tenant in self._waiting.values() for waiters in tenant.chats.values())
+        return steps + len(self._put_back)
+
+    @property
     def is_inside(self) -> bool:
         """Whether a step runs just now, and this is a part of it."""
         return bool(self._begun)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cubicle.chat.activity import Activity
+from cubicle.core.chat import Chat
+from cubicle.core.identity import Identity
+from cubicle.core.personal_chats import may_enter
 from cubicle.core.text import one_line
-from cubicle.http_api.chats import chat_of
+from cubicle.http_api.chats import ALL_TENANTS, asked_tenant, chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.models import SandboxList, SandboxRow, SandboxStopped, SandboxTotals, TrashRow
 from cubicle.machine.errors import SandboxError
@@ -21,10 +24,11 @@ from cubicle.sandbox.slot import Overview
 from cubicle.sandbox.trash import Discarded
 
 _ASK_SECONDS = 3.0
+_MAX_CONCURRENT = 64
 
 
 class AdminRoutes:
-    """Every sandbox of the caller's tenant; stop it, or remove it to the trash with all that is in it."""
+    """Every sandbox of the caller's tenant, for an operator of any; stop it, or remove it to the trash."""
 
     def __init__(self, fleet: Fleet, activity: Activity) -> None:
         self._fleet = fleet
@@ -32,13 +36,15 @@ class AdminRoutes:
         self._looks: dict[str, tuple[float, float]] = {}
 
     async def listed(self, request: Request) -> Response:
-        seen = [o for o in self._fleet.overview() if o.chat is not None and o.chat.tenant == request.state.tenant]
-        rows = await asyncio.gather(*(self._row(overview) for overview in seen))
+        shows = _showing(request)
+        seen = [overview for overview in self._fleet.overview() if overview.chat is not None and shows(overview.chat)]
+        gate = asyncio.Semaphore(_MAX_CONCURRENT)
+        rows = await asyncio.gather(*(self._row(overview, gate) for overview in seen))
         names = {overview.name for overview in self._fleet.overview()}
         self._looks = {name: look for name, look in self._looks.items() if name in names}
         running = sum(overview.state is State.RUNNING for overview in seen)
         totals = SandboxTotals(sandboxes=len(seen), running=running)
-        trash = [row for each in await self._trash() if (row := _trash_row(each, request.state.tenant)) is not None]
+        trash = [row for each in await self._trash() if (row := _trash_row(each, shows)) is not None]
         if trash:
             size = sum(row["disk_bytes"] or 0 for row in trash)
             totals["in_trash"], totals["MB_in_trash"] = len(trash), round(size / 1000**2)
@@ -51,11 +57,12 @@ class AdminRoutes:
         except (SandboxError, OSError, TimeoutError):
             return []  # the sandboxes are shown without it
 
-    async def _row(self, overview: Overview) -> SandboxRow:
+    async def _row(self, overview: Overview, gate: asyncio.Semaphore) -> SandboxRow:
         assert overview.chat is not None
         tool, user = self._activity.last(overview.chat)
         row: SandboxRow = {
             "chat": overview.chat.id,
+            "tenant": overview.chat.tenant,
             "state": CONDITIONS[overview.state],
             "reason": overview.reason,
             "age_seconds": round(overview.age_seconds, 1) if overview.age_seconds is not None else None,
@@ -65,7 +72,7 @@ class AdminRoutes:
             "last_tool": tool,
         }
         try:
-            async with asyncio.timeout(_ASK_SECONDS), self._fleet.look(overview.chat) as machine:
+            async with gate, asyncio.timeout(_ASK_SECONDS), self._fleet.look(overview.chat) as machine:
                 stats = await machine.stats()
         except (SandboxError, TimeoutError):
             return row
@@ -98,9 +105,18 @@ class AdminRoutes:
         return Response(status_code=204)
 
 
-def _trash_row(each: Discarded, tenant: str) -> TrashRow | None:
-    """One removed sandbox, if it is the tenant's."""
+def _showing(request: Request) -> Callable[[Chat], bool]:
+    """Which chats are shown to whom: those of the tenant that is asked for, less the workspaces of other people."""
+    identity: Identity = request.state.identity
+    tenant = asked_tenant(request)
+    return lambda chat: tenant in (ALL_TENANTS, chat.tenant) and may_enter(identity, chat.id)
+
+
+def _trash_row(each: Discarded, shows: Callable[[Chat], bool]) -> TrashRow | None:
+    """One removed sandbox, if it is shown."""
     note = each.note
-    if note is None or note.chat is None or note.chat.tenant != tenant:
+    if note is None or note.chat is None or not shows(note.chat):
         return None
-    return TrashRow(chat=note.chat.id, removed_at=note.at, reason=note.reason, disk_bytes=note.size)
+    return TrashRow(
+        chat=note.chat.id, tenant=note.chat.tenant, removed_at=note.at, reason=note.reason, disk_bytes=note.size
+    )

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from cubicle.chat.authentication import Authentication, Identity, Refused, Shown, Who
-from cubicle.core import caller
+from cubicle.chat.access_watch import AccessOver, AccessWatch
+from cubicle.chat.authentication import Authentication, Refused, Shown, Who
 from cubicle.core import problem as problems
 from cubicle.core.caller import Headers
-from cubicle.core.chat import DEFAULT_TENANT, Chat
+from cubicle.core.chat import Chat
 from cubicle.core.chat_isolation import Isolation
 from cubicle.core.cookies import OURS, cookie_name, cookie_path
+from cubicle.core.identity import Identity
+from cubicle.core.personal_chats import may_enter
 from cubicle.core.problem import Problem
 from cubicle.http_api.credential import note_credential
 from cubicle.http_api.errors import response
@@ -34,17 +37,31 @@ SignIn = Callable[[Request, str], Response]
 """Makes the page (401) that asks a person for the key; the text says why what the person has does not do."""
 
 NOT_ALLOWED = 4401
+_ENDED = "The key, link or sign-in has ended."
 _DEAD_LINK = (
     "This link does not work: it has expired or was not copied whole. "
     "Ask for a new one in the chat, or sign in with the key."
 )
 
 
+class Answering:
+    """Sends, and knows whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)
+
+
 class AccessCheck:
     """ASGI middleware for every route but MCP's own, whose handler asks the same function.
 
-    Leaves in `scope["state"]` the tenant and the isolation mode; `signed_in`, the tenant whose key a person showed;
-    `link` and `opened`, the key of a link and the one chat that it opens; the credential (cubicle.http_api.credential).
+    Leaves in `scope["state"]` the identity, and of it the tenant and user; the isolation mode; `signed_in`, the tenant
+    whose key a person showed; `link` and `opened`, the key of a link and the one chat that it opens; the credential
+    (cubicle.http_api.credential).
     """
 
     def __init__(
@@ -54,12 +71,14 @@ class AccessCheck:
         table: RouteTable,
         sign_in: SignIn,
         isolation: Isolation = Isolation.LENIENT,
+        watch: AccessWatch | None = None,
     ) -> None:
         self._app = app
         self._authentication = authentication
         self._table = table
         self._sign_in = sign_in
         self._isolation = isolation
+        self._watch = watch or AccessWatch(authentication)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or self._table.is_mcp(route_path(scope)):
@@ -74,29 +93,44 @@ class AccessCheck:
             chat_id,
             secure=_is_secure(scope),
             root=scope.get("root_path") or "",
+            path=path,
         )
         try:
-            identity = self._authentication.authenticate(shown, who)
+            identity = await self._authentication.admit(shown, who)
+            if not may_enter(identity, self._table.named_chat(path) or ""):
+                raise Refused(problems.ANOTHERS_CHAT)
         except Refused as refused:
             await self._refuse(scope, receive, send, refused.problem)
             return
-        await self._note(scope, identity, headers, chat_id or "")
-        if who is Who.OPERATOR and identity.tenant != DEFAULT_TENANT:
+        await self._note(scope, identity, chat_id or "")
+        if who in (Who.OPERATOR, Who.METRICS) and not identity.is_operator:
             await response(problems.UNAUTHORIZED)(scope, receive, send)
             return
         app = self._app if identity.stays else self._led_on(scope, headers) or self._app
-        await app(scope, receive, _with_cookie(send, scope, identity) if identity.anew else send)
+        answering = Answering(_with_cookie(send, scope, identity) if identity.anew else send)
+        try:
+            await self._watch.run(lambda: app(scope, receive, answering), identity)
+        except AccessOver:
+            await self._cut_off(scope, receive, answering)
 
-    async def _note(self, scope: Scope, identity: Identity, headers: Headers, chat_id: str) -> None:
+    async def _note(self, scope: Scope, identity: Identity, chat_id: str) -> None:
         state = scope.setdefault("state", {})
         state.update(tenant=identity.tenant, isolation=self._isolation, link=identity.link, opened=identity.chat)
         state["signed_in"] = identity.tenant if identity.signed_in else None
+        state["identity"] = identity
         note_credential(state, identity.credential)
         if not identity.public:
             await charge_to(scope, identity.tenant, chat_id)
-            # Whoever has just a link names no user: it opens a chat to anybody who holds it.
-            state["user"] = caller.email(headers) if identity.chat is None else None
-            note(tenant=identity.tenant, **({"user": state["user"]} if state["user"] else {}))
+            state["user"] = identity.user
+            note(**identity.log_fields)
+
+    async def _cut_off(self, scope: Scope, receive: Receive, answering: Answering) -> None:
+        """What let the request in ended while it went on. An answer that has begun is not finished."""
+        if not answering.begun:
+            await self._refuse(scope, receive, answering, problems.UNAUTHORIZED)
+        elif scope["type"] == "websocket":
+            with suppress(RuntimeError):  # it is closed already
+                await answering({"type": "websocket.close", "code": NOT_ALLOWED, "reason": _ENDED})
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
         if scope["type"] == "http":

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
-from cubicle.chat.authentication import Credential
+from cubicle.core.identity import Credential, Identity, LinkAccess
 
 _STATE = "credential"
 
@@ -18,6 +18,12 @@ def credential_of(scope: Mapping[str, Any]) -> Credential:
 
 def note_credential(state: dict[str, Any], credential: Credential) -> None:
     state[_STATE] = credential
+
+
+def is_view_only(connection: HTTPConnection) -> bool:
+    """Whether it came by a link that only lets one look."""
+    identity = getattr(connection.state, "identity", None)
+    return isinstance(identity, Identity) and identity.access is not LinkAccess.CONTROL
 
 
 def is_from_a_link(connection: HTTPConnection) -> bool:

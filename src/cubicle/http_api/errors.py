@@ -18,7 +18,7 @@ from cubicle.core.chat import BadChatId
 from cubicle.core.chat_isolation import ChatIdMissing
 from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import Busy
-from cubicle.machine.errors import NoSpace, SandboxError
+from cubicle.machine.errors import NoSpace, SandboxError, StartRefused
 from cubicle.sandbox.fleet import Asleep, NoSandbox
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(507, str(error))
         case Busy():
             return Problem(429, str(error), {"Retry-After": "1"})
+        case StartRefused():
+            return Problem(429, str(error), {"Retry-After": "10"})
         case SandboxError():
             return Problem(503, "The sandbox of this chat is not available now. Try again.")
         case HTTPException(status_code=405):

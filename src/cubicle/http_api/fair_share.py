@@ -7,6 +7,7 @@ import asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle.chat.key_attempts import network_of
+from cubicle.chat.token_access import TokenAccess
 from cubicle.core.caller import CHAT_HEADERS
 from cubicle.core.keys import KeyRing
 from cubicle.fairness.fair_queue import STRANGERS, FairQueue, LoopShare, current, metered
@@ -23,8 +24,9 @@ _CHAT_HEADERS = frozenset(name.lower().encode() for name in CHAT_HEADERS)
 class FairShare:
     """ASGI middleware, before all others. No tenant has a name such as those of strangers and of `/health`."""
 
-    def __init__(self, app: ASGIApp, queue: FairQueue, ring: KeyRing) -> None:
+    def __init__(self, app: ASGIApp, queue: FairQueue, ring: KeyRing, tokens: TokenAccess | None = None) -> None:
         self._app = app
+        self._tokens = tokens
         self._queue = queue
         self._ring = ring
 
@@ -47,7 +49,10 @@ class FairShare:
         if scope["path"] == HEALTH:
             return LoopShare(HEALTH, _network(scope))
         shown = [value for name, value in scope["headers"] if name == b"authorization"]
-        tenant = self._ring.tenant(shown[0].decode("latin-1") if shown else None)
+        authorization = shown[0].decode("latin-1") if shown else None
+        tenant = self._ring.tenant(authorization)
+        if tenant is None and self._tokens is not None:
+            tenant = self._tokens.tenant(authorization)
         if tenant is None:
             return stranger(scope)
         chat = next((value.decode("latin-1") for name, value in scope["headers"] if name in _CHAT_HEADERS), "")

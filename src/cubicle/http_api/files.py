@@ -18,6 +18,7 @@ from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files import browse
 from cubicle.http_api import content_headers
+from cubicle.http_api.audited import note_audit
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import HttpRefusal, refuse
 from cubicle.http_api.file_response import FileResponse
@@ -62,6 +63,7 @@ class FileRoutes:
         chat = chat_of(request)
         path = file_path(request)
         if not path and not self._fleet.has(chat):
+            note_audit(request, skip=True)
             return JSONResponse(_listing("", [], complete=True))
         if (page := await self._reading.for_a_person(request, chat)) is not None:
             return page
@@ -89,6 +91,7 @@ class FileRoutes:
         async with absent_is_404(), self._reading.machine(request, chat) as machine:
             place = await browse.find(machine, path) if path else None
             if place is None or place.stat.kind == "directory":
+                note_audit(request, skip=True)
                 yield await self._folder(request, chat, machine, path)
                 return
             async with file_answer(request, machine, place, headers) as response:

@@ -15,6 +15,7 @@ from cubicle.chat.journal_notes import JournalNotes
 from cubicle.core import close_codes
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.credential import is_view_only
 from cubicle.http_api.websocket_proxy import ProxyEnding, hang_up, refusing
 from cubicle.journal.journal import no_journal
 from cubicle.sandbox.fleet import Fleet
@@ -39,6 +40,7 @@ class LiveRoutes:
             self._fleet.lease(chat, create=False, wake=False) as machine,
             self._screens.join(chat, machine) as (screen, viewer),
         ):
+            viewer.view_only = is_view_only(client)
             await client.accept()
             ending = await _serve(client, screen, viewer, lambda: self._notes.take_over(chat, "browser", viewer.name))
             await hang_up(client, ending.code, ending.reason)

@@ -58,6 +58,16 @@ class McpInfo(TypedDict):
     headers: list[HeaderInfo]
 
 
+class ProtectedResource(TypedDict):
+    """RFC 9728."""
+
+    resource: str
+    authorization_servers: list[str]
+    bearer_methods_supported: list[str]
+    resource_name: str
+    scopes_supported: NotRequired[list[str]]
+
+
 @_exact
 class SkillInfo(TypedDict):
     name: str
@@ -208,6 +218,48 @@ class SandboxState(TypedDict):
 
 
 @_exact
+class WebhookReceiver(TypedDict):
+    """One receiver of webhooks."""
+
+    name: str
+    host: str
+    """Of its URL no more than scheme and host."""
+    events: list[str]
+    tenants: list[str]
+    waiting: int
+    dead: int
+    failing: str
+    """Why the last attempt failed; empty if it did not."""
+
+
+@_exact
+class WebhookLetter(TypedDict):
+    """A message that was given up."""
+
+    id: str
+    type: str
+    tenant: str
+    at: float
+    receiver: str
+    attempts: int
+    error: str
+
+
+@_exact
+class WebhookOverview(TypedDict):
+    receivers: list[WebhookReceiver]
+    dead: list[WebhookLetter]
+    """The newest 200."""
+    dropped: int
+    """Dead letters that were dropped since the queue was made, as there were too many."""
+
+
+@_exact
+class WebhooksRetried(TypedDict):
+    retried: int
+
+
+@_exact
 class SandboxStopped(TypedDict):
     stopped: bool
     chat: str
@@ -218,6 +270,7 @@ class SandboxRow(TypedDict):
     """One line of the operator's table. Without the last five when the sandbox does not answer."""
 
     chat: str
+    tenant: str
     state: Condition
     reason: str
     age_seconds: float | None
@@ -235,6 +288,7 @@ class SandboxRow(TypedDict):
 @_exact
 class TrashRow(TypedDict):
     chat: str
+    tenant: str
     removed_at: float
     reason: str
     disk_bytes: int | None
@@ -253,6 +307,31 @@ class SandboxList(TypedDict):
     sandboxes: list[SandboxRow]
     trash: list[TrashRow]
     totals: SandboxTotals
+
+
+@_exact
+class ChatLink(TypedDict):
+    """A link that was made by hand. `url` is in the answer to its making, and nowhere else."""
+
+    id: str
+    access: str
+    label: str
+    created: int
+    expires: int
+    url: NotRequired[str]
+
+
+@_exact
+class ChatLinkList(TypedDict):
+    links: list[ChatLink]
+
+
+@_exact
+class SignInLink(TypedDict):
+    """It signs one browser in, within so many seconds."""
+
+    url: str
+    seconds: int
 
 
 @_exact

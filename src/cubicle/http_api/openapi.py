@@ -36,10 +36,15 @@ _SECURITY: dict[Who, list[dict[str, list[str]]]] = {
     Who.BEARER: [{"key": []}],
     Who.KEY: [{"key": []}, {"signIn": []}],
     Who.OPERATOR: [{"key": []}, {"signIn": []}],
+    Who.METRICS: [{"key": []}, {"signIn": []}],
     Who.CHAT: [{"key": []}, {"signIn": []}, {"link": []}],
 }
 _SCHEMES = {
-    "key": {"type": "http", "scheme": "bearer", "description": "MCP_API_KEY, or a key of API_KEYS_FILE."},
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "MCP_API_KEY, or a key of API_KEYS_FILE; METRICS_TOKEN for /metrics.",
+    },
     "signIn": {
         "type": "apiKey",
         "in": "cookie",

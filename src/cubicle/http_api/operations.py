@@ -8,7 +8,7 @@ from typing import Any
 
 from cubicle.agents.sessions import Transcript
 from cubicle.core.caller import CHAT_HEADERS, EMAIL_HEADERS
-from cubicle.http_api import models
+from cubicle.http_api import models, overview_models
 
 JSON = "application/json"
 HTML = "text/html"
@@ -16,6 +16,16 @@ TEXT = "text/plain"
 ANY_TYPE = "*/*"
 _FLAG = {"type": "string", "enum": ["0", "1"]}
 _WAKE = {"wake": _FLAG}
+_TENANT: dict[str, dict[str, Any]] = {"tenant": {"type": "string"}}
+_TABLE: dict[str, dict[str, Any]] = {
+    **_TENANT,
+    "q": {"type": "string"},
+    "state": {"type": "string", "enum": ["starting", "running", "stopped", "failed"]},
+    "sort": {"type": "string", "enum": list(overview_models.SORTS)},
+    "order": {"type": "string", "enum": ["asc", "desc"]},
+    "offset": {"type": "integer", "minimum": 0},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 200},
+}
 
 Schema = dict[str, Any]
 
@@ -96,8 +106,11 @@ OPERATIONS: dict[str, Operation] = {
     "skills.mounts": Operation((Reply(200, {JSON: models.SkillMounts}),), query=_CALLER),
     "service.mcp_info": _json(models.McpInfo),
     "service.health": _json(models.Health),
+    "resource.of_service": _json(models.ProtectedResource, 404),
+    "resource.of_path": _json(models.ProtectedResource, 404),
     "disk.show": _json(models.DiskSpace),
     "isolation.show": _json(models.IsolationReport),
+    "metrics.get": Operation((Reply(200, {TEXT: {}}),)),
     "openapi.document": _json({"type": "object", "required": ["openapi", "info", "paths"]}),
     "openapi.page": Operation((Reply(200, {HTML: {}}),)),
     "uploads.listed": _json(models.UploadList, 409, 503, query=_WAKE),
@@ -144,15 +157,44 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "ports.revoke": Operation((Reply(204),), (400, 404)),
     "start.start": _json(models.SandboxState, 404, 409, 503, 507, query=_WAKE),
-    "admin.listed": _json(models.SandboxList),
+    "links.listed": _json(models.ChatLinkList),
+    "links.make": Operation(
+        (Reply(201, {JSON: models.ChatLink}),),
+        (400, 409),
+        query={
+            "access": {"type": "string", "enum": ["view", "control"]},
+            "hours": {"type": "number", "exclusiveMinimum": 0, "maximum": 8760},
+            "label": {"type": "string"},
+            **_TENANT,
+        },
+    ),
+    "links.revoke": Operation((Reply(204),), (404,), query=_TENANT),
+    "links.revoke_all": Operation((Reply(204),), query=_TENANT),
+    "links.sign_in": Operation((Reply(201, {JSON: models.SignInLink}),), (400,)),
+    "admin.listed": _json(models.SandboxList, query=_TENANT),
     "admin.stop": _json(models.SandboxStopped, 404, 503),
     "admin.remove": Operation((Reply(204),), (404, 503, 507)),
+    "overview.get": _json(overview_models.Overview, 400, 403, query=_TABLE),
+    "overview.events": Operation((Reply(200, {"text/event-stream": {}}),), (400, 403), query=_TABLE),
+    "webhooks.listed": _json(models.WebhookOverview, 503),
+    "webhooks.retry": _json(
+        models.WebhooksRetried, 404, 503, query={"id": {"type": "string"}, "receiver": {"type": "string"}}
+    ),
     "pages.front": Operation((Reply(307, headers=("Location",)),)),
     "pages.login": _page(),
     "login.post": Operation(
         (Reply(303, headers=("Location",)), Reply(401, {HTML: {}}), Reply(429, {HTML: {}})),
         body={"application/x-www-form-urlencoded": _KEY_FORM},
     ),
+    "issuer_login.begin": Operation(
+        (Reply(303, headers=("Location",)), Reply(503, {HTML: {}})), (404,), {"next": {"type": "string"}}
+    ),
+    "issuer_login.finish": Operation(
+        (Reply(303, headers=("Location",)), Reply(401, {HTML: {}})),
+        (404,),
+        {name: {"type": "string"} for name in ("code", "state", "iss", "error")},
+    ),
+    "issuer_login.out": Operation((Reply(200, {HTML: {}}), Reply(303, headers=("Location",)))),
     "pages.admin": _page(),
     "pages.viewer": _page(),
     "pages.static": Operation((Reply(200, {ANY_TYPE: {}}), Reply(206, {ANY_TYPE: {}}), Reply(304)), (404, 416)),

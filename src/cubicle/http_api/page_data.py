@@ -17,6 +17,10 @@ class PageFacts(TypedDict, total=False):
     next: str
     message: str
     locked: bool
+    issuer: str
+    view: bool
+    operator: bool
+    tenant: str
 
 
 class PageData(TypedDict):
@@ -33,3 +37,11 @@ class PageData(TypedDict):
     next: str
     message: str
     locked: bool
+    issuer: str
+    """Where people can sign in besides with a key: the host of the OAuth issuer, or nothing."""
+    view: bool
+    """The person came by a link that only lets one look."""
+    operator: bool
+    """The person may see every tenant."""
+    tenant: str
+    """Whose chats the person's own are; on the admin page."""

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from cubicle.core import paths
-from cubicle.core.chat import BadChatId, Chat
+from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
+from cubicle.core.identity import Credential, Identity, LinkAccess
 from cubicle.core.text import one_line
 from cubicle.http_api.assets import STATIC, AssetFiles, Assets
 from cubicle.http_api.page_data import PageData, PageFacts
@@ -72,6 +73,22 @@ a:focus-visible {{ outline: 3px solid #93aefc; outline-offset: 2px }}
 </html>
 """
 
+_ONCE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Sign in</title>
+<style>
+body {{ max-width: 34rem; margin: 15vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif;
+text-align: center }}
+button {{ padding: .5rem 1.25rem; border: 0; border-radius: 6px; background: #2f55c8; color: #fff; font: inherit }}
+button:focus-visible {{ outline: 3px solid #93aefc; outline-offset: 2px }}
+</style></head>
+<body><h1>Sign in</h1><p>This link signs in one browser, once.</p>
+<form method="post" action="./login"><input type="hidden" name="once" value="{once}">
+<input type="hidden" name="next" value="{next}"><button>Sign in here</button></form></body>
+</html>
+"""
+
 _REFUSAL = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{title}</title></head>
@@ -90,6 +107,11 @@ def _running(request: Request) -> str:
 
 async def _always(request: Request) -> bool:
     return True
+
+
+def _identity(request: Request) -> Identity:
+    found = getattr(request.state, "identity", None)
+    return found if isinstance(found, Identity) else Identity(DEFAULT_TENANT, credential=Credential.PUBLIC)
 
 
 def root_of(request: Request) -> str:
@@ -124,6 +146,7 @@ class Pages:
         locked: bool = True,
         run_scripts: bool = False,
         frames: str = "",
+        issuer: str = "",
         static: Path = STATIC,
     ) -> None:
         self._assets = Assets(static)
@@ -132,6 +155,7 @@ class Pages:
         self._condition = condition
         self._locked = locked
         self._run_scripts = run_scripts
+        self._issuer = issuer
         self._page_policy = page_policy(embedders, frames)
         self._viewer_policy = viewer_policy(embedders)
         self.static = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
@@ -170,9 +194,14 @@ class Pages:
         return response
 
     async def admin(self, request: Request) -> Response:
-        return self._page(request, "admin", "Sandboxes")
+        who = _identity(request)
+        return self._page(request, "admin", "Sandboxes", {"operator": who.is_operator, "tenant": who.tenant})
 
     async def login(self, request: Request) -> Response:
+        once = request.query_params.get("once", "")
+        if once:  # a form, not at once: whatever looks at links before people do would use it up
+            html = _ONCE.format(once=escape(once[:2000]), next=escape(request.query_params.get("next", "")[:2000]))
+            return self._answer(html, 200)
         return self.login_page(request)
 
     def login_page(self, request: Request, *, message: str = "", status: int = 200) -> Response:
@@ -209,6 +238,7 @@ class Pages:
             "sandbox": sandbox,
             "embed": request.query_params.get("embed") == "1",
             "run": self._run_scripts,
+            "view": _identity(request).access is LinkAccess.VIEW,
         }
         return self._page(request, page, f"{title} · {chat.id}", facts)
 
@@ -228,7 +258,8 @@ class Pages:
         entry = self._assets.entry(page)
         data: PageData = {
             "root": root, "assets": static, "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False,
-            "run": False, "next": "", "message": "", "locked": True, **(facts or {}),
+            "run": False, "next": "", "message": "", "locked": True, "issuer": self._issuer, "view": False,
+            "operator": False, "tenant": "", **(facts or {}),
         }  # fmt: skip
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
         links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
+from cubicle.audit.audit import AuditUnavailable
 from cubicle.chat.authentication import read_cookies
 from cubicle.chat.key_attempts import KeyAttempts, TooManyAttempts
 from cubicle.core import problem as problems
@@ -32,7 +33,7 @@ CLOSED = Problem(
 
 
 _EXPIRED = Problem(401, "This link has expired. Open the port by a new one, from the chat or the workspace.")
-_REVOKED = Problem(401, "This public link was revoked, or another one was made in its place.")
+_REVOKED = Problem(401, "This link was revoked, or another one was made in its place.")
 
 
 class NotAdmitted(Exception):
@@ -58,6 +59,10 @@ class Admission:
     """When what let the visitor in ceases to; None for an API key."""
     share: str = ""
     """The share that the visitor came by, if it is a guest."""
+    shown: str = ""
+    """The token or cookie that let the visitor in."""
+    key_id: str = ""
+    """Of the API key that did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,23 @@ class Visit:
     address: str
 
 
+LinkUsed = Callable[[Chat, str, str], None]
+"""A link was used: the chat, its token, and the address of the visitor. May raise AuditUnavailable."""
+
+
 class PortAccess:
     """Decides about each request by itself: nothing is remembered of a connection."""
 
     def __init__(
-        self, links: PortLinks, shares: PortShares, keys: KeyAttempts, chats: Callable[[], Collection[Chat]]
+        self,
+        links: PortLinks,
+        shares: PortShares,
+        keys: KeyAttempts,
+        chats: Callable[[], Collection[Chat]],
+        used: LinkUsed = lambda chat, token, address: None,
     ) -> None:
+        """`used` is called when a link opens a port."""
+        self._used = used
         self._links = links
         self._shares = shares
         self._keys = keys
@@ -92,13 +108,40 @@ class PortAccess:
         for sent in filter(None, (token, visit.headers.get(KEY_HEADER.decode()))):
             if (grant := self._grant(sent, visit.name)) is not None and grant.role in _LINKS:
                 kept = grant if sent == token else None
-                return Admission(grant.chat, grant=kept, token=sent, expires=end_of(sent), share=grant.share)
+                if kept is not None:
+                    self._tell_used(grant.chat, sent, visit.address)
+                return Admission(
+                    grant.chat, grant=kept, token=sent, expires=end_of(sent), share=grant.share, shown=sent
+                )
         admission = self._by_cookie(visit, view) or self._by_bearer(visit)
         if admission is None:
             raise NotAdmitted(self._refusal(token, visit.name) if token else CLOSED)
         if not admission.by_key:
             self._require_own_page(visit, view)
         return admission
+
+    def _tell_used(self, chat: Chat, token: str, address: str) -> None:
+        try:
+            self._used(chat, token, address)
+        except AuditUnavailable as no:
+            raise NotAdmitted(Problem(503, str(no), {"Retry-After": str(no.seconds)})) from None
+
+    def holds(self, admission: Admission, name: PortName) -> Callable[[], bool]:
+        """Whether what let a visitor in still does, to be asked again and again."""
+        seen = self._version
+
+        def holds() -> bool:
+            if self._version == seen:
+                return True
+            if admission.key_id:
+                return self._keys.works(admission.key_id)
+            return not admission.shown or self._grant(admission.shown, name) is not None
+
+        return holds
+
+    @property
+    def _version(self) -> object:
+        return self._keys.version, self._links.version
 
     def cookies(self, admission: Admission, visit: Visit, view: PortView) -> list[str]:
         """The Set-Cookie lines that let a browser in without the link."""
@@ -108,7 +151,7 @@ class PortAccess:
         if grant.public and (own := self._by_cookie(visit, view)) is not None and not own.share:
             return []  # who came by a link of the chat's own stays who that is
         left = self._links.seconds_left(admission.token)
-        kept = PortGrant(grant.chat, visit.name.port, _COOKIES[grant.role], grant.share)
+        kept = PortGrant(grant.chat, visit.name.port, _COOKIES[grant.role], grant.share, grant.mark)
         token = self._links.token(kept, int(admission.token.partition(".")[0]))
         secure = view.scheme == "https"
         if visit.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object"):
@@ -144,15 +187,18 @@ class PortAccess:
             grant = self._grant(value, visit.name) if value else None
             if grant is not None and grant.role not in _LINKS and grant.port == visit.name.port:
                 framed = cookie == FRAME_COOKIE
-                return Admission(grant.chat, framed=framed, expires=end_of(value), share=grant.share)
+                return Admission(grant.chat, framed=framed, expires=end_of(value), share=grant.share, shown=value)
         return None
 
     def _by_bearer(self, visit: Visit) -> Admission | None:
         try:
-            tenant = self._keys.tenant(visit.headers.get("Authorization"), visit.address)
+            key = self._keys.shown(visit.headers.get("Authorization"), visit.address)
         except TooManyAttempts as error:
             raise NotAdmitted(problems.too_many_tries(error.seconds)) from None
-        return None if tenant is None else Admission(self._named(visit.name, tenant), by_key=True)
+        if key is None:
+            return None
+        chat = self._named(visit.name, key.tenant)
+        return Admission(chat, by_key=True, key_id=key.id, expires=key.expires)
 
     def _require_own_page(self, visit: Visit, view: PortView) -> None:
         """A cookie comes along with what a page of another chat asks for: only pages of the same chat may use it.

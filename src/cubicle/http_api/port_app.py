@@ -11,7 +11,7 @@ from cubicle.core.chat import Chat
 from cubicle.core.hosts import ascii_name, without_port
 from cubicle.core.keys import KeyRing
 from cubicle.fairness.fair_queue import FairQueue
-from cubicle.http_api.port_access import PortAccess
+from cubicle.http_api.port_access import LinkUsed, PortAccess
 from cubicle.http_api.port_headers import Surroundings
 from cubicle.http_api.port_hosts import PortFairShare
 from cubicle.http_api.port_proxy import PortProxy
@@ -23,7 +23,14 @@ from cubicle.settings import Settings
 
 
 def make_port_app(
-    settings: Settings, fleet: Fleet, links: PortLinks, shares: PortShares, ring: KeyRing, queue: FairQueue, base: str
+    settings: Settings,
+    fleet: Fleet,
+    links: PortLinks,
+    shares: PortShares,
+    ring: KeyRing,
+    queue: FairQueue,
+    base: str,
+    used: LinkUsed = lambda chat, token, address: None,
 ) -> ASGIApp:
     """`base` is where people reach the service itself."""
 
@@ -35,7 +42,7 @@ def make_port_app(
     visits = RunningVisits()
     shares.when_ended(visits.end_share)
     around = Surroundings(frozenset(own_names(settings)), frame_parents(settings, base))
-    return PortFairShare(PortProxy(fleet, PortAccess(links, shares, keys, chats), visits, around), queue, ring)
+    return PortFairShare(PortProxy(fleet, PortAccess(links, shares, keys, chats, used), visits, around), queue, ring)
 
 
 def own_names(settings: Settings) -> tuple[str, ...]:

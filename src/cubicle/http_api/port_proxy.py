@@ -136,7 +136,8 @@ class PortProxy:
         exchange = _Exchange(self._shared, scope, receive, send, admission, view, answers, opens=opens)
         try:
             # Nothing is waited for before: what is revoked from here on ends it.
-            await self._visits.run(exchange.run(), admission.expires, admission.share, exchange.give_up)
+            holds = self._access.holds(admission, visit.name)
+            await self._visits.run(exchange.run(), admission.expires, admission.share, exchange.give_up, holds)
         except VisitOver:
             await exchange.end()
 

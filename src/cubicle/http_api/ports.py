@@ -14,7 +14,6 @@ from starlette.websockets import WebSocket
 from cubicle.core import close_codes
 from cubicle.core.chat import Chat
 from cubicle.core.sandbox_ports import RESERVED
-from cubicle.core.signing import end_of
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
@@ -96,7 +95,6 @@ class PortRoutes:
     def _overview(self, chat: Chat, seen: _Seen, link: str) -> PortOverview:
         ports = {one.port: one for one in seen.ports}
         public = {share.port: share for share in seen.shares}
-        until = end_of(link) if link else None
         rows: list[PortRecord] = []
         for port in sorted(ports.keys() | public.keys()):
             row: PortRecord = {
@@ -105,7 +103,7 @@ class PortRoutes:
                 "address": ports[port].address if port in ports else "",
                 "open": port in ports,
                 "url": self._links.origin(chat, port) + "/",
-                "link": self._links.link(chat, port, until),
+                "link": self._links.link(chat, port, link),
                 "public": None,
             }
             if port in public:

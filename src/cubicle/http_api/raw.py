@@ -58,6 +58,7 @@ class RawRoutes:
         if grant is None:
             raise HttpRefusal(problem.UNAUTHORIZED)
         await charge_to(request.scope, grant.chat.tenant, grant.chat.id)
+        request.state.chat = grant.chat
         if content_headers.is_for_own_page(request.headers, framed=True):
             raise refuse(403, NO_CODE)
         if request.headers.get("Sec-Fetch-Dest") == "document":

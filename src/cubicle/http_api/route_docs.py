@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from cubicle.chat.authentication import Who
 from cubicle.http_api.routes import MCP, ROWS, Row
 
 BEGIN, END = "<!-- routes -->\n", "<!-- end of routes -->\n"
@@ -13,7 +14,7 @@ BEGIN, END = "<!-- routes -->\n", "<!-- end of routes -->\n"
 def markdown() -> str:
     lines = ["| URL | who may | chat id | sandbox | does |", "|---|---|---|---|---|"]
     lines += [
-        f"| `{_methods(row)} {_shown(row)}` | {row.who.value} | {row.chat.value} | {row.use.value} | {row.does} |"
+        f"| `{_methods(row)} {_shown(row)}` | {_who(row)} | {row.chat.value} | {row.use.value} | {row.does} |"
         for row in (MCP, *ROWS)
     ]
     return "\n".join(lines) + "\n"
@@ -24,6 +25,12 @@ def rewritten(page: str) -> str:
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{markdown()}{END}{after}"
+
+
+def _who(row: Row) -> str:
+    return (
+        row.who.value.replace("link", "control link") if row.who is Who.CHAT and not row.for_viewers else row.who.value
+    )
 
 
 def _methods(row: Row) -> str:

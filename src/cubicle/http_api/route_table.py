@@ -7,12 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute, compile_path
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from cubicle.chat.authentication import Who
+from cubicle.core import close_codes
 from cubicle.core.chat import BadChatId, Chat
+from cubicle.core.identity import Identity, LinkAccess
+from cubicle.core.problem import VIEW_ONLY
 from cubicle.http_api import urls as _convertors  # noqa: F401 - the kinds of parameters that the paths name
-from cubicle.http_api.routes import ANY_METHOD, MCP, ROW, ROWS, WEBSOCKET, Row
+from cubicle.http_api.errors import response
+from cubicle.http_api.routes import ANY_METHOD, MCP, ROW, ROWS, WEBSOCKET, ChatIn, Row
 
 _PUBLIC = (Who.ANYBODY, Who.CAPABILITY)
 
@@ -30,6 +34,7 @@ class RouteTable:
         """Beneath these nothing asks who it is, not even what no row answers."""
         self._of_chats = {row.literal.strip("/"): row.chat_segment for row in self.rows if row.who is Who.CHAT}
         """What comes before the chat id, for all that a link of the chat opens."""
+        self._named = {row.literal.strip("/"): row.chat_segment for row in self.rows if row.chat is ChatIn.PATH}
         self._own_body = tuple({f"{row.literal}/" for row in ROWS if row.own_body_limit})
         self._in_a_tab = [compile_path(path)[0] for row in self.rows if row.in_a_tab for path in row.paths]
 
@@ -44,15 +49,11 @@ class RouteTable:
 
     def chat_id(self, path: str) -> str | None:
         """The chat that a path belongs to, if it belongs to one that a link can open."""
-        parts = path.strip("/").split("/")
-        for length in (1, 2):
-            segment = self._of_chats.get("/".join(parts[:length]))
-            if segment is not None and len(parts) >= segment:
-                try:
-                    return Chat(parts[segment - 1]).id
-                except BadChatId:
-                    return None
-        return None
+        return _chat_in(path, self._of_chats)
+
+    def named_chat(self, path: str) -> str | None:
+        """The chat that a path names, whoever may use it."""
+        return _chat_in(path, self._named)
 
     def is_mcp(self, path: str) -> bool:
         return path in self.mcp_paths
@@ -66,6 +67,18 @@ class RouteTable:
     def bind(self, **groups: object) -> list[BaseRoute]:
         """The routes of these groups of handlers, in the order of the table."""
         return list(bound(self.rows, groups))
+
+
+def _chat_in(path: str, places: Mapping[str, int]) -> str | None:
+    parts = path.strip("/").split("/")
+    for length in (1, 2):
+        segment = places.get("/".join(parts[:length]))
+        if segment is not None and len(parts) >= segment:
+            try:
+                return Chat(parts[segment - 1]).id
+            except BadChatId:
+                return None
+    return None
 
 
 def bound(rows: Iterable[Row], groups: Mapping[str, object]) -> Iterable[BaseRoute]:
@@ -92,7 +105,13 @@ class _TableRoute(Route):
         self.row = row
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return _with_row(super().matches(scope), self.row)
+        return (Match.NONE, {}) if _is_another(scope) else _with_row(super().matches(scope), self.row)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if only_looks(scope, self.row):
+            await response(VIEW_ONLY)(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
 
 
 class _TableWebSocketRoute(WebSocketRoute):
@@ -102,6 +121,33 @@ class _TableWebSocketRoute(WebSocketRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return _with_row(super().matches(scope), self.row)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not only_looks(scope, self.row):
+            await super().handle(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": close_codes.VIEW_ONLY, "reason": VIEW_ONLY.title})
+
+
+def _is_another(scope: Scope) -> bool:
+    """Whether the router tries the path with a slash more or less, to redirect to it, where that means something else.
+
+    An encoded slash is a part of the name before it, and a DELETE without a name must not become that of everything.
+    """
+    raw: bytes = scope.get("raw_path") or b""
+    encoded = raw.rstrip(b"/")[-3:].lower() == b"%2f"
+    if scope["type"] != "http" or not raw or (encoded or raw.endswith(b"/")) == scope["path"].endswith("/"):
+        return False
+    return encoded or scope["method"] == "DELETE"
+
+
+def only_looks(scope: Scope, row: Row) -> bool:
+    """Whether a link came that lets one look, to a route that changes something."""
+    identity = scope.get("state", {}).get("identity")
+    looks = isinstance(identity, Identity) and identity.access is not LinkAccess.CONTROL
+    return looks and row.who is Who.CHAT and not row.for_viewers
 
 
 def _with_row(found: tuple[Match, MutableMapping[str, Any]], row: Row) -> tuple[Match, MutableMapping[str, Any]]:

@@ -72,12 +72,21 @@ class Row:
     """A person opens it in a tab, which is led on to the URL without a link's signature. Programs keep no cookies."""
     own_body_limit: bool = False
     """The handler counts the body; 64 KB elsewhere."""
+    view: bool | None = None
+    """Whether a link that only lets one look opens it; unsaid: only what is read by GET and changes nothing."""
     mount: bool = False
     """An application that answers everything beneath the path, by all methods."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         return (self.path, f"{self.path}/") if self.slash else (self.path,)
+
+    @property
+    def for_viewers(self) -> bool:
+        """Whether a link of the chat that only lets one look opens it."""
+        if self.who is not Who.CHAT:
+            return False
+        return self.view if self.view is not None else self.methods == "GET" and self.use is Use.LOOKS
 
     @property
     def template(self) -> str:
@@ -107,7 +116,7 @@ def row_of(scope: Mapping[str, Any]) -> Row:
 
 
 _ANYBODY, _CAPABILITY, _BEARER, _KEY = Who.ANYBODY, Who.CAPABILITY, Who.BEARER, Who.KEY
-_OPERATOR, _CHAT = Who.OPERATOR, Who.CHAT
+_OPERATOR, _METRICS, _CHAT = Who.OPERATOR, Who.METRICS, Who.CHAT
 _LOOKS, _USES, _WAKES, _ENDS = Use.LOOKS, Use.USES, Use.WAKES, Use.ENDS
 
 
@@ -122,9 +131,12 @@ def _of_chat(
     reads_files: bool = False,
     in_a_tab: bool = False,
     own_body_limit: bool = False,
+    view: bool | None = None,
 ) -> Row:
     """A URL with the chat id in it, which a link of that chat opens."""
-    return Row(methods, path, handler, _CHAT, use, does, ChatIn.PATH, slash, reads_files, in_a_tab, own_body_limit)
+    return Row(
+        methods, path, handler, _CHAT, use, does, ChatIn.PATH, slash, reads_files, in_a_tab, own_body_limit, view
+    )
 
 
 MCP = Row(
@@ -143,10 +155,16 @@ _SERVICE = (
     Row("GET", "/mcp-info", "service.mcp_info", _KEY, _LOOKS,
         "What a client needs to connect: name, version, protocol versions, endpoint, tools, headers."),
     Row("GET", HEALTH, "service.health", _ANYBODY, _LOOKS, 'Whether the service answers: `{"status":"healthy"}`.'),
+    Row("GET", "/.well-known/oauth-protected-resource", "resource.of_service", _ANYBODY, _LOOKS,
+        "Where MCP clients get access tokens ([oauth.md](oauth.md)). 404 without `OAUTH_ISSUERS`."),
+    Row("GET", "/.well-known/oauth-protected-resource/{path:anything}", "resource.of_path", _ANYBODY, _LOOKS,
+        "The same for one MCP path."),
     Row("GET", "/health/disk", "disk.show", _OPERATOR, _LOOKS,
         "The free space of the host. With the floor (`MIN_FREE_MB`), and since when there is too little."),
     Row("GET", "/health/walls", "isolation.show", _OPERATOR, _LOOKS,
         "Which layers of the isolation hold, by the last check."),
+    Row("GET", "/metrics", "metrics.get", _METRICS, _LOOKS,
+        "What the service counts of itself, for Prometheus ([metrics.md](metrics.md))."),
     Row("GET", "/openapi.json", "openapi.document", _KEY, _LOOKS, "This table as an OpenAPI 3.1 document."),
     Row("GET", "/docs", "openapi.page", _KEY, _LOOKS, "The same as a page."),
 )  # fmt: skip
@@ -180,7 +198,7 @@ _FILES = (
              "does not).", in_a_tab=True),
     _of_chat("POST", "/api/chats/{chat}/raw/{path:anything}", "raw.grant", _LOOKS,
              "Makes the capability for an untrusted page in a frame ([pages.md](pages.md#pages-that-a-model-made)).",
-             reads_files=True),
+             reads_files=True, view=True),
     Row("GET", "/raw/{capability}/{path:anything}", "raw.get", _CAPABILITY, _LOOKS,
         "A file of an untrusted page, for frames ([pages.md](pages.md#pages-that-a-model-made)).",
         ChatIn.CAPABILITY, reads_files=True),
@@ -194,7 +212,7 @@ def _devtools(question: str, use: Use, does: str) -> Row:
 _BROWSER = (
     _of_chat("GET", "/browser/{chat}/status", "browser.status", _LOOKS,
              "Whether the browser runs, and its pages ([live.md](live.md))."),
-    _of_chat("POST", "/browser/{chat}/start", "browser.start", _WAKES, "Starts the browser."),
+    _of_chat("POST", "/browser/{chat}/start", "browser.start", _WAKES, "Starts the browser.", view=True),
     _devtools("", _LOOKS, "DevTools: the targets."),
     _devtools("/list", _LOOKS, "DevTools: the targets."),
     _devtools("/version", _LOOKS, "DevTools: the browser's version and endpoint."),
@@ -208,7 +226,7 @@ _BROWSER = (
     _of_chat(WEBSOCKET, "/browser/{chat}", "browser.own_socket", _USES,
              "DevTools of the browser, for clients that are given one URL only.", slash=True),
     _of_chat(WEBSOCKET, "/browser/{chat}/live", "live_view.socket", _USES,
-             "The live view ([live-browser.md](live-browser.md))."),
+             "The live view ([live-browser.md](live-browser.md)). A view link controls nothing in it.", view=True),
     _of_chat("GET", "/browser/{chat}", "pages.with_slash", _LOOKS,
              "Redirects to the same URL with a slash.", in_a_tab=True),
     _of_chat("GET", "/browser/{chat}/", "pages.browser", _LOOKS,
@@ -217,8 +235,9 @@ _BROWSER = (
 
 _TERMINAL = (
     _of_chat("GET", "/terminal/{chat}/status", "terminal.status", _LOOKS, "Whether the terminal runs."),
-    _of_chat("POST", "/terminal/{chat}/start-ttyd", "terminal.start", _WAKES, "Starts the terminal."),
-    _of_chat(WEBSOCKET, "/terminal/{chat}/ws", "terminal.socket", _USES, "The terminal (the protocol of ttyd)."),
+    _of_chat("POST", "/terminal/{chat}/start-ttyd", "terminal.start", _WAKES, "Starts the terminal.", view=True),
+    _of_chat(WEBSOCKET, "/terminal/{chat}/ws", "terminal.socket", _USES,
+             "The terminal (the protocol of ttyd). What a view link types is dropped.", view=True),
     _of_chat("GET", "/terminal/{chat}/sessions", "terminal.sessions", _LOOKS,
              "The saved sessions of coding agents."),
     _of_chat("GET", "/terminal/{chat}/sessions/{session:token}", "terminal.transcript", _LOOKS,
@@ -237,7 +256,7 @@ _OWN = (
     _of_chat("GET", "/api/chats/{chat}/events", "activity.events", _LOOKS,
              "The chat's tool calls as they happen, server-sent events."),
     _of_chat("POST", "/api/chats/{chat}/start", "start.start", _WAKES,
-             'Makes or wakes the sandbox. `{sandbox: "running"}` once it is up.'),
+             'Makes or wakes the sandbox. `{sandbox: "running"}` once it is up.', view=True),
     _of_chat("POST", "/api/chats/{chat}/calls/{call:token}/undo", "undo.undo", _WAKES,
              "Takes back what a call of `create_file` or `str_replace` wrote; `redo=1` makes it again. 409 if the file "
              "has changed since, 410 if what it replaced is no longer kept ([pages.md](pages.md))."),
@@ -255,13 +274,37 @@ _OWN = (
     _of_chat(WEBSOCKET, "/api/chats/{chat}/ports/{port:int}/tcp", "ports.forward", _USES,
              "One TCP connection to a port: binary messages are its bytes, the text `eof` ends a direction "
              "(`cubicle port`)."),
-    Row("GET", "/api/sandboxes", "admin.listed", _KEY, _LOOKS, "The sandboxes of the tenant, with the trash."),
+    Row("GET", "/api/links/{chat}", "links.listed", _KEY, _LOOKS,
+        "The links of a chat that were made by hand ([keys.md](keys.md#links)).", ChatIn.PATH),
+    Row("POST", "/api/links/{chat}", "links.make", _KEY, _LOOKS,
+        "Makes a link. `access` is `view` or `control`, `hours` (168) its life, `label` whom it is for.", ChatIn.PATH),
+    Row("DELETE", "/api/links/{chat}", "links.revoke_all", _KEY, _LOOKS,
+        "Revokes every link of a chat. Those of its prompts and private ports too.", ChatIn.PATH),
+    Row("DELETE", "/api/links/{chat}/{link:token}", "links.revoke", _KEY, _LOOKS, "Revokes one link.", ChatIn.PATH),
+    Row("POST", "/api/sign-in-links", "links.sign_in", _KEY, _LOOKS,
+        "A link that signs one browser in, once. `{url, seconds}`."),
+    Row("GET", "/api/sandboxes", "admin.listed", _KEY, _LOOKS,
+        "The sandboxes of the tenant, with the trash. An operator may ask for another's (`tenant=NAME`, `tenant=*`)."),
     Row("POST", "/api/sandboxes/{chat}/stop", "admin.stop", _KEY, _ENDS, "Stops a sandbox.", ChatIn.PATH),
     Row("DELETE", "/api/sandboxes/{chat}", "admin.remove", _KEY, _ENDS,
         "Moves a chat to the trash (`TRASH_DAYS`).", ChatIn.PATH),
+    Row("GET", "/api/overview", "overview.get", _KEY, _LOOKS,
+        "The numbers and the table of the admin page. `q`, `state`, `sort`, `order`, `offset`, `limit` choose rows, "
+        "`tenant` as above."),
+    Row("GET", "/api/overview/events", "overview.events", _KEY, _LOOKS,
+        "The same each time that a part of it changes, server-sent events."),
+    Row("GET", "/api/admin/webhooks", "webhooks.listed", _OPERATOR, _LOOKS,
+        "The receivers of webhooks and the dead letters ([webhooks.md](webhooks.md))."),
+    Row("POST", "/api/admin/webhooks/retry", "webhooks.retry", _OPERATOR, _LOOKS,
+        "Sends dead letters again: all, those of one `receiver`, or one by its `id`."),
     Row("GET", "/", "pages.front", _KEY, _LOOKS, "Redirects to `/admin`."),
     Row("GET", "/login", "pages.login", _ANYBODY, _LOOKS, "The page that asks for the key ([pages.md](pages.md))."),
     Row("POST", "/login", "login.post", _ANYBODY, _LOOKS, "Takes the key from that page, and sets a cookie."),
+    Row("GET", "/login/oauth", "issuer_login.begin", _ANYBODY, _LOOKS,
+        "Redirects to the OAuth issuer, where a person signs in ([oauth.md](oauth.md)). Without one 404."),
+    Row("GET", "/login/callback", "issuer_login.finish", _ANYBODY, _LOOKS,
+        "Where the issuer leads back to, with a code. Sets the cookie of a sign-in."),
+    Row("POST", "/logout", "issuer_login.out", _ANYBODY, _LOOKS, "Signs a person out: takes the cookie away."),
     Row("GET", "/admin", "pages.admin", _KEY, _LOOKS, "The admin page ([pages.md](pages.md))."),
     Row("GET", "/static/viewer", "pages.viewer", _ANYBODY, _LOOKS, "The frame in which files are parsed."),
     Row(ANY_METHOD, "/static", "pages.static", _ANYBODY, _LOOKS, "Scripts and styles of the pages.", mount=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cubicle.chat.authentication import Credential
+from cubicle.core.identity import Credential
 from cubicle.http_api.credential import credential_of
 
 _STARTS = frozenset({"http.response.start", "websocket.http.response.start"})

@@ -15,6 +15,7 @@ from cubicle.chat.journal_notes import JournalNotes
 from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.credential import is_view_only
 from cubicle.http_api.models import ProcessKilled, ProgramStarted, SessionResumed, TerminalStatus
 from cubicle.http_api.visits import Visits
 from cubicle.http_api.websocket_proxy import ProxyLimits, WebSocketProxy, refusing
@@ -72,9 +73,11 @@ class TerminalRoutes:
             try:
                 offered = terminal.SUBPROTOCOL in client.scope.get("subprotocols", ())
                 await client.accept(terminal.SUBPROTOCOL if offered else None)
-                self._notes.take_over(chat_of(client), "terminal")
-                async with self._take_over(chat_of(client)):
-                    await WebSocketProxy(client, backend, machine, self._limits, terminal.is_output).run()
+                admits = terminal.is_harmless if is_view_only(client) else None
+                if admits is None:
+                    self._notes.take_over(chat_of(client), "terminal")
+                async with nullcontext() if admits else self._take_over(chat_of(client)):
+                    await WebSocketProxy(client, backend, machine, self._limits, terminal.is_output, admits).run()
             finally:
                 backend.abort()
 

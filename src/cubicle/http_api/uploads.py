@@ -14,6 +14,7 @@ from cubicle.core.paths import BadPath, readable, upload_name
 from cubicle.core.resource_uris import UploadUri
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.files.uploads import FOLDER, DiskFull, NameTaken, TooLarge, Upload, Uploads
+from cubicle.http_api.audited import note_audit
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import HttpRefusal, refuse
 from cubicle.http_api.models import UploadedFile, UploadList
@@ -58,6 +59,7 @@ class UploadRoutes:
             raise refuse(400, str(error)) from None
         except (ClientDisconnect, BrokeOff):
             raise refuse(400, "The upload broke off.") from None
+        note_audit(request, size=upload.size, sha256=digest)
         return JSONResponse(_record(chat, upload, digest), 201)
 
     async def listed(self, request: Request) -> Response:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, cast
 
 import httptools
@@ -46,6 +47,8 @@ _KEEPALIVE_SECONDS = 60
 _LINGER_SECONDS = 2.0
 """How long a refused client may go on sending: cut off at once, it would not see why."""
 _SLICE = 4096
+Drain = Callable[[Callable[[], bool]], Awaitable[None]]
+"""Waits until what runs is done, or the function that it is given says that it is enough."""
 _QUEUE = "fair_queue"
 """Where, in an application's state, the queue is in which its requests are worked on."""
 
@@ -347,9 +350,13 @@ class HttpConnection(HttpToolsProtocol):
 class Server(uvicorn.Server):
     """uvicorn's, which accepts connections in turn of their addresses."""
 
-    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_end: Callable[[], None] = lambda: None, drain: Drain | None = None
+    ) -> None:
         super().__init__(config)
         self._on_end = on_end
+        self._drain = drain
+        self._signals = 0
         self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -358,10 +365,17 @@ class Server(uvicorn.Server):
         self._acceptors = [Acceptor(each, self._connection, queue) for each in sockets or []]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._drain is not None:
+            await self._drain(lambda: self._signals > 1)
         self._on_end()
         for acceptor in self._acceptors:
             acceptor.close()
         await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal begins the end; a second one ends the time that running calls have."""
+        self._signals += 1
+        super().handle_exit(sig, frame)
 
     def _connection(self) -> asyncio.Protocol:
         made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
@@ -370,9 +384,12 @@ class Server(uvicorn.Server):
         return made
 
 
-async def serve_app(app: ASGIApp, listening: socket.socket, on_end: Callable[[], None], **options: Any) -> None:
-    """Serve until interrupted. `on_end` ends the streams that wait for news: they would hold up the end."""
-    await Server(uvicorn.Config(app, **options), on_end).serve(sockets=[listening])
+async def serve_app(
+    app: ASGIApp, listening: socket.socket, on_end: Callable[[], None], drain: Drain | None = None, **options: Any
+) -> None:
+    """Serve until interrupted; `drain` still answers requests. Then `on_end` ends the streams that wait for news: they
+    would hold up the end."""
+    await Server(uvicorn.Config(app, **options), on_end, drain).serve(sockets=[listening])
 
 
 def connection_under(scope: MutableMapping[str, Any]) -> HttpConnection | None:

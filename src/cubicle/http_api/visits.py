@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from cubicle.core import caller
 from cubicle.core.caller import Caller, Headers
+from cubicle.core.identity import Identity
 from cubicle.http_api.chats import chat_of
 from cubicle.machine.machine import Machine
 from cubicle.prompt.provision import Provisioner
@@ -36,8 +37,13 @@ class Visits:
 
 
 def _visitor(request: Request) -> Caller:
-    """Who has just a link names no user: it opens its chat, not the skills of whomever its holder likes."""
+    """Who has just a link names no user: it opens its chat, not the skills of whomever its holder likes. Whom an issuer
+    knows, no header names otherwise."""
     chat, headers = chat_of(request), Headers(request.scope["headers"])
     if getattr(request.state, "opened", None) is not None:
         return Caller(chat)
-    return Caller(chat, email=caller.email(headers), name=caller.display_name(headers))
+    identity = getattr(request.state, "identity", None)
+    email = caller.email(headers)
+    if isinstance(identity, Identity) and identity.person:
+        email = identity.user
+    return Caller(chat, email=email, name=caller.display_name(headers))

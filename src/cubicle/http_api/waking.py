@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from cubicle.core.chat import Chat
@@ -20,7 +20,7 @@ AsleepPage = Callable[[Request, str, str], Response]
 """Makes the page (409) for a person: from the request, the reason, and the address that wakes and then shows it."""
 
 
-def wants_wake(request: Request) -> bool:
+def wants_wake(request: HTTPConnection) -> bool:
     return request.query_params.get("wake", "") in ("1", "true")
 
 

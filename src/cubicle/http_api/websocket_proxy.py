@@ -70,7 +70,9 @@ class WebSocketProxy:
         machine: Machine,
         limits: ProxyLimits,
         is_started: IsStarted | None = None,
+        admits: Callable[[bytes], bool] | None = None,
     ) -> None:
+        """`admits`: of what the client sends only messages that begin so go on to the backend."""
         self._client = client
         self._machine = machine
         self._socket = ClientSocket.of(client)
@@ -85,6 +87,8 @@ class WebSocketProxy:
         self._failed: ProxyEnding | None = None
         self._asked = False
         self._is_started = is_started
+        self._admits = admits
+        self._within = self._dropping = False
         self._started = is_started is None
 
     async def run(self) -> None:
@@ -145,6 +149,11 @@ class WebSocketProxy:
         if self._failed is not None:
             return
         self._moved = self._time()
+        if self._admits is not None:
+            self._dropping = self._dropping if self._within else not self._admits(message)
+            self._within = not last
+            if self._dropping:
+                return
         self._asked = True
         try:
             if self._limits.most is not None and len(message) > self._limits.most:

@@ -84,6 +84,8 @@ class StartupCheck:
         self._isolates = isolates
         self._prove = prove
         self.proof: IsolationReport | None = None
+        self.complaint = ""
+        """What does not hold, by the last check."""
         self.postponed = False
         """Whether the disk was too full to try them: `check` has to be called again."""
 
@@ -116,6 +118,7 @@ class StartupCheck:
         log.info("isolation", extra={"strength": found.report.strength.value, "attempts": len(found.report.findings)})
 
     def _complain(self, what: str) -> None:
+        self.complaint = what
         if demanded(self._settings) is RequireIsolation.ENFORCE:
             raise Unusable(f"{what} Run `cubicle doctor --prove`, or set REQUIRE_WALLS=warn to serve all the same.")
         log.warning("%s Run `cubicle doctor --prove`.", what)

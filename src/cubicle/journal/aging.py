@@ -33,22 +33,27 @@ class OldSegments:
 
 def find_old(folder: Path, now: float, max_age: float) -> list[OldSegments]:
     """Those that have not changed for so long, at this reading of the clock; the others are noted. Blocks."""
-    known = _read(folder)
+    known = read_ages(folder)
     seen: dict[str, dict[str, list[float]]] = {}
     found = []
     for path in folder.iterdir():
         if anchor.DIGEST.fullmatch(path.name):
-            chat, old = _look(path, known.get(path.name), now, now - max_age)
+            chat, old = look(path, known.get(path.name), now, now - max_age)
             if chat:
                 seen[path.name] = chat
             if old is not None:
                 found.append(old)
     if seen != known:
-        record.write(folder / NAME, {"ages": seen})
+        write_ages(folder, seen)
     return found
 
 
-def _look(folder: Path, known: object, now: float, before: float) -> tuple[dict[str, list[float]], OldSegments | None]:
+def write_ages(folder: Path, ages: Mapping[str, object]) -> None:
+    record.write(folder / NAME, {"ages": ages})
+
+
+def look(folder: Path, known: object, now: float, before: float) -> tuple[dict[str, list[float]], OldSegments | None]:
+    """When each segment was first seen as it is, and those that were before that reading. Blocks."""
     seen: dict[str, list[float]] = {}
     old: OldSegments | None = None
     all_before = True
@@ -75,7 +80,8 @@ def _since(known: object, name: str, changed: float, size: int, now: float) -> f
     return now
 
 
-def _read(folder: Path) -> Mapping[str, Any]:
+def read_ages(folder: Path) -> Mapping[str, Any]:
+    """What was noted at the last look. Blocks."""
     try:
         return record.read(folder / NAME, _MAX_SIZE).fields("ages").values
     except FileNotFoundError:

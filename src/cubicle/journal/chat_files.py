@@ -23,13 +23,12 @@ _SEGMENTS = 8
 """Of a chat's bound, each segment may take this part."""
 _LOOK_SECONDS = 1.0
 MIN_SEGMENT = 16 * 1024
+HALF_LINE = "The last line had been written by half, and was cut off."
 _GAP_BODY = re.compile(rb'"at":-?[0-9.]+,"kind":"gap"')
-_FULL = "The oldest entries were dropped: the journal had reached its size (JOURNAL_MB)."
-_OLD = "The oldest entries were dropped: they had reached their age (JOURNAL_DAYS)."
 
 
 @dataclass(slots=True)
-class _Segment:
+class Segment:
     number: int
     size: int
     first: int
@@ -41,11 +40,16 @@ class _Segment:
 class ChatFiles:
     """The journal of one chat. After an OSError it is closed and opened anew: what was written by half is cut off."""
 
-    def __init__(self, folder: Path, limit: int) -> None:
+    full = "The oldest entries were dropped: the journal had reached its size (JOURNAL_MB)."
+    old = "The oldest entries were dropped: they had reached their age (JOURNAL_DAYS)."
+    """What the journal says of what it drops."""
+
+    def __init__(self, folder: Path, limit: int, *, segment: int = 0) -> None:
+        """`segment`: bytes of each file, if it is not a part of the limit."""
         self.folder = folder
         self._limit = limit
-        self._most = max(MIN_SEGMENT, limit // _SEGMENTS)
-        self._segments: list[_Segment] = []
+        self._most = max(MIN_SEGMENT, segment or limit // _SEGMENTS)
+        self._segments: list[Segment] = []
         self._blobs: dict[str, reading.Blob] = {}
         self._fd = -1
         self._unsynced = False
@@ -113,9 +117,9 @@ class ChatFiles:
                 durable.write(path, b"".join(text + b"\n" for _, text in lines))
         elif rest:
             os.truncate(path, sum(len(text) + 1 for text in texts))
-            why = "The last line had been written by half, and was cut off."
+            why = HALF_LINE
         if lines:
-            self._segments.append(_segment(number, lines))
+            self._segments.append(segment_of(number, lines))
             for line, text in lines:
                 chain.add(line, text)
         elif not damaged:
@@ -194,7 +198,7 @@ class ChatFiles:
         path = self.folder / reading.segment_name(number)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
-        self._segments.append(_Segment(number, 0, first, self.hash))
+        self._segments.append(Segment(number, 0, first, self.hash))
         durable.sync_folder(self.folder)
 
     @property
@@ -216,13 +220,13 @@ class ChatFiles:
             before = segment.number
         return max(0, len(self._segments) - 1)
 
-    def _drop_oldest(self, count: int, why: str = _FULL) -> bool:
+    def _drop_oldest(self, count: int, why: str = "") -> bool:
         """Drop segments and their blobs. First the journal says so: the chain holds whenever the power goes."""
         if not count:
             return False
         gone, left = self._segments[:count], self._segments[count]
         last = max(0, left.first - 1)
-        body = format.body(time.time(), GAP, format.gap(why, 1, last, left.prev))
+        body = format.body(time.time(), GAP, format.gap(why or self.full, 1, last, left.prev))
         line, self.hash = format.line(self.number, body, self.hash)
         self._write(bytearray(line))
         self.sync()
@@ -241,11 +245,11 @@ class ChatFiles:
         )
         if old and old == len(self._segments):
             self._roll(self.number)
-            self._drop_oldest(old, _OLD)
+            self._drop_oldest(old, self.old)
         elif old:
             if self._fd < 0:
                 self._make_room(0, self.number)
-            self._drop_oldest(old, _OLD)
+            self._drop_oldest(old, self.old)
 
     def keep_blob(self, digest: str, data: bytes) -> None:
         """Keep a blob for as long as the entry that comes next. Raises OSError."""
@@ -282,7 +286,7 @@ def _with_gaps(last: int, bodies: Sequence[tuple[int | None, bytes]]) -> Iterato
         yield number, body
 
 
-def _segment(number: int, lines: Sequence[tuple[Line, bytes]]) -> _Segment:
+def segment_of(number: int, lines: Sequence[tuple[Line, bytes]]) -> Segment:
     first = lines[0][0]
     size = sum(len(text) + 1 for _, text in lines)
-    return _Segment(number, size, first.number + (first.kind == GAP), first.prev)
+    return Segment(number, size, first.number + (first.kind == GAP), first.prev)

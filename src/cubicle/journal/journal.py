@@ -21,7 +21,7 @@ from cubicle.journal.format import Entry
 from cubicle.journal.head import Head, answer
 from cubicle.journal.identities import Identities
 from cubicle.journal.lookup import CallLookup, KeptCall
-from cubicle.journal.startup import read_numbers
+from cubicle.journal.startup import imported_number, read_numbers
 from cubicle.journal.writer import Add, AddBlob, Forget, Lost, Operation, Prune, Release, Work, Writer
 from cubicle.tasks import start_task
 
@@ -222,7 +222,7 @@ class Journal:
             self._flush(head, sync=False)
 
     def _use(self, digest: str) -> Head:
-        number = self._numbers.pop(bytes.fromhex(digest), 0)
+        number = self._numbers.pop(bytes.fromhex(digest), 0) or imported_number(self._folder, digest)
         head = self._heads[digest] = Head(digest, number, settled=number)
         return head
 

@@ -94,6 +94,19 @@ def last_line(path: Path) -> Line | None:
     return format.check(end[:-1].rpartition(b"\n")[2])
 
 
+def first_line(path: Path) -> Line | None:
+    """The first line of a segment, if it is good. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        start = os.pread(fd, 8 * 1024, 0)
+        if b"\n" not in start:
+            start = os.pread(fd, format.MAX_LINE + 1, 0)
+    finally:
+        os.close(fd)
+    text, ended, _ = start.partition(b"\n")
+    return format.check(text) if ended else None
+
+
 def read_entries(folder: Path, after: int = 0, limit: int = 1000) -> list[Entry]:
     """Entries with a higher number than `after`, in their order; what cannot be read is passed over."""
     found: list[Entry] = []

@@ -13,6 +13,9 @@ from cubicle.record import BadRecord
 
 log = logging.getLogger(__name__)
 
+IMPORTED = ".imported"
+"""A file in the folder of a journal that came from another service: one that runs does not know it yet."""
+
 
 def read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes, int]]:
     """The last number of each chat, and those that are known to have been higher. Blocks.
@@ -30,6 +33,16 @@ def read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes
             log.error("a journal cannot be used: %s", error, extra={"folder": path.name})
     known = anchor.read(folder)
     return numbers, {key: number for key, number in known.items() if number > numbers.get(key, 0)}
+
+
+def imported_number(folder: Path, digest: str) -> int:
+    """The last number of a journal that was put there while the service ran; 0 for others. Blocks for an instant."""
+    if not (folder / digest / IMPORTED).exists():
+        return 0
+    with contextlib.suppress(OSError, BadRecord, IndexError):
+        last = reading.last_line(reading.segments(folder / digest)[-1][1])
+        return last.number if last is not None else 0
+    return 0
 
 
 def _read_head(folder: Path, limit: int) -> int:

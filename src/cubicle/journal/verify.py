@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cubicle.journal import format, reading
-from cubicle.journal.format import Chain
+from cubicle.journal.format import Chain, Line
 from cubicle.record import BadRecord
 
 
@@ -25,8 +26,8 @@ class Verification:
     """Damaged files that a service kept under another name."""
 
 
-def verify(folder: Path, known: int = 0) -> Verification:
-    """Check a journal. `known`: a service has written entries up to this number."""
+def verify(folder: Path, known: int = 0, each: Callable[[Line, bytes], None] | None = None) -> Verification:
+    """Check a journal. `known`: a service has written entries up to this number. `each` gets every good line."""
     found, chain = Verification(set_aside=reading.set_aside(folder)), Chain()
     segments = reading.segments(folder)
     for place, (_, path) in enumerate(segments):
@@ -42,6 +43,8 @@ def verify(folder: Path, known: int = 0) -> Verification:
             else:
                 chain.add(line, text)
                 found.lines += 1
+                if each is not None:
+                    each(line, text)
         if rest and place < len(segments) - 1:
             found.problems.append(f"{path.name} ends in the middle of a line")
         elif rest:

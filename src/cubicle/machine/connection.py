@@ -225,6 +225,8 @@ class GuestLink(asyncio.BufferedProtocol):
         self.offence = ""
         """Which rule the guest broke, if that is why the line was closed."""
         self.liveness = Liveness(self.answers)
+        self.on_round_trip: Callable[[float], None] = lambda seconds: None
+        """Told how long each answer took."""
         self._why = "The sandbox ended, or the connection to it was lost."
         self.writable = True
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -254,9 +256,12 @@ class GuestLink(asyncio.BufferedProtocol):
         """One question, one answer."""
         channel = self.open(request)
         channel.checks = limit > _FIRST_SILENCE
+        began = time.perf_counter()
         try:
             async with asyncio.timeout(limit):
-                return await channel.answer()
+                answer = await channel.answer()
+            self.on_round_trip(time.perf_counter() - began)
+            return answer
         except TimeoutError:
             await asyncio.sleep(0.05)  # where it is we who are late, the answer lies in the socket
             if channel.over:

@@ -4,6 +4,7 @@ SandboxError
 ├── StartFailed      the sandbox could not be started; the message says why, in words
 │   ├── OwnerHasSandbox    the owner has another sandbox, which it names
 │   ├── OwnedByAnother     the sandbox belongs to another owner
+│   ├── StartRefused a limit on running sandboxes is reached
 │   └── NoSpace      the host is too short of disk space to start anything
 ├── NotRunning       there is no such sandbox, or it is not up
 ├── Gone             the connection to its guest was lost
@@ -24,6 +25,10 @@ class SandboxError(Exception):
 
 class StartFailed(SandboxError):
     """The sandbox could not be started."""
+
+
+class StartRefused(StartFailed):
+    """A limit on running sandboxes is reached; the message says which one."""
 
 
 class NoSpace(StartFailed):

@@ -27,6 +27,7 @@ from cubicle.machine.process import Process, look_for, process_of
 from cubicle.machine.refusals import Refusals
 from cubicle.machine.stream import Stream, StreamConnection
 from cubicle.machine.text_pieces import encoded
+from cubicle.machine.trace_context import trace_variables
 from cubicle.machine.upload_folder import UploadFolder
 
 HOME = "/home/assistant"
@@ -75,10 +76,16 @@ class Machine:
         self.refusals = Refusals()
         self.stopped = ""
         """Why somebody stops it on purpose, from just before it goes; empty otherwise."""
+        self.hung_up = False
+        """Whether this side ended the connection. If not, the sandbox did, or something between."""
 
     @property
     def alive(self) -> bool:
         return not self._line.lost.done()
+
+    def watch_round_trips(self, observe: Callable[[float], None]) -> None:
+        """Call back with the seconds that each answer of the guest took."""
+        self._line.on_round_trip = observe
 
     @property
     def offence(self) -> str:
@@ -100,6 +107,7 @@ class Machine:
 
     def close(self) -> None:
         """Hang up; what runs in the sandbox goes on."""
+        self.hung_up = self.hung_up or self.alive
         self._line.close()
 
     def condemn(self, offence: str) -> None:
@@ -154,7 +162,7 @@ class Machine:
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         if sum(map(len, argv)) > wire.MAX_PAYLOAD:  # before any work on it
             raise _too_long()
-        variables = {**self.environment, **(env or {})}
+        variables = {**self.environment, **trace_variables.get(), **(env or {})}
         request = operations.Run(
             argv=argv, cwd=cwd, env=variables, timeout=timeout, pty=pty, merge=merge, stdin=stdin, id=id
         )

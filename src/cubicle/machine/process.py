@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -89,7 +90,9 @@ async def process_of(
     """The command of a channel; leaving the block ends it, unless it is detached."""
     process: Process | None = None
     try:
+        began = time.perf_counter()
         process = Process(line, channel, await channel.event())
+        line.on_round_trip(time.perf_counter() - began)
         yield process
     finally:
         if process is not None and process.detached:

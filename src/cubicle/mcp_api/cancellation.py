@@ -56,6 +56,10 @@ class InFlight:
         if not known:
             del self._known[key]
 
+    def has(self, session: str | None, chat: Chat) -> bool:
+        """Whether requests of this session are under way."""
+        return any(key.session == session and key.chat == chat for key in self._known)
+
     def cancel(self, key: RequestKey) -> bool:
         """End the request; whether one was ended. A late or unknown one is no error.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from cubicle import __version__
+from cubicle.chat.access_watch import AccessWatch
 from cubicle.chat.authentication import Authentication
 from cubicle.core.event_ids import signing_key
 from cubicle.fairness.fair_queue import FairQueue
@@ -44,6 +45,7 @@ class McpEndpoint:
         queue: FairQueue | None = None,
         unfinished: UnfinishedCalls | None = None,
         secret: bytes = b"",
+        watch: AccessWatch | None = None,
     ) -> None:
         """`secret` signs what clients show again after a restart of the service."""
         self._registry = registry
@@ -51,6 +53,7 @@ class McpEndpoint:
         self._instructions = instructions
         self._settings = settings
         self._authentication = authentication
+        self._watch = watch or AccessWatch(authentication)
         self._queue = queue or FairQueue()
         self._listening = Subscriptions(uploads.changes)
         self._key = signing_key(secret or secrets.token_bytes(32))
@@ -65,7 +68,7 @@ class McpEndpoint:
         boot, seconds = await asyncio.to_thread(read_boot), self._settings.resume_seconds
         self._calls = RunningCalls(self._queue)
         request_ids = RequestIds()
-        repeated = RepeatedCalls(self._registry, self._calls, seconds, boot, request_ids)
+        repeated = RepeatedCalls(self._registry, self._calls, seconds, boot, request_ids, self._watch)
         tasks = TaskMethods(McpTasks(repeated, self._registry.journal, self._settings.task_hours))
         answers = self._answers = ResumableAnswers(
             self._key, seconds, tasks.left_behind, has_journal=self._registry.journal.keeps
@@ -82,6 +85,10 @@ class McpEndpoint:
                 tasks,
             )
             server = protocol.server(__version__)
+            if self._settings.otel_exporter_otlp_endpoint:
+                from cubicle.mcp_api.tracing import Tracing
+
+                server.middleware.insert(0, Tracing())
             manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY)
             async with manager.run(), self._unfinished.looked_after(repeated):
                 self._gate = RequestCheck(
@@ -93,6 +100,8 @@ class McpEndpoint:
                     in_flight,
                     answers,
                     request_ids,
+                    self._watch,
+                    self._calls,
                 )
                 yield
                 self._gate = None
@@ -106,10 +115,15 @@ class McpEndpoint:
     def end_streams(self) -> None:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         self._listening.close()
+        keeps = self._answers is not None and self._registry.journal.keeps
+        coming_back = self._answers.part() if self._answers is not None and keeps else ()
         if self._calls is not None:
-            self._calls.stopping = True
-        if self._answers is not None and self._registry.journal.keeps:
-            self._answers.part()
+            self._calls.stop(coming_back)
+
+    async def drain(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Refuse new calls, and wait so long for those that run: before `end_streams`."""
+        if self._calls is not None:
+            await self._calls.drain(seconds, is_over)
 
     @property
     def endpoint(self) -> _Endpoint:

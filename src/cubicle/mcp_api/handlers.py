@@ -16,6 +16,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from cubicle.audit.audit import AuditUnavailable
 from cubicle.core import problem
 from cubicle.core.call_identity import BadIdentity, CallIdentity, find_identity
 from cubicle.core.caller import Caller, Headers
@@ -233,7 +234,9 @@ class McpHandlers:
     async def _listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        return await self.listening.serve(context, params, caller_of(context).chat)
+        caller = caller_of(context)
+        expires = caller.identity.expires if caller.identity is not None else None
+        return await self.listening.serve(context, params, caller.chat, expires)
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
@@ -244,9 +247,15 @@ class McpHandlers:
             if not caller.shared and uri.chat_id != caller.chat.id:
                 raise NoSuchResource
             # Some clients send no X-Chat-Id with these calls: there the URI is what names the chat.
+            chat, audit = uri.chat(caller.chat.tenant), self.registry.audit
+            audit.require()
             async with self.lists.hold(caller.chat):
-                file = await self.uploads.read(uri.chat(caller.chat.tenant), uri.path)
+                file = await self.uploads.read(chat, uri.path)
+                said = {"what": "resources/read", "outcome": "done", "size": len(file.data)}
+                audit.record("download", said, chat=chat, identity=caller.identity)
                 _prepared.get()["contents"] = [await to_thread.run_sync(_contents, str(params.uri), file)]
+        except AuditUnavailable as error:
+            raise MCPError(jsonrpc.INTERNAL_ERROR, str(error)) from None
         except ResourceTooLarge as error:
             raise MCPError(jsonrpc.INVALID_PARAMS, str(error), {"uri": str(params.uri)[:1000]}) from None
         except NoSuchResource:

@@ -21,15 +21,8 @@ from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal
 from cubicle.journal.lookup import KeptCall
-from cubicle.mcp_api.repeated_calls import (
-    CAN_GO_ON,
-    INTERRUPTED,
-    KnownTask,
-    OtherArguments,
-    RepeatedCalls,
-    hash_arguments,
-)
-from cubicle.mcp_api.running_calls import RunningCall
+from cubicle.mcp_api.repeated_calls import INTERRUPTED, KnownTask, OtherArguments, RepeatedCalls, hash_arguments
+from cubicle.mcp_api.running_calls import CAN_GO_ON, RunningCall
 from cubicle.mcp_api.task_limits import expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Tool
 from cubicle.tools.kept_answer import read_answer

@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
+
+from cubicle.chat.access_watch import AccessOver, AccessWatch
 from cubicle.core.arguments_hash import arguments_hash, is_large
 from cubicle.core.call_identity import CallIdentity
 from cubicle.core.caller import Caller
@@ -23,7 +26,7 @@ from cubicle.journal.lookup import KeptCall
 from cubicle.log import chat_fields
 from cubicle.mcp_api.kept_arguments import known_arguments, whole_arguments
 from cubicle.mcp_api.request_ids import RequestIds
-from cubicle.mcp_api.running_calls import RunningCall, RunningCalls
+from cubicle.mcp_api.running_calls import CAN_GO_ON, RunningCall, RunningCalls
 from cubicle.mcp_api.task_limits import TaskLimits, expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Call, Tool, fail, say
 from cubicle.tools.kept_answer import read_answer
@@ -31,8 +34,8 @@ from cubicle.tools.registry import Registry
 
 log = logging.getLogger(__name__)
 
-CAN_GO_ON = ("bash_tool", "sub_agent")
-"""Tools whose work goes on in the sandbox while the service is restarted."""
+DETACHED = "detached"
+"""The kind of an entry of the journal: the caller was told that the call goes on, and need not come back."""
 INTERRUPTED = "interrupted"
 """The ending of a call that nobody came back for: it is not final, since the sandbox may know more of it."""
 _TOO_LARGE = "This call was done before. Its answer was too large to be kept; look at what it left behind."
@@ -65,7 +68,13 @@ class RepeatedCalls:
     """Starts every tool call, once."""
 
     def __init__(
-        self, registry: Registry, calls: RunningCalls, resume_seconds: float, boot: str, request_ids: RequestIds
+        self,
+        registry: Registry,
+        calls: RunningCalls,
+        resume_seconds: float,
+        boot: str,
+        request_ids: RequestIds,
+        watch: AccessWatch | None = None,
     ) -> None:
         self._registry = registry
         self._journal = registry.journal
@@ -73,6 +82,7 @@ class RepeatedCalls:
         self.resume_seconds = resume_seconds
         self._boot = boot
         self._request_ids = request_ids
+        self._watch = watch
         self._tasks = TaskLimits()
         self._running: dict[tuple[str, str], _Repeatable] = {}
 
@@ -199,6 +209,8 @@ class RepeatedCalls:
             kept = None
         if kept is not None and kept.end is not None and _was_ended(kept.end) and not identity.strict:
             kept = None  # its caller left, and comes back without having said that he would: it is a new call
+        if kept is not None and kept.end is not None and kept.end.fields.get("begun") is False:
+            kept = None  # it was refused before anything of it was done
         if kept is not None and kept.end is not None and _is_final(kept.end):
             answer = await read_answer(self._journal, caller.chat, kept.end.fields) or _without(tool, kept.end)
             if answer is not None:
@@ -256,17 +268,34 @@ class RepeatedCalls:
             self._tasks.add(running, identity, expires)
 
     async def _run(self, running: RunningCall, tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:
-        leaves = bool(call.identity) or tool.outlives_caller
+        leaves = bool(call.identity) or tool.outlives_caller or tool.name in CAN_GO_ON
+        running.on_detached = lambda: self._journal.record(call.caller.chat, DETACHED, {"call": call.id})
         call = replace(
             call,
             report=running.report,
             heard=lambda: running.is_followed,
             cancelled=lambda: running.cancelled,
+            reached=lambda step: setattr(running, "step", step),
             leaving=lambda: leaves and self._calls.stopping and not running.cancelled,
         )
         # The first step of `run` records the call: what is called soon comes after it.
         asyncio.get_running_loop().call_soon(running.begun.set)
-        return await self._registry.run(tool, call, arguments)
+        answers: list[Answer] = []
+
+        async def work() -> None:
+            answers.append(await self._registry.run(tool, call, arguments))
+
+        identity = call.caller.identity
+        if self._watch is None or identity is None:
+            await work()
+            return answers[0]
+        try:
+            # A token that expires ends the request only: its client comes back with a new one. Not what is revoked.
+            await self._watch.run(work, replace(identity, expires=None))
+        except AccessOver:
+            running.cancel()
+            await anyio.sleep_forever()
+        return answers[0]
 
     def _as_begun(self, call: Call, begin: Entry) -> Call:
         """The same call, as a service before this one began it."""

@@ -10,24 +10,26 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcp.server.lowlevel import Server
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
+from cubicle.chat.access_watch import AccessOver, AccessWatch
 from cubicle.chat.authentication import Authentication, Shown, Who
 from cubicle.chat.authentication import Refused as NotLetIn
-from cubicle.core import problem
+from cubicle.core import event_ids, problem
 from cubicle.core.accept import accepts_mcp, is_json
-from cubicle.core.caller import Caller, Headers, identify
+from cubicle.core.caller import Caller, Headers, NotYourChat, identify, in_conversation, in_named
 from cubicle.core.chat import BadChatId
 from cubicle.core.chat_isolation import ChatIdMissing, Isolation
+from cubicle.core.identity import Identity
 from cubicle.core.problem import Problem
 from cubicle.core.request_limits import JsonStructure, TooComplex
 from cubicle.fairness.fair_slots import Busy, FairSlots
-from cubicle.log import note_caller
+from cubicle.log import note, note_caller
 from cubicle.machine.zero_copy import TIMEOUT
 from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.cancellation import InFlight, RequestKey
@@ -38,10 +40,11 @@ from cubicle.mcp_api.request_context import CALLER, SESSION
 from cubicle.mcp_api.request_ids import RequestIds
 from cubicle.mcp_api.resumption import HEADER as LAST_EVENT_ID
 from cubicle.mcp_api.resumption import ResumableAnswers
+from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, TooLong
-from cubicle.mcp_api.transport import Unforeseen, answer
+from cubicle.mcp_api.transport import Unforeseen, answer, refuse_call
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class RequestCheck:
     in_flight: InFlight
     resumable: ResumableAnswers
     request_ids: RequestIds
+    watch: AccessWatch
+    calls: RunningCalls
     large: FairSlots = field(default_factory=lambda: FairSlots(total=16, of_tenant=4, of_chat=16))
     """For requests with a body over 1 MB, which lies in memory more than once."""
 
@@ -88,10 +93,13 @@ class RequestCheck:
             await send(message)
 
         try:
-            caller = self._caller(scope, headers)
+            caller = await self._caller(scope, headers)
             note_caller(caller.chat, caller.email)
-            async with AsyncExitStack() as stack:
-                await self._answer(scope, headers, caller, receive, tell, stack)
+            assert caller.identity is not None
+            await self.watch.run(lambda: self._held(scope, headers, caller, receive, tell), _watched(caller.identity))
+        except AccessOver:
+            if not started:
+                await send_refusal(tell, problem.UNAUTHORIZED)
         except Busy as error:
             await send_refusal(tell, Problem(429, str(error), {"Retry-After": "1"}))
         except McpRefused as refusal:
@@ -105,14 +113,25 @@ class RequestCheck:
             if not started:
                 await send_refusal(tell, problem.SERVER_ERROR)
 
-    def _caller(self, scope: Scope, headers: Headers) -> Caller:
-        shown = Shown(headers, (scope.get("client") or ("",))[0])
+    async def _held(self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            await self._answer(scope, headers, caller, receive, send, stack)
+
+    async def _caller(self, scope: Scope, headers: Headers) -> Caller:
+        shown = Shown(headers, (scope.get("client") or ("",))[0], path=_path(scope))
         try:
-            identity = self.authentication.authenticate(shown, Who.BEARER)
+            identity = await self.authentication.admit(shown, Who.BEARER)
         except NotLetIn as refused:
             raise McpRefused(refused.problem) from None
+        # A POST whose body will be read may name its conversation in it, a GET in the id of the event.
+        read = scope["method"] == "POST" and accepts_mcp(headers.all("Accept")) and is_json(headers.get("Content-Type"))
+        read = read or (scope["method"] == "GET" and headers.get(LAST_EVENT_ID) is not None)
+        mode = Isolation.LENIENT if self.mode is Isolation.STRICT and read else self.mode
         try:
-            return identify(headers, self.mode, identity.tenant)
+            note(**identity.log_fields)
+            return identify(headers, mode, identity)
+        except NotYourChat as error:
+            raise McpRefused(Problem(403, str(error))) from None
         except (BadChatId, ChatIdMissing) as error:
             raise McpRefused(problem.bad_request(str(error))) from None
 
@@ -136,9 +155,17 @@ class RequestCheck:
                 session = self._session(headers, caller)
                 if session is None:
                     raise McpRefused(problem.bad_request(f"Name the MCP session in the header {SESSION_HEADER}."))
+                caller = self._resuming(caller, headers, event)
                 await self.resumable.resume(event, caller, session, receive, _with_session(send, session))
             case _:
                 raise McpRefused(problem.not_allowed("POST", "DELETE"))
+
+    def _resuming(self, caller: Caller, headers: Headers, event: str) -> Caller:
+        """Whoever comes back sends no `_meta`: the event names the conversation, if that named the chat."""
+        try:
+            return in_named(caller, headers, self.mode, event_ids.conversation(event))
+        except (BadChatId, ChatIdMissing) as error:
+            raise McpRefused(problem.bad_request(str(error))) from None
 
     async def _post(
         self, scope: Scope, headers: Headers, caller: Caller, receive: Receive, send: Send, stack: AsyncExitStack
@@ -159,8 +186,19 @@ class RequestCheck:
             raise McpRefused(problem.bad_request(str(error)), jsonrpc.PARSE_ERROR) from None
         except ValueError:
             raise McpRefused(problem.bad_request("The body is not JSON."), jsonrpc.PARSE_ERROR) from None
+        try:
+            caller = in_conversation(caller, headers, self.mode, message.params.get("_meta"))
+        except ChatIdMissing as error:
+            raise McpRefused(problem.bad_request(str(error))) from None
+        note(chat=caller.chat.id)
         if len(body) > _MAX_OTHER_BODY and message.method != "tools/call":
             raise McpRefused(problem.too_large(_MAX_OTHER_BODY))
+        if self.calls.draining and message.method == "tools/call":
+            if session is None or not self.in_flight.has(session, caller.chat):
+                raise McpRefused(problem.DRAINING)
+            # A refusal by its status would end the session of many clients, and with it the calls that still run.
+            await refuse_call(message, _with_session(send, session))
+            return
         scope = {**scope, CALLER: caller, "headers": _normal(scope["headers"])}
         if not handshake:
             aside = scope[SET_ASIDE] = SetAside()
@@ -203,9 +241,21 @@ class RequestCheck:
         return session
 
 
+def _watched(identity: Identity) -> Identity:
+    """What ends a request: a key that ends, or is revoked. The end of an OAuth token does not: a command may run for
+    longer than the minutes that a token has. Streams that only listen end with it by themselves."""
+    return replace(identity, expires=None) if identity.person else identity
+
+
 def _is_handshake(headers: Headers) -> bool:
     version = headers.get(_VERSION)
     return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _path(scope: Scope) -> str:
+    """Without the prefix of a proxy."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path") or "")
 
 
 async def _decoded(body: bytearray) -> Any:

@@ -30,9 +30,8 @@ from cubicle.mcp_api.errors import McpRefused
 from cubicle.mcp_api.event_streams import EventReader, EventStream, EventStreams
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
 from cubicle.mcp_api.progress import ProgressStream
-from cubicle.mcp_api.repeated_calls import CAN_GO_ON
 from cubicle.mcp_api.request_context import result_of
-from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
+from cubicle.mcp_api.running_calls import CAN_GO_ON, CallCancelled, RunningCall
 from cubicle.mcp_api.transport import (
     COMMENT,
     EVENT_HEADERS,
@@ -109,10 +108,11 @@ class ResumableAnswers:
             await asyncio.wait(self._tasks)
         self._streams.close()
 
-    def part(self) -> None:
-        """The service ends: clients of calls that go on are sent away until the next one is there."""
+    def part(self) -> set[str]:
+        """The service ends: clients of calls that go on are sent away until the next one is there. Whose calls."""
         for stream in self._going_on:
             stream.part(min(_RETRY_AFTER_RESTART, int(self._seconds * 500)))
+        return {stream.id for stream in self._going_on if stream.parted}
 
     def takes(self, message: JsonRpcMessage, caller: Caller) -> bool:
         """Whether this answer, in an MCP session, can be resumed."""
@@ -139,7 +139,7 @@ class ResumableAnswers:
         primed = version is not None and version >= _PRIMED_SINCE
         can_resume = primed or (caller.chat.tenant, session) in self._came_back
         id, request = secrets.token_hex(8), message.id or 0
-        prefix = event_ids.prefix(self._key, caller.chat, session, id, request)
+        prefix = event_ids.prefix(self._key, caller.chat, session, id, request, caller.conversation)
         waited_for = anyio.CancelScope()
         grace = self._seconds if can_resume else 0.0
         stream = EventStream(id, caller.chat, session, prefix, grace, waited_for.cancel)
@@ -177,6 +177,9 @@ class ResumableAnswers:
         except BaseException:
             self._streams.drop(stream)  # the service ends; a client that comes back asks the next one
             raise
+        if stream.parted:
+            self._streams.drop(stream)  # the next service has the answer
+            return
         stream.was_abandoned = waited_for.cancelled_caught
         stream.finish(encoded({"jsonrpc": "2.0", "id": exchange.request_id, **outcome}))
         self._streams.keep(stream)
@@ -218,7 +221,8 @@ class ResumableAnswers:
             return
         if isinstance(found, RunningCall):
             waited_for = anyio.CancelScope()
-            prefix = event_ids.prefix(self._key, caller.chat, session, event.call, event.request)
+            names = (session, event.call, event.request, caller.conversation)
+            prefix = event_ids.prefix(self._key, caller.chat, *names)
             stream = EventStream(event.call, caller.chat, session, prefix, self._seconds, waited_for.cancel)
             if not self._streams.has_room(caller.chat):
                 raise Busy("Too many answers are resumed already. Try again when some of them are done.")

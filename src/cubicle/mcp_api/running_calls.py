@@ -1,7 +1,8 @@
 """Tool calls that run: each in a task of its own, owned by the endpoint and not by the request that began it.
 
 Several requests may follow one call: its live output, then its answer. A call ends by itself, when it is cancelled, or
-when nobody follows it any more: at once, or after its grace time if whoever left can come back to it.
+when nobody follows it any more: at once, or after its grace time if whoever left can come back to it. When the service
+stops, those who follow get an answer that says what becomes of the call.
 
 CallCancelled    the call was ended before it had an answer
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Self
 
@@ -23,7 +25,7 @@ from cubicle.fairness.fair_queue import FairQueue, LoopShare, current, metered
 from cubicle.fairness.fair_slots import Busy
 from cubicle.log import chat_fields
 from cubicle.tasks import start_task
-from cubicle.tools.base import Answer
+from cubicle.tools.base import Answer, Step, TextContent, fail
 from cubicle.tools.output import Cap
 
 log = logging.getLogger(__name__)
@@ -34,8 +36,23 @@ MAX_CALLS_OF_A_CHAT = 1024
 MAX_LEFT_OF_A_TENANT = 512
 """Calls in their grace time, with nobody who follows them. One more ends at once."""
 MAX_LEFT_OF_A_CHAT = 64
+_START_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
 MAX_KEPT_OUTPUT = 16_000
 """Characters of a call's live output that are kept for those who come later: its two ends."""
+
+CAN_GO_ON = ("bash_tool", "sub_agent")
+"""Tools whose work goes on in the sandbox while the service is restarted."""
+_GOES_ON = (
+    "The service is being restarted, so this answer is not complete. The work was not ended: it goes on in the "
+    "sandbox. Do not start it again. In a minute, look at what it has done; a call with the same Idempotency-Key gets "
+    "its answer."
+)
+_NOT_BEGUN = "The service is being restarted, and this call was not begun: nothing was done. Try again in a minute."
+_IN_PART = (
+    "The service is being restarted while this ran, so it may have been done in part. Look at what it left behind "
+    "before you call again."
+)
 
 Report = Callable[[str], None]
 
@@ -69,7 +86,13 @@ class RunningCall:
         self._left: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._done = asyncio.Event()
+        self._settled = asyncio.Event()
         self._answer: Answer | None = None
+        self._parting: Answer | None = None
+        """What those who follow are told when the service stops."""
+        self.step: Step = "waits"
+        self.on_detached: Callable[[], object] | None = None
+        """Called if those who follow are told that it goes on without them."""
         self.failure: Exception | None = None
         """What the tool raised."""
 
@@ -126,16 +149,32 @@ class RunningCall:
             self._wait_for_followers()
 
     async def wait(self) -> None:
-        """Until the call has ended, however it did."""
-        await self._done.wait()
+        """Until the call has ended, however it did, or the service stops."""
+        await self._settled.wait()
 
     def answer(self) -> Answer:
-        """What the tool answered, once the call has ended. Raises what it raised, and CallCancelled."""
+        """What the tool answered, or what is to be told instead, after `wait`. Raises what it raised, and
+        CallCancelled."""
         if self.failure is not None:
             raise self.failure
-        if self._answer is None:
+        if self._answer is None and self._parting is None:
             raise CallCancelled
-        return self._answer
+        return self._answer or self._parting or fail(_IN_PART)
+
+    def part(self, *, comes_back: bool) -> None:
+        """The service stops: tell those who follow what becomes of the call. What did not begin does not begin now.
+        `comes_back`: the one who follows asks the next service."""
+        if self.is_done or not self._followers:
+            return
+        if self.outlives or (self.step == "runs" and self.tool in CAN_GO_ON):
+            self._parting = _so_far(self._kept)
+            if not comes_back and self.on_detached is not None:
+                self.on_detached()
+        else:
+            is_done_once = self.step == "waits" and self.tool in CAN_GO_ON
+            self._parting = fail(_NOT_BEGUN if is_done_once else _IN_PART)
+            self._scope.cancel()
+        self._settled.set()
 
     def _wait_for_followers(self) -> None:
         """Nobody follows: go on, end now, or end when the grace time is over."""
@@ -167,11 +206,17 @@ class RunningCall:
             if self._expiry is not None:
                 self._expiry.cancel()
             self._done.set()
+            self._settled.set()
             self.begun.set()
             for tell in self._ends:
                 tell()
             self._ends.clear()
             self._kept = Cap(0)
+
+
+def _so_far(kept: Cap) -> Answer:
+    printed = (TextContent(kept.text()),) if kept.characters else ()
+    return Answer((*printed, TextContent(_GOES_ON)), error=True)
 
 
 class RunningCalls:
@@ -184,14 +229,35 @@ class RunningCalls:
         self._of_tenants: Counter[str] = Counter()
         self._of_chats: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
+        self.draining = False
+        """The service is about to stop: what runs goes on, and clients are asked not to begin more."""
         self.stopping = False
-        """The service stops: a call whose client may come back to the next one leaves what it started running."""
+        """The service stops: what runs in a sandbox goes on there."""
 
     async def __aenter__(self) -> Self:
         return self
 
+    @property
+    def followed(self) -> int:
+        """Calls that somebody waits for."""
+        return sum(call.is_followed for call in self._calls.values())
+
+    async def drain(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Wait until nobody waits for a call any more, at most this long; then for commands that are being started."""
+        self.draining = True
+        await _until(lambda: not self.followed or is_over(), seconds)
+        await _until(lambda: not any(call.step == "starts" for call in self._calls.values()), _START_SECONDS)
+
+    def stop(self, coming_back: Collection[str] = ()) -> None:
+        """Tell everybody who follows a call what becomes of it. `coming_back`: the ids of those whose clients ask the
+        next service."""
+        if not self.stopping:
+            self.draining = self.stopping = True
+            for call in list(self._calls.values()):
+                call.part(comes_back=call.id in coming_back)
+
     async def __aexit__(self, *exception: object) -> None:
-        self.stopping = True
+        self.stop()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -208,6 +274,8 @@ class RunningCalls:
         grace: float = 0.0,
     ) -> RunningCall:
         """Begin a call. Whoever starts it follows it before he awaits anything else. Raises Busy."""
+        if self.stopping:
+            raise Busy(_NOT_BEGUN)
         if (
             len(self._calls) >= MAX_CALLS
             or self._of_tenants[chat.tenant] >= MAX_CALLS_OF_A_TENANT
@@ -256,3 +324,10 @@ class RunningCalls:
         counter[name] += by
         if not counter[name]:
             del counter[name]
+
+
+async def _until(holds: Callable[[], bool], seconds: float) -> None:
+    """Wait until this holds, at most so long."""
+    ends = time.monotonic() + seconds
+    while not holds() and time.monotonic() < ends:  # noqa: ASYNC110 — of many calls, each with events of its own
+        await asyncio.sleep(_LOOK_SECONDS)

@@ -6,6 +6,8 @@ which hears of one chat only.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,9 +61,13 @@ class Subscriptions:
     _open: set[ListenHandler] = field(default_factory=set)
 
     async def serve(
-        self, context: Context, params: types.SubscriptionsListenRequestParams, chat: Chat
+        self,
+        context: Context,
+        params: types.SubscriptionsListenRequestParams,
+        chat: Chat,
+        expires: float | None = None,
     ) -> types.SubscriptionsListenResult:
-        """One stream, until the client closes it or `close` is called."""
+        """One stream, until the client closes it, `close` is called, or what let the client in expires (Unix time)."""
         of_tenant = self.changes.count_of(chat.tenant)
         full = len(self._open) >= MAX_STREAMS or of_tenant >= MAX_STREAMS_OF_A_TENANT
         if full or self.changes.count(chat) >= MAX_STREAMS_OF_A_CHAT:
@@ -73,10 +79,14 @@ class Subscriptions:
         )
         handler = ListenHandler(_ChatBus(self.changes, chat, uris), max_buffered_events=_MAX_WAITING)
         self._open.add(handler)
+        left = max(1.0, expires - time.time()) if expires is not None else None
+        ending = asyncio.get_running_loop().call_later(left, handler.close) if left is not None else None
         try:
             return await handler(context, params.model_copy(update={"notifications": wanted}))
         finally:
             self._open.discard(handler)
+            if ending is not None:
+                ending.cancel()
 
     def close(self) -> None:
         """Every stream says goodbye and ends."""

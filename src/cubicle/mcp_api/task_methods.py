@@ -154,6 +154,8 @@ class TaskMethods:
                 async with following.running():
                     await running.wait()
         state = await self.tasks.state(chat, params.task_id)
+        if state.status == "working":
+            raise MCPError(jsonrpc.INTERRUPTED, "The service is being restarted. Ask for the result again in a minute.")
         if state.answer is None:
             code = jsonrpc.REQUEST_CANCELLED if state.status == "cancelled" else jsonrpc.TASK_FAILED
             raise MCPError(code, state.message)

@@ -25,6 +25,7 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from cubicle.core.problem import DRAINING
 from cubicle.mcp_api import jsonrpc, raw_json
 from cubicle.mcp_api.errors import is_unforeseen
 from cubicle.mcp_api.jsonrpc import JsonRpcMessage
@@ -137,6 +138,12 @@ async def answer(
     if is_unforeseen(outcome) and not exchange.started:
         raise Unforeseen
     await exchange.finish(outcome)
+
+
+async def refuse_call(message: JsonRpcMessage, send: Send) -> None:
+    """Answer a tool call by a result that says that the service is about to stop."""
+    result = {"content": [{"type": "text", "text": DRAINING.detail}], "isError": True}
+    await HttpExchange(message.id or 0, Request({"type": "http"}), send).finish({"result": result})
 
 
 @asynccontextmanager

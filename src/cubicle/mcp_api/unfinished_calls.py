@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
-from cubicle.mcp_api.repeated_calls import INTERRUPTED, RepeatedCalls
+from cubicle.mcp_api.repeated_calls import DETACHED, INTERRUPTED, RepeatedCalls
 from cubicle.tasks import start_task
 from cubicle.tools.base import run_name
 from cubicle.tools.registry import UnknownTool
@@ -89,12 +89,16 @@ class UnfinishedCalls:
                 return
 
     async def _look(self, chat: Chat, machine: Machine, before: int, repeated: RepeatedCalls) -> None:
-        open_calls = await self._journal.scan(chat, lambda entries: unfinished(entries, before))
+        open_calls, detached = await self._journal.scan(chat, lambda entries: _left_behind(entries, before))
         left: list[Entry] = []
         for number, begin in enumerate(reversed(open_calls)):
             if repeated.taken_up(chat, begin) is not None:
                 continue  # its caller was faster, or it was taken up at the first try
-            if number >= _MAX_CALLS or not await _is_known(machine, begin) or not _take_up(repeated, chat, begin):
+            if (
+                number >= _MAX_CALLS
+                or not await _is_known(machine, begin)
+                or not _take_up(repeated, chat, begin, detached)
+            ):
                 left.append(begin)
         if left:
             self._start(self._note(chat, left, repeated), name="interrupted calls of a chat")
@@ -125,6 +129,19 @@ def unfinished(entries: Iterable[Entry], before: int) -> list[Entry]:
     return list(found.values())
 
 
+def _left_behind(entries: Iterable[Entry], before: int) -> tuple[list[Entry], Collection[str]]:
+    """The unfinished calls, and the ids of calls whose callers were told that they go on. May block."""
+    detached: set[str] = set()
+
+    def noted() -> Iterator[Entry]:
+        for entry in entries:
+            if entry.kind == DETACHED:
+                detached.add(str(entry.fields.get("call")))
+            yield entry
+
+    return unfinished(noted(), before), detached
+
+
 async def _is_known(machine: Machine, begin: Entry) -> bool:
     """Whether it is a command, or an agent's run, that the sandbox can say something about."""
     id = str(begin.fields.get("command") or "").partition("@")[0] or str(begin.fields.get("call"))
@@ -142,9 +159,12 @@ async def _is_known(machine: Machine, begin: Entry) -> bool:
     return True
 
 
-def _take_up(repeated: RepeatedCalls, chat: Chat, begin: Entry) -> bool:
+def _take_up(repeated: RepeatedCalls, chat: Chat, begin: Entry, detached: Collection[str]) -> bool:
     try:
-        repeated.take_up(chat, begin).expect_followers()
+        call = repeated.take_up(chat, begin)
     except (Busy, UnknownTool):
         return False
+    if begin.fields.get("call") in detached:
+        call.outlives = True  # its caller was told that it goes on
+    call.expect_followers()
     return True

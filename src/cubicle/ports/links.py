@@ -56,11 +56,17 @@ class PortLinks:
         self._search_from = 0.0
         self._ids: dict[Chat, str] = {}
         self._opened: dict[str, PortGrant] = {}
+        self._version = links.version
 
     @property
     def locked(self) -> bool:
         """Whether anybody has to show something."""
         return self._links.locked
+
+    @property
+    def version(self) -> object:
+        """Changes when a key or a link may have been revoked."""
+        return self._links.version
 
     @property
     def frame_source(self) -> str:
@@ -94,13 +100,17 @@ class PortLinks:
     def origin(self, chat: Chat, port: int | str) -> str:
         return f"{self._scheme}://{port}-{self.id(chat)}{self._suffix}"
 
-    def link(self, chat: Chat, port: int, until: int | None = None) -> str:
-        """The address with a token for a person of the chat, if one is needed; it works no longer than `until`."""
-        return f"{self.origin(chat, port)}/{self._query(PortGrant(chat, port, PortRole.LINK), until)}"
+    def link(self, chat: Chat, port: int, by: str = "") -> str:
+        """The address with a token for a person of the chat, if one is needed. `by`: the link of the chat that the
+        person came with; the token works no longer than that, and is revoked with it."""
+        grant = PortGrant(chat, port, PortRole.LINK, mark=self._links.mark(chat, by))
+        return f"{self.origin(chat, port)}/{self._query(grant, signing.end_of(by) if by else None)}"
 
     def template(self, chat: Chat) -> str:
         """The same with PORT in place of the number; its token opens every port of the chat."""
-        return f"{self.origin(chat, 'PORT')}/{self._query(PortGrant(chat, 0, PortRole.LINK))}"
+        return (
+            f"{self.origin(chat, 'PORT')}/{self._query(PortGrant(chat, 0, PortRole.LINK, mark=self._links.mark(chat)))}"
+        )
 
     def public_link(self, chat: Chat, port: int, share: str, expires: int) -> str:
         grant = PortGrant(chat, port, PortRole.SHARE, share)
@@ -112,10 +122,15 @@ class PortLinks:
 
     def opened(self, token: str) -> PortGrant | None:
         """What the token opens now, or None. A browser shows the same one with each request: it is checked once."""
+        if self._version != self._links.version:  # a key or a link may have been revoked
+            self._version = self._links.version
+            self._opened.clear()
         grant = self._opened.get(token)
         if grant is not None:
-            return grant if self.seconds_left(token) else None
+            return grant if self.seconds_left(token) and self._links.has_tenant(grant.chat.tenant) else None
         grant = signing.opened_port(self._links.opening, token, self._clock())
+        if grant is not None and not grant.public and not self._links.store.holds(grant.chat, grant.mark):
+            return None
         if grant is not None:
             self._opened[token] = grant
             _bound(self._opened)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-_LOOK_SECONDS = 60.0
-"""How soon a clock that was set, or a computer that slept, is noticed."""
+_LOOK_SECONDS = 2.0
+"""How soon a key or a link that was revoked is noticed, a clock that was set, and a computer that slept."""
 
 
 class VisitOver(Exception):
@@ -20,21 +20,25 @@ class VisitOver(Exception):
 
 class _Visit:
     def __init__(
-        self, limit: asyncio.Timeout, expires: int | None, clock: Callable[[], float], tell: Callable[[], None]
+        self,
+        limit: asyncio.Timeout,
+        expires: int | None,
+        clock: Callable[[], float],
+        tell: Callable[[], None],
+        holds: Callable[[], bool],
     ) -> None:
         self._limit = limit
         self._tell = tell
         self._expires = expires
         self._clock = clock
+        self._holds = holds
         self._timer: asyncio.TimerHandle | None = None
         self.look()
 
     def look(self) -> None:
         """End it if it is time, else look again when it may be."""
-        if self._expires is None:
-            return
-        left = self._expires - self._clock()
-        if left <= 0:
+        left = self._expires - self._clock() if self._expires is not None else _LOOK_SECONDS
+        if left <= 0 or not self._holds():
             self.end()
         else:
             self._timer = asyncio.get_running_loop().call_later(min(left, _LOOK_SECONDS), self.look)
@@ -57,14 +61,19 @@ class RunningVisits:
         self._of_share: dict[str, set[_Visit]] = {}
 
     async def run(
-        self, work: Awaitable[None], expires: int | None, share: str = "", tell: Callable[[], None] = lambda: None
+        self,
+        work: Awaitable[None],
+        expires: int | None,
+        share: str = "",
+        tell: Callable[[], None] = lambda: None,
+        holds: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Await the work; VisitOver when the time comes, or the share ends, before it is done. `tell` is called
-        before the work is cancelled for that."""
+        """Await the work; VisitOver when the time comes, the share ends, or `holds` says no, before it is done. `tell`
+        is called before the work is cancelled for that."""
         limit = asyncio.timeout(None)
         try:
             async with limit:
-                visit = _Visit(limit, expires, self._clock, tell)
+                visit = _Visit(limit, expires, self._clock, tell, holds)
                 self._of_share.setdefault(share, set()).add(visit)
                 try:
                     await work

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from cubicle.chat.links import Links
 from cubicle.core.chat import Chat
+from cubicle.core.identity import LinkAccess
 from cubicle.core.text import one_line, quoted
 from cubicle.ports.links import PortLinks
 from cubicle.prompt.catalogue import SkillCatalogue
@@ -51,17 +52,18 @@ class SystemPrompt:
         self._sub_agent = sub_agent
         self._ports = ports
         self._clock = clock
-        self._kept: OrderedDict[tuple[Chat, str], tuple[float, str]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Chat, str], tuple[float, object, str]] = OrderedDict()
         self._template: Template | None = None
 
     async def text(self, chat: Chat, email: str | None = None, name: str | None = None) -> str:
         """The prompt for this chat and user, the same within a minute; the name only adorns it."""
         key = (chat, (email or "").strip().lower())
-        made_at, text = self._kept.get(key, (float("-inf"), ""))
-        if self._clock() - made_at < FRESH_SECONDS:
+        version = self._links.version  # with another one, its links may have been revoked
+        made_at, made_for, text = self._kept.get(key, (float("-inf"), None, ""))
+        if self._clock() - made_at < FRESH_SECONDS and made_for == version:
             return text
         text = await self.rendered(chat, email, name)
-        self._kept[key] = (self._clock(), text)
+        self._kept[key] = (self._clock(), version, text)
         self._kept.move_to_end(key)
         self._drop_stale()
         return text
@@ -75,7 +77,7 @@ class SystemPrompt:
         """A text is only good for a minute, and they lie in the order of their age."""
         now = self._clock()
         while self._kept:
-            made_at, _ = next(iter(self._kept.values()))
+            made_at, _, _ = next(iter(self._kept.values()))
             if len(self._kept) <= MAX_KEPT and now - made_at < FRESH_SECONDS:
                 return
             self._kept.popitem(last=False)
@@ -90,7 +92,8 @@ class SystemPrompt:
         return self._template.render(
             base_url=base,
             preview=f"{base}/preview/{chat_id}",
-            query=self._links.query(chat),
+            query=self._links.query(chat, access=self._links.prompt_access),
+            control=self._links.prompt_access is LinkAccess.CONTROL,
             skills=lines,
             more=more,
             chat_id=quoted(chat.id),

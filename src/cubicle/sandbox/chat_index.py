@@ -54,6 +54,10 @@ class ChatIndex:
         with suppress(OSError):  # not to have noted a use is no reason to refuse it
             os.utime(self._folder / digest)
 
+    def has(self, digest: str) -> bool:
+        """Whether anything is written down of a chat."""
+        return os.path.lexists(self._folder / digest)
+
     def remove(self, digest: str) -> None:
         try:
             record.remove(self._folder / digest)

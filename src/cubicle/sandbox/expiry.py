@@ -80,7 +80,8 @@ class Expiry:
         stop: Callable[[Slot], Awaitable[None]],
         remove: Callable[[Slot], Awaitable[None]],
         trash_changed: Callable[[Collection[str]], Awaitable[None]],
-        deleted: Callable[[str], None],
+        deleted: Callable[[str], Awaitable[None]],
+        follow_deleted: Callable[[], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -91,6 +92,7 @@ class Expiry:
         self._remove = remove
         self._trash_changed = trash_changed
         self._deleted = deleted
+        self._follow_deleted = follow_deleted
         self._in_trash: dict[str, float] | None = None
         """The readings at which what is in the trash was first seen there; None before the first look."""
 
@@ -112,6 +114,7 @@ class Expiry:
                 log.exception("sweeping failed", extra={"chat": slot.chat.id if slot.chat else "?"})
         try:
             await self._sweep_trash()
+            await self._follow_deleted()
         except Exception:
             log.exception("the trash could not be swept")
 
@@ -165,7 +168,7 @@ class Expiry:
                 del self._in_trash[each.name]
                 others = (other.name in self._in_trash for other in found if other.owner == each.owner)
                 if each.owner and each.owner not in self._slots and not any(others):
-                    self._deleted(each.owner)
+                    await self._deleted(each.owner)
 
 
 def _trash_key(name: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +14,7 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
-from cubicle.machine.errors import NoSpace, NotRunning, SandboxError, StartFailed
+from cubicle.machine.errors import NoSpace, NotRunning, SandboxError, StartFailed, StartRefused
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
@@ -23,8 +23,9 @@ from cubicle.sandbox.driver import CONDITIONS, Condition, Driver, SandboxSeen, S
 from cubicle.sandbox.expiry import Ages, Expiry
 from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lifecycle import Lifecycle
-from cubicle.sandbox.sandbox_services import SandboxService, SandboxServices
-from cubicle.sandbox.slot import Overview, Slot
+from cubicle.sandbox.removals import Removals
+from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
+from cubicle.sandbox.slot import Overview, Slot, unforeseen
 from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect, new_name
 
@@ -70,9 +71,12 @@ class Fleet:
         self._ages = Ages(idle_after, remove_after, trash_after)
         self._clock = self._ages.clock(clock_file, clock)
         self._slots: dict[str, Slot] = {}
-        self._lifecycle = Lifecycle(journal, self._clock)
-        self._sandbox_services = SandboxServices([self._lifecycle.attached, *sandbox_services])
-        self.on_removed = self._lifecycle.on_removed
+        self.lifecycle = Lifecycle(journal, self._clock, driver)
+        self._sandbox_services = SandboxServices([self.lifecycle.attached, *sandbox_services])
+        self.on_removed = self.lifecycle.on_removed
+        removals = Removals(
+            driver, chat_index, self._slots, self.lifecycle, hang_up=self._hang_up, slot_of=self._slot_of
+        )
         self._expiry = Expiry(
             driver,
             self._clock,
@@ -81,8 +85,9 @@ class Fleet:
             used=self._used,
             stop=self._stop,
             remove=self._expire,
-            trash_changed=self._follow_trash,
-            deleted=self._lifecycle.tell_deleted,
+            trash_changed=removals.follow_trash,
+            deleted=self.lifecycle.tell_deleted,
+            follow_deleted=removals.follow_deleted,
         )
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
         self.pool = WarmPool(driver, pool_size, furnish)
@@ -90,6 +95,7 @@ class Fleet:
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
         self._adoption = Adoption(driver, self._slots, self._sandbox_services)
+        self.admission: Admission = lambda chat: nullcontext()
         self.hold = ""
         """Why no sandbox is started for a chat at present; empty if they are."""
 
@@ -188,8 +194,7 @@ class Fleet:
         return CONDITIONS[seen.state] if seen is not None and made else "none"
 
     def overview(self) -> list[Overview]:
-        now = self._clock.now()
-        return [slot.overview(now) for slot in self._slots.values() if slot.name or slot.reason]
+        return [slot.overview(self._clock.now()) for slot in self._slots.values() if slot.name or slot.reason]
 
     async def stop(self, chat: Chat) -> None:
         """Stop the chat's sandbox now; its files stay."""
@@ -239,12 +244,19 @@ class Fleet:
         if self._closing:
             raise StartFailed("The service is stopping.")
         if slot.starting is None:
-            slot.starting = self._group.create_task(self._start(slot, chat), name=f"start {slot.digest}")
+            slot.starting = self._group.create_task(self._start_in_turn(slot, chat), name=f"start {slot.digest}")
             slot.starting.add_done_callback(lambda task: setattr(slot, "starting", None))
         outcome = await asyncio.shield(slot.starting)
         if isinstance(outcome, SandboxError):
             raise type(outcome)(str(outcome))  # one of its own for each caller
         return outcome
+
+    async def _start_in_turn(self, slot: Slot, chat: Chat) -> Machine | StartFailed:
+        try:
+            async with self.admission(chat):
+                return await self._start(slot, chat) if slot.leases else StartFailed("Nobody waits for it any more.")
+        except StartRefused as error:
+            return error
 
     async def _start(self, slot: Slot, chat: Chat) -> Machine | StartFailed:
         async with slot.lock:
@@ -269,7 +281,7 @@ class Fleet:
                 slot.state, slot.reason = State.FAILED, str(error)
             except Exception as error:
                 log.exception("a start failed in a way nobody foresaw", extra=chat_fields(chat))
-                slot.state, slot.reason = State.FAILED, _unforeseen(error)
+                slot.state, slot.reason = State.FAILED, unforeseen(error)
             else:
                 machine.just_started, slot.started = slot.started, False
                 await self._sandbox_services.start(self._group, chat, machine)
@@ -277,10 +289,10 @@ class Fleet:
                 ms = round((time.perf_counter() - began) * 1000, 1)
                 log.info("sandbox up", extra=chat_fields(chat) | {"ms": ms})
                 if machine.just_started:
-                    self._lifecycle.record(slot, "created" if slot.made else "started")
+                    await self.lifecycle.record(slot, "created" if slot.made else "started")
                 return machine
             log.error("sandbox failed to start: %s", slot.reason, extra=chat_fields(chat))
-            self._lifecycle.record(slot, "failed", slot.reason)
+            await self.lifecycle.record(slot, "failed", slot.reason)
             return StartFailed(f"The sandbox of this chat could not be started. {slot.reason}")
 
     async def _machine_for(self, slot: Slot, chat: Chat) -> Machine:
@@ -338,7 +350,7 @@ class Fleet:
         self._hang_up(slot)
         await self._driver.stop(slot.name)
         slot.state, slot.reason = State.STOPPED, ""
-        self._lifecycle.record(slot, "stopped", reason)
+        await self.lifecycle.record(slot, "stopped", reason)
 
     async def _remove(self, slot: Slot, reason: str, *, now: bool = False) -> None:
         slot.state = State.STOPPED
@@ -352,7 +364,7 @@ class Fleet:
         name, slot.name, slot.state, slot.reason = slot.name, "", State.STOPPED, ""
         if not slot.leases:
             self._slots.pop(slot.digest, None)
-        await self._lifecycle.tell_removed(slot.chat, name, reason, gone=gone)
+        await self.lifecycle.tell_removed(slot.chat, name, reason, gone=gone)
 
     def _forget_empty(self, slot: Slot) -> None:
         """Of a chat without a sandbox only why it has none is kept, and of the last ones only."""
@@ -390,18 +402,6 @@ class Fleet:
             slot.name = await self._driver.find(slot.digest, slot.name) or ""
         return bool(slot.name)
 
-    async def _follow_trash(self, in_trash: Collection[str]) -> None:
-        """Forget what the command line removed, and take in what it restored."""
-        for slot in [slot for slot in self._slots.values() if slot.name in in_trash]:
-            async with slot.lock:
-                if slot.name in in_trash and not slot.leases:
-                    self._hang_up(slot)
-                    self._slots.pop(slot.digest, None)
-        records = await asyncio.to_thread(self._chat_index.read)
-        for found in await self._driver.list():
-            if found.owner in records and found.owner not in self._slots:
-                self._slots[found.owner] = self._slot_of(found, records[found.owner])
-
     async def _look_for(self, chat: Chat) -> Slot | None:
         """The sandbox of a chat that has none as far as is known: the command line may have restored it."""
         name = await self._driver.find(chat.digest)
@@ -423,10 +423,3 @@ class Fleet:
     async def _keep_pool(self, found: Sequence[SandboxSeen]) -> None:
         await self.pool.adopt([seen for seen in found if seen.owner is None])
         await self.pool.keep_full()
-
-
-def _unforeseen(error: Exception) -> str:
-    """What people are told of it: the host's own word (a full disk, say), else where to look."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"The host refused: {error.strerror}."
-    return "The service's log has the reason."

@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 SandboxService = Callable[[Chat, Machine], AbstractAsyncContextManager[None]]
 """Entered before the machine's first lease, left when the machine is gone."""
 
+Admission = Callable[[Chat], AbstractAsyncContextManager[None]]
+"""Entered around each start of a chat's sandbox: it may wait in a queue. Raises StartRefused."""
+
 
 class SandboxServices:
     def __init__(self, sandbox_services: Sequence[SandboxService]) -> None:

@@ -94,3 +94,10 @@ class Slot:
         idle = 0.0 if self.leases else max(0.0, now - self.last_used)
         age = max(idle, time.time() - self.since) if self.since is not None else None
         return Overview(self.chat, self.digest, self.name, state, reason, self.leases, idle, age)
+
+
+def unforeseen(error: Exception) -> str:
+    """What people are told of it: the host's own word (a full disk, say), else where to look."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"The host refused: {error.strerror}."
+    return "The service's log has the reason."

@@ -68,12 +68,17 @@ class WarmPool:
 
     def __init__(self, driver: Driver, size: int, furnish: Furnish | None = None) -> None:
         self._driver = driver
-        self._size = 0 if driver.capabilities.pools else size
+        self.size = 0 if driver.capabilities.pools else size
         self._furnish = furnish
         self._blank: deque[Machine] = deque()
         self._unwanted: set[str] = set()
         self._wanted = asyncio.Event()
         self._full = asyncio.Event()
+
+    @property
+    def ready(self) -> int:
+        """How many can be taken."""
+        return len(self._blank)
 
     async def take(self) -> Machine | None:
         """A blank sandbox that answers, if there is one. The caller uses it, or gives it to `discard`."""
@@ -152,7 +157,7 @@ class WarmPool:
         async def adopt(name: str) -> None:
             async with gate:
                 try:
-                    if len(self._blank) < self._size:
+                    if len(self._blank) < self.size:
                         await self._bring_in(name, _ADOPT_SECONDS)
                         return
                 except Exception as error:  # noqa: BLE001 — whatever ails it, nobody has used it
@@ -160,7 +165,7 @@ class WarmPool:
                 self._unwanted.add(name)
 
         await asyncio.gather(*map(adopt, usable))
-        while len(self._blank) > self._size:
+        while len(self._blank) > self.size:
             self.discard(self._blank.pop())
         await self._delete_unwanted()
 
@@ -173,7 +178,7 @@ class WarmPool:
         while True:
             self._wanted.clear()
             await self._clear_away()
-            if len(self._blank) >= self._size:
+            if len(self._blank) >= self.size:
                 await self._rest()
                 continue
             name = new_name()

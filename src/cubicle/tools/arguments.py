@@ -17,11 +17,12 @@ class Arguments:
     """What the caller sent. A null counts as absent."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
+        self.values = values
+        """All of them, unchecked."""
 
     def _find(self, name: str, aliases: Sequence[str]) -> Any:
         for key in (name, *aliases):
-            if (value := self._values.get(key)) is not None:
+            if (value := self.values.get(key)) is not None:
                 return value
         return None
 

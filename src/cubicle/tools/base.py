@@ -59,6 +59,10 @@ def fail(sentence: str) -> Answer:
     return Answer((TextContent(sentence),), error=True)
 
 
+class NotBegun(Exception):
+    """The call was refused before anything of it was done: the same one may come again. The message is its answer."""
+
+
 def _nowhere(_text: str) -> None:
     """Output that nobody follows."""
 
@@ -71,6 +75,14 @@ def _always() -> bool:
 def _never() -> bool:
     """A caller that does not take its call back."""
     return False
+
+
+Step = Literal["waits", "starts", "runs"]
+"""How far a call is: nothing of it was done; its command is being started; its command runs."""
+
+
+def _untold(_step: Step) -> None:
+    """Nobody wants to know how far the call is."""
 
 
 def _new_id() -> str:
@@ -105,6 +117,8 @@ class Call:
     """The host was not restarted since then."""
     only_known: bool = False
     """Its arguments are not all known: what the sandbox does not know of it is not done."""
+    reached: Callable[[Step], None] = _untold
+    """Told how far the call is. `leaving` is asked after that."""
     leaving: Callable[[], bool] = _never
     """Whether the service stops and the caller may come back to the next one: what runs in the sandbox goes on."""
 

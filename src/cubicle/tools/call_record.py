@@ -83,11 +83,13 @@ class CallRecord:
             fields = {"call": self._call.id, "from": place, "text": piece}
             self._journal.record(self._chat, "output", fields, hold=self._hold)
 
-    def end(self, event: EndEvent, answer: Answer | None, *, final: bool = True) -> None:
-        """`final`: the tool came to its end. If not, the sandbox may know more of it."""
+    def end(self, event: EndEvent, answer: Answer | None, *, final: bool = True, begun: bool = True) -> None:
+        """`final`: the tool came to its end. If not, the sandbox may know more of it, unless it was not `begun`."""
         if not self._journal.keeps:
             return
         fields: dict[str, Any] = {"call": self._call.id} if final else {"call": self._call.id, "final": False}
+        if not begun:
+            fields["begun"] = False
         fields |= {name: value for name, value in event.items() if name not in ("type", "id")}
         head, tail = self._cap.ends()
         ends = head, tail

@@ -32,10 +32,12 @@ async def command_of(
     options["stays"] = call.leaving
     async with AsyncExitStack() as stack:
         process = None
+        call.reached("starts")
         if call.begun is not None:
             process = await _known(stack, machine, call, command, options)
         if process is None:
             process = await stack.enter_async_context(machine.run(command, **options))
+        call.reached("runs")
         try:
             yield process
         except asyncio.CancelledError:

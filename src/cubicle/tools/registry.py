@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cubicle.audit.audit import Audit, no_audit
 from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
@@ -17,7 +18,7 @@ from cubicle.prompt.workspace import Workspace
 from cubicle.settings import Settings
 from cubicle.tools import exit_codes
 from cubicle.tools.arguments import Arguments, BadArgument
-from cubicle.tools.base import Answer, Call, TextContent, Tool, fail
+from cubicle.tools.base import Answer, Call, NotBegun, TextContent, Tool, fail
 from cubicle.tools.bash import BashTool
 from cubicle.tools.call_record import CallRecord
 from cubicle.tools.files import CreateFile, StrReplace
@@ -41,6 +42,7 @@ class Registry:
     tools: Sequence[Tool]
     activity: Activity = field(default_factory=Activity)
     journal: Journal = field(default_factory=no_journal)
+    audit: Audit = field(default_factory=no_audit)
 
     @classmethod
     def build(
@@ -93,7 +95,7 @@ class Registry:
             call.report(text)
 
         answer: Answer | None = None
-        left, final = False, True
+        left, final, begun = False, True, True
         end = CallEnd("failed", "The service failed here: its log says why.")
         try:
             if call.chosen:
@@ -105,6 +107,9 @@ class Registry:
         except BadArgument as error:
             answer = fail(str(error))
             end = _end(answer)
+        except NotBegun as error:
+            answer = fail(str(error))
+            end, final, begun = _end(answer), False, call.begun is not None
         except SandboxError as error:
             answer = fail(f"The sandbox could not do this: {error} Try again; if it goes on, tell the user.")
             end, final = CallEnd("sandbox_gone" if isinstance(error, Gone) else "failed", answer.text), False
@@ -116,7 +121,7 @@ class Registry:
                 answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
             event = happening.end(end)
             if not left:  # what runs goes on, and the next service tells its end
-                record.end(event, answer, final=final)
+                record.end(event, answer, final=final, begun=begun)
         await self.journal.settle(call.caller.chat)
         return answer
 

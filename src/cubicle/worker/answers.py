@@ -7,7 +7,7 @@ import itertools
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -18,6 +18,7 @@ from cubicle.agents.budget import BudgetStore, OutOfBudget
 from cubicle.agents.live_tokens import LiveTokens, TokenRefused
 from cubicle.agents.pricing import TokenUsage
 from cubicle.core.chat import Chat
+from cubicle.egress.audit import LOGGER as EGRESS_LOGGER
 from cubicle.egress.rules_file import Additions, RulesFile
 from cubicle.log import chat_fields
 from cubicle.machine.machine import Machine
@@ -59,6 +60,8 @@ class Answers:
         """Calls of agents that are under way, by the worker's number."""
         self._additions = additions
         self._rulebook = rulebook
+        self.decided: Callable[[Chat, str, Mapping[str, Any]], None] = lambda chat, decision, fields: None
+        """Called with each decision of the egress proxy that the worker tells of."""
         self._numbers = itertools.count(1)
         self._attachments: dict[int, Attachment] = {}
         self._reading: asyncio.Task[None] | None = None
@@ -174,7 +177,10 @@ class Answers:
             if _NAME.fullmatch(key) and key not in _STANDARD_FIELDS and isinstance(value, str | int | float)
         }
         if "chat" in extra and "tenant" in extra:
-            extra = chat_fields(Chat(str(extra["chat"]), str(extra["tenant"]))) | extra
+            chat = Chat(str(extra["chat"]), str(extra["tenant"]))
+            if name == EGRESS_LOGGER:
+                self.decided(chat, _text(fields["text"]).removeprefix("egress "), extra)
+            extra = chat_fields(chat) | extra
         logger.log(min(max(level, logging.DEBUG), logging.CRITICAL), "%s", _text(fields["text"]), extra=extra)
 
 

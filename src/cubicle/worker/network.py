@@ -22,6 +22,7 @@ from cubicle.machine.machine import Machine
 from cubicle.tasks import start_task
 from cubicle.worker.answers import Answers, Attachment, environment_of
 from cubicle.worker.channel import ChannelLost, ControlChannel
+from cubicle.worker.egress_reports import EgressReports
 from cubicle.worker.setup import Setup
 from cubicle.worker.spawner import NoWorker, Spawner, WorkerProcess, first_of
 
@@ -56,11 +57,13 @@ class NetworkWorker:
         transparent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._setup = replace(setup, has_additions=additions is not None)
-        self._budgets = budgets
+        self.budgets = budgets
         self._transparent = transparent
         self._rulebook = RulesFile(setup.rules_file, setup.policy)
         self._answers = Answers(budgets, tokens, additions, self._rulebook)
         self._spawner = Spawner()
+        self.egress = EgressReports()
+        self._answers.decided = lambda *decision: self.egress.decide(*decision)
         self._process: WorkerProcess | None = None
         self._channel: ControlChannel | None = None
         self._is_up = asyncio.Event()
@@ -75,7 +78,7 @@ class NetworkWorker:
     async def __aenter__(self) -> Self:
         """Check what a worker will need, and have one started. Raises BadRules, OSError."""
         await self._rulebook.open()
-        await asyncio.to_thread(self._budgets.open)
+        await asyncio.to_thread(self.budgets.open)
         if self._setup.rules_file is not None or self._setup.has_additions:
             await asyncio.to_thread(Authority(self._setup.folder).open)
         self._keeper = start_task(self._keep_running(), name="network worker")
@@ -89,7 +92,7 @@ class NetworkWorker:
 
     async def forget(self, chat: Chat) -> None:
         """The chat is removed."""
-        await self._budgets.forget(chat)
+        await self.budgets.forget(chat)
         with suppress(ChannelLost):
             if self._channel is not None:
                 await self._channel.ask("forget", limit=_FORGET_SECONDS, chat=chat.id, tenant=chat.tenant)
@@ -203,8 +206,14 @@ class NetworkWorker:
             if await first_of(channel.closed, channel.closed, limit=_PING_EVERY):
                 return
             try:
-                await channel.ask("ping", limit=_PING_SECONDS)
+                answer = await channel.ask(
+                    "ping",
+                    limit=_PING_SECONDS,
+                    spent_tenants=list(self.egress.spent_tenants),
+                    spent_chats=list(self.egress.spent_chats),
+                )
                 silent = 0
+                self.egress.take(answer)
             except ChannelLost:
                 silent += 1
             if silent >= _MAX_SILENT_PINGS and not channel.closed.is_set():

@@ -35,6 +35,8 @@ _HELLO_SECONDS = 20.0
 _RESUME_SECONDS = 10.0
 _FAREWELL_SECONDS = 2.0
 _OPEN_FILES = 65_536
+_MAX_REPORTS = 150
+"""Chats in one answer: it must fit into a message of the control channel."""
 
 
 def serve(control: socket.socket, setup_file: int) -> None:
@@ -105,7 +107,14 @@ class Worker:
         self.channel.notify("rules_read")
 
     def _on_ping(self, fields: Fields, sockets: list[socket.socket]) -> Any:
-        return _nothing()
+        return self._report(
+            set(map(str, fields.get("spent_tenants", ()))), set(map(str, fields.get("spent_chats", ())))
+        )
+
+    async def _report(self, tenants: set[str], digests: set[str]) -> Fields:
+        """What was done since the last ping; what the service says is spent holds from here on."""
+        self._egress.allowances.block(tenants, digests)
+        return {"egress": [report.packed() for report in self._egress.allowances.reports(_MAX_REPORTS)]}
 
     def _on_detach(self, fields: Fields, sockets: list[socket.socket]) -> None:
         if (task := self._attached.get(int(fields["id"]))) is not None:
@@ -197,10 +206,6 @@ class Told(Refusals):
 
     def add(self, refusal: Refusal) -> None:
         self._tell(refusal)
-
-
-async def _nothing() -> Fields:
-    return {}
 
 
 async def _environment(ready: asyncio.Future[dict[str, str]]) -> Fields:

@@ -30,6 +30,15 @@ export interface McpInfo {
   headers: HeaderInfo[];
 }
 
+/** RFC 9728. */
+export interface ProtectedResource {
+  resource: string;
+  authorization_servers: string[];
+  bearer_methods_supported: string[];
+  resource_name: string;
+  scopes_supported?: string[];
+}
+
 export interface SkillInfo {
   name: string;
   description: string;
@@ -179,6 +188,38 @@ export interface SandboxState {
   sandbox: Condition;
 }
 
+/** One receiver of webhooks. */
+export interface WebhookReceiver {
+  name: string;
+  host: string;
+  events: string[];
+  tenants: string[];
+  waiting: number;
+  dead: number;
+  failing: string;
+}
+
+/** A message that was given up. */
+export interface WebhookLetter {
+  id: string;
+  type: string;
+  tenant: string;
+  at: number;
+  receiver: string;
+  attempts: number;
+  error: string;
+}
+
+export interface WebhookOverview {
+  receivers: WebhookReceiver[];
+  dead: WebhookLetter[];
+  dropped: number;
+}
+
+export interface WebhooksRetried {
+  retried: number;
+}
+
 export interface SandboxStopped {
   stopped: boolean;
   chat: string;
@@ -187,6 +228,7 @@ export interface SandboxStopped {
 /** One line of the operator's table. Without the last five when the sandbox does not answer. */
 export interface SandboxRow {
   chat: string;
+  tenant: string;
   state: Condition;
   reason: string;
   age_seconds: number | null;
@@ -203,6 +245,7 @@ export interface SandboxRow {
 
 export interface TrashRow {
   chat: string;
+  tenant: string;
   removed_at: number;
   reason: string;
   disk_bytes: number | null;
@@ -219,6 +262,26 @@ export interface SandboxList {
   sandboxes: SandboxRow[];
   trash: TrashRow[];
   totals: SandboxTotals;
+}
+
+/** A link that was made by hand. `url` is in the answer to its making, and nowhere else. */
+export interface ChatLink {
+  id: string;
+  access: string;
+  label: string;
+  created: number;
+  expires: number;
+  url?: string;
+}
+
+export interface ChatLinkList {
+  links: ChatLink[];
+}
+
+/** It signs one browser in, within so many seconds. */
+export interface SignInLink {
+  url: string;
+  seconds: number;
 }
 
 /** A public link, and when it ends, in seconds since 1970. */
@@ -257,6 +320,10 @@ export interface PageData {
   next: string;
   message: string;
   locked: boolean;
+  issuer: string;
+  view: boolean;
+  operator: boolean;
+  tenant: string;
 }
 
 export interface TranscriptPart {

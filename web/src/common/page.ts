@@ -61,6 +61,8 @@ export class Addresses {
   readonly #raw: string;
   /** A signed link's signature: where a cookie cannot go (a frame in another site's page) it must go along. */
   readonly #key: string | null;
+  /** The person came by a link that only lets one look: what changes something is not offered. */
+  readonly viewOnly: boolean;
 
   constructor(page: PageData, location: string = document.location.href) {
     this.root = new URL(page.root, location);
@@ -69,6 +71,7 @@ export class Addresses {
     this.root.hash = "";
     this.#chat = encodeURIComponent(page.chat);
     this.#raw = page.raw;
+    this.viewOnly = page.view;
   }
 
   get chat(): string {

@@ -140,7 +140,7 @@ export interface DownloadMessage {
 export interface RefusedMessage {
   type: "refused";
   message: string;
-  reason: "held" | "not-driving" | "no-tab" | "bad-message";
+  reason: "held" | "not-driving" | "view-only" | "no-tab" | "bad-message";
 }
 
 export type FromService =

@@ -6,7 +6,7 @@ import { shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { stored } from "../common/stored";
 import { Icon } from "../ui/icon";
-import { BackToChat, IconButton, LinkNotice, ThemeButton } from "../ui/parts";
+import { BackToChat, IconButton, LinkNotice, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { capture } from "./capture";
 import { toAddress } from "./input";
@@ -196,7 +196,11 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
           style={{ cursor: driving ? view.cursor.value : "default" }}
           onClick={() => {
             if (!driving && view.control.value === "watching")
-              toast("You are watching. Take control to click and type.");
+              toast(
+                addresses.viewOnly
+                  ? "Your link lets you look: it cannot click or type."
+                  : "You are watching. Take control to click and type.",
+              );
           }}
         />
         <textarea
@@ -241,9 +245,16 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
           {word}
         </span>
         <span class="grow" />
-        <ControlButton view={view} />
+        {addresses.viewOnly ? (
+          <span class="chip" title="Your link lets you look: it cannot take control">
+            View only
+          </span>
+        ) : (
+          <ControlButton view={view} />
+        )}
         {alone && <ThemeButton />}
       </header>
+      {alone && <ViewOnlyNotice addresses={addresses} />}
       <Tabs view={view} />
       <nav class="bar live-nav" aria-label="Navigation in the sandbox's browser">
         <IconButton icon="back" label="Back" disabled={off || !back} onClick={() => nav("back")} />

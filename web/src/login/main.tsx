@@ -6,7 +6,7 @@ import { start } from "../common/start";
 /** The service answers with this page in place of one that needs a key: signing in then leads back to it. */
 function wayBack(page: PageData): string {
   const here = new Addresses(page).here();
-  return page.next || (/^\/login($|\?)/.test(here) ? "" : here);
+  return page.next || (/^\/login($|[?/])/.test(here) ? "" : here);
 }
 
 function Login({ page }: { page: PageData }) {
@@ -23,8 +23,20 @@ function Login({ page }: { page: PageData }) {
         <button type="submit" class="primary">
           {page.locked ? "Sign in" : "Continue"}
         </button>
+        {page.locked && page.issuer && <ByIssuer page={page} next={next} />}
       </form>
     </main>
+  );
+}
+
+/** The same service that lets MCP clients in: a person who has an account there needs no key. */
+function ByIssuer({ page, next }: { page: PageData; next: string }) {
+  const way = new URL("login/oauth", new URL(page.root, document.location.href));
+  way.search = new URLSearchParams({ next }).toString();
+  return (
+    <a class="by-issuer" href={way.href}>
+      Sign in with {page.issuer}
+    </a>
   );
 }
 

@@ -7,7 +7,7 @@ import { shownName } from "../common/format";
 import type { LinkState } from "../common/link";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
-import { BackToChat, Dialog, IconButton, LinkNotice, ThemeButton } from "../ui/parts";
+import { BackToChat, Dialog, IconButton, LinkNotice, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { askBeforePaste, changeFont, fontSize, readOnly, screenReader } from "./preferences";
 import { Screen } from "./screen";
 import { asOneLine } from "./ttyd";
@@ -147,27 +147,35 @@ function PhoneKeys({ screen }: { screen: Screen }) {
 
 function Tools({
   screen,
+  viewOnly,
   searching,
   onSearch,
 }: {
   screen: Screen;
+  viewOnly: boolean;
   searching: boolean;
   onSearch: () => void;
 }) {
   return (
     <>
-      <button
-        type="button"
-        aria-pressed={readOnly.value}
-        aria-label="Read only"
-        title="Keys and pastes are not sent while this is on"
-        onClick={() => {
-          readOnly.value = !readOnly.value;
-        }}
-      >
-        <Icon name="lock" />
-        <span class="read-only-word wide-only">Read only: {readOnly.value ? "on" : "off"}</span>
-      </button>
+      {viewOnly ? (
+        <span class="chip" title="Your link lets you look: what you type is not sent">
+          View only
+        </span>
+      ) : (
+        <button
+          type="button"
+          aria-pressed={readOnly.value}
+          aria-label="Read only"
+          title="Keys and pastes are not sent while this is on"
+          onClick={() => {
+            readOnly.value = !readOnly.value;
+          }}
+        >
+          <Icon name="lock" />
+          <span class="read-only-word wide-only">Read only: {readOnly.value ? "on" : "off"}</span>
+        </button>
+      )}
       <IconButton icon="search" label="Search (Ctrl+Shift+F)" pressed={searching} onClick={onSearch} />
       <IconButton
         icon="copy"
@@ -175,11 +183,13 @@ function Tools({
         class="wide-only"
         onClick={() => void screen.copySelection()}
       />
-      <IconButton
-        icon="paste"
-        label="Paste (Ctrl+Shift+V)"
-        onClick={() => void screen.pasteFromClipboard()}
-      />
+      {!viewOnly && (
+        <IconButton
+          icon="paste"
+          label="Paste (Ctrl+Shift+V)"
+          onClick={() => void screen.pasteFromClipboard()}
+        />
+      )}
       <IconButton
         icon="minus"
         label={`Smaller text (now ${fontSize.value})`}
@@ -233,13 +243,19 @@ export function TerminalPanel({ addresses, alone }: { addresses: Addresses; alon
         </span>
         <span class="muted cut grow wide-only">{shownName(screen.title.value)}</span>
         <span class="grow phone-only" />
-        <Tools screen={screen} searching={searching.value} onSearch={() => search(!searching.value)} />
+        <Tools
+          screen={screen}
+          viewOnly={addresses.viewOnly}
+          searching={searching.value}
+          onSearch={() => search(!searching.value)}
+        />
         {alone && <ThemeButton />}
       </header>
+      {alone && <ViewOnlyNotice addresses={addresses} />}
       <LinkNotice state={state} login={addresses.login()} onRetry={(wake) => screen.link.start(wake)} />
       {searching.value && <SearchBar screen={screen} onClose={() => search(false)} />}
       <div class="terminal-host" ref={host} />
-      <PhoneKeys screen={screen} />
+      {!addresses.viewOnly && <PhoneKeys screen={screen} />}
       {screen.heldPaste.value !== null && <PasteGuard screen={screen} text={screen.heldPaste.value} />}
     </section>
   );

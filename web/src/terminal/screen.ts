@@ -43,7 +43,7 @@ export class Screen {
   readonly #undo: (() => void)[] = [];
   #opened = false;
 
-  constructor(addresses: Addresses) {
+  constructor(private readonly addresses: Addresses) {
     this.#terminal = new Terminal({
       allowProposedApi: true,
       cursorBlink: true,
@@ -82,7 +82,8 @@ export class Screen {
   attach(element: HTMLElement): void {
     const terminal = this.#terminal;
     terminal.open(element);
-    terminal.textarea?.setAttribute("aria-label", "Terminal input. Shift+Escape leaves it.");
+    const named = this.addresses.viewOnly ? "Terminal, view only." : "Terminal input.";
+    terminal.textarea?.setAttribute("aria-label", `${named} Shift+Escape leaves it.`);
     terminal.attachCustomKeyEventHandler((event) => this.#key(event));
     terminal.onData((text) => this.#send(input(text)));
     terminal.onBinary((text) => this.#send([binaryInput(text)]));
@@ -102,14 +103,19 @@ export class Screen {
         this.fit();
       }),
       effect(() => {
-        terminal.options.disableStdin = readOnly.value;
-        terminal.options.cursorBlink = !readOnly.value;
+        terminal.options.disableStdin = this.readOnly;
+        terminal.options.cursorBlink = !this.readOnly;
       }),
       effect(() => {
         terminal.options.screenReaderMode = screenReader.value;
       }),
     );
     this.link.start();
+  }
+
+  /** Nothing is sent: the person wants it so, or the link allows no more. */
+  get readOnly(): boolean {
+    return this.addresses.viewOnly || readOnly.value;
   }
 
   dispose(): void {
@@ -128,7 +134,7 @@ export class Screen {
   }
 
   paste(text: string): void {
-    if (!readOnly.value) this.#terminal.paste(text);
+    if (!this.readOnly) this.#terminal.paste(text);
     this.#terminal.focus();
   }
 
@@ -158,7 +164,7 @@ export class Screen {
   }
 
   #send(messages: Uint8Array<ArrayBuffer>[]): void {
-    if (readOnly.value) return;
+    if (this.readOnly) return;
     for (const message of messages) this.link.send(message);
   }
 
@@ -170,7 +176,7 @@ export class Screen {
 
   #guard(text: string): void {
     if (!text) return;
-    if (askBeforePaste.value && !readOnly.value && needsGuard(text)) this.heldPaste.value = text;
+    if (askBeforePaste.value && !this.readOnly && needsGuard(text)) this.heldPaste.value = text;
     else this.paste(text);
   }
 

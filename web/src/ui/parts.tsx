@@ -150,6 +150,22 @@ export function LinkNotice(props: { state: LinkState; login: string; onRetry: (w
   );
 }
 
+/** Says what a link that only lets one look does not allow. */
+export function ViewOnlyNotice({ addresses }: { addresses: Addresses }) {
+  if (!addresses.viewOnly) return null;
+  return (
+    <div class="notice" role="status">
+      <Icon name="eye" />
+      <span class="grow">
+        <strong>View only.</strong>{" "}
+        <span class="muted">
+          Your link lets you look. You cannot type, click, upload, delete or undo with it.
+        </span>
+      </span>
+    </div>
+  );
+}
+
 /** On a page that shows one panel alone: whose it is, and the way to the rest. */
 export function BackToChat({ addresses }: { addresses: Addresses }) {
   return (

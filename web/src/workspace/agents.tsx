@@ -106,15 +106,17 @@ export function AgentsPanel({ addresses, awake }: { addresses: Addresses; awake:
                   CPU · {bytes(process.memory_bytes)}
                 </p>
               </div>
-              <button
-                type="button"
-                class="danger"
-                onClick={() => {
-                  asked.value = process;
-                }}
-              >
-                Kill
-              </button>
+              {!addresses.viewOnly && (
+                <button
+                  type="button"
+                  class="danger"
+                  onClick={() => {
+                    asked.value = process;
+                  }}
+                >
+                  Kill
+                </button>
+              )}
             </li>
           ))}
         </ul>
@@ -142,9 +144,11 @@ export function AgentsPanel({ addresses, awake }: { addresses: Addresses; awake:
               >
                 Read
               </button>
-              <button type="button" onClick={() => void resume(session)}>
-                Resume
-              </button>
+              {!addresses.viewOnly && (
+                <button type="button" onClick={() => void resume(session)}>
+                  Resume
+                </button>
+              )}
               <button type="button" onClick={() => void copy(session)}>
                 Copy id
               </button>

@@ -7,7 +7,7 @@ import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
 import { LazyTerminal } from "../terminal/lazy";
 import { Icon } from "../ui/icon";
-import { Empty, IconButton, ThemeButton } from "../ui/parts";
+import { Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { Activity, ActivityPanel } from "./activity";
 import { AgentsPanel } from "./agents";
@@ -124,7 +124,11 @@ function FilesPanel({ space }: { space: Workspace }) {
           />
         ) : (
           <Empty icon="file" title="No file is open">
-            <p>Choose one on the left, or drop files anywhere to upload them.</p>
+            <p>
+              {space.addresses.viewOnly
+                ? "Choose one on the left."
+                : "Choose one on the left, or drop files anywhere to upload them."}
+            </p>
           </Empty>
         )}
       </div>
@@ -233,6 +237,10 @@ function useFileDrop(space: Workspace): { over: boolean } {
       addEventListener(type, handler, { signal: stop.signal });
     const take = (files: FileList | undefined): boolean => {
       if (!files?.length) return false;
+      if (space.addresses.viewOnly) {
+        toast("Your link lets you look: it cannot upload.");
+        return true;
+      }
       space.uploads.add(files);
       toast(files.length === 1 ? `Uploading ${files[0]?.name ?? ""}` : `Uploading ${files.length} files`);
       showPanel("files");
@@ -241,7 +249,7 @@ function useFileDrop(space: Workspace): { over: boolean } {
     on("dragover", (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
-      over.value = true;
+      over.value = !space.addresses.viewOnly;
     });
     on("dragleave", (event) => {
       if (!event.relatedTarget) over.value = false;
@@ -315,6 +323,7 @@ export function App({ page }: { page: PageData }) {
         />
         <ThemeButton />
       </header>
+      <ViewOnlyNotice addresses={space.addresses} />
       <Rail />
       <Panes space={space} />
       {over && <div class="drop-here">Drop to upload to this chat</div>}

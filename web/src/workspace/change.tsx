@@ -11,7 +11,7 @@ export function PutBack({ call, addresses }: { call: Call; addresses: Addresses 
   const busy = useSignal(false);
   const said = useSignal("");
   const file = fileOf(call);
-  if (!file || call.state !== "done") return null;
+  if (!file || call.state !== "done" || addresses.viewOnly) return null;
   if (!file.kept)
     return (
       <p class="call-note muted">{`This cannot be undone: ${shownName(file.reason || "nothing was kept")}.`}</p>

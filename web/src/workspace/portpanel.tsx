@@ -238,7 +238,7 @@ function PortFrame({
             void copy(linkTo(port, path.value), "The link was copied. It opens this port for whoever has it.")
           }
         />
-        {(sharing || port.public) && (
+        {(sharing || port.public) && !addresses.viewOnly && (
           <button
             type="button"
             onClick={() => {

@@ -145,6 +145,7 @@ export function Tree(props: {
   onOpen: (path: string) => void;
 }) {
   const { files, uploads, awake } = props;
+  const { viewOnly } = props.addresses;
   const unread = awake.down && awake.made;
   const filter = useSignal("");
   const picker = useRef<HTMLInputElement>(null);
@@ -174,7 +175,9 @@ export function Tree(props: {
     <section class="tree" aria-label="Files">
       <header class="bar">
         <h2 class="grow">Files</h2>
-        <IconButton icon="upload" label="Upload files" onClick={() => picker.current?.click()} />
+        {!viewOnly && (
+          <IconButton icon="upload" label="Upload files" onClick={() => picker.current?.click()} />
+        )}
         <IconButton icon="reload" label="Read the folders again" onClick={() => void files.refresh()} />
         <a
           class="button plain"
@@ -233,7 +236,9 @@ export function Tree(props: {
                     ? "Loading…"
                     : unread
                       ? "Not read while it sleeps."
-                      : ROOT_WORDS[root].empty
+                      : viewOnly && root === "uploads"
+                        ? "Nothing was uploaded."
+                        : ROOT_WORDS[root].empty
                 }
                 row={row}
               />

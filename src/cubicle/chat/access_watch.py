@@ -1,0 +1,100 @@
+"""Ends what goes on after its right to has ended: a key that was revoked or expired, a link, a sign-in.
+
+AccessOver    what let the request in does so no longer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from cubicle.chat.authentication import Authentication
+from cubicle.core.identity import Identity
+from cubicle.tasks import start_task
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+_FULL_LOOK = 10
+
+
+class AccessOver(Exception):
+    """What let the request in does so no longer."""
+
+
+class _Entry:
+    __slots__ = ("identity", "limit")
+
+    def __init__(self, identity: Identity, limit: asyncio.Timeout) -> None:
+        self.identity = identity
+        self.limit = limit
+
+    def end(self) -> None:
+        with suppress(RuntimeError):  # it ends already
+            self.limit.reschedule(asyncio.get_running_loop().time())
+
+
+class AccessWatch:
+    """Looks at every request that goes on, once a second: at its end and its key. A link is checked again, which is
+    more work, when keys or links changed, and now and then."""
+
+    def __init__(
+        self, authentication: Authentication, clock: Callable[[], float] = time.time, seconds: float = LOOK_SECONDS
+    ) -> None:
+        self._authentication = authentication
+        self._clock = clock
+        self._seconds = seconds
+        self._entries: set[_Entry] = set()
+        self._version = authentication.version
+        self._looks = 0
+
+    async def run(self, work: Callable[[], Awaitable[None]], identity: Identity) -> None:
+        """Await the work; AccessOver when it was cut off, or has no right to begin any more."""
+        if not self._authentication.still_holds(identity):
+            raise AccessOver
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                entry = _Entry(identity, limit)
+                self._entries.add(entry)
+                try:
+                    await work()
+                finally:
+                    self._entries.discard(entry)
+        except TimeoutError:
+            if limit.expired():
+                raise AccessOver from None
+            raise
+
+    def look(self) -> None:
+        """End what has no right to go on."""
+        version, now = self._authentication.version, self._clock()
+        self._looks += 1
+        changed = version != self._version or self._looks % _FULL_LOOK == 0
+        self._version = version
+        for entry in list(self._entries):
+            expires = entry.identity.expires
+            ended = expires is not None and expires <= now
+            checked = changed or entry.identity.chat is None
+            if ended or (checked and not self._authentication.still_holds(entry.identity)):
+                entry.end()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = start_task(self._run(), name="watch access")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._seconds)
+            try:
+                self.look()
+            except Exception:
+                log.exception("what lets requests in could not be looked at")

@@ -1,1 +1,0 @@
-import{F as e,j as t,p as n,t as r}from"./start-_Gtz5ZHg.js";import{t as i}from"./lazy-BlFvaq9v.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));

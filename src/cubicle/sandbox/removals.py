@@ -1,0 +1,67 @@
+"""What the command line did beside the service: sandboxes that it removed, deleted or restored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
+from cubicle.sandbox.driver import Driver, SandboxSeen
+from cubicle.sandbox.lifecycle import Lifecycle
+from cubicle.sandbox.slot import Slot
+
+_REASON = "removed by hand"
+
+
+class Removals:
+    """Follows it, and has everything forgotten that was kept in memory of a chat: it would be written to disk again."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        index: ChatIndex,
+        slots: dict[str, Slot],
+        lifecycle: Lifecycle,
+        *,
+        hang_up: Callable[[Slot], None],
+        slot_of: Callable[[SandboxSeen, ChatRecord | None], Slot],
+    ) -> None:
+        self._driver = driver
+        self._index = index
+        self._slots = slots
+        self._lifecycle = lifecycle
+        self._hang_up = hang_up
+        self._slot_of = slot_of
+
+    async def follow_trash(self, in_trash: Collection[str]) -> None:
+        """Forget what was removed, and take in what was restored."""
+        for slot in [slot for slot in self._slots.values() if slot.name in in_trash]:
+            async with slot.lock:
+                if slot.name in in_trash and not slot.leases:
+                    await self._forget(slot, gone=False)
+        records = await asyncio.to_thread(self._index.read)
+        for found in await self._driver.list():
+            if found.owner in records and found.owner not in self._slots:
+                self._slots[found.owner] = self._slot_of(found, records[found.owner])
+
+    async def follow_deleted(self) -> None:
+        """Forget what was deleted for good: the driver does not know it, and nothing is written down of its chat."""
+        named = [slot for slot in self._slots.values() if slot.name and not slot.leases]
+        there = {seen.name for seen in await self._driver.list()} if named else set()
+        for slot in [slot for slot in named if slot.name not in there]:
+            async with slot.lock:
+                if slot.name and not slot.leases and await self._is_deleted(slot):
+                    await self._forget(slot, gone=True)
+
+    async def _is_deleted(self, slot: Slot) -> bool:
+        if await self._driver.find(slot.digest, slot.name) is not None:
+            return False
+        if any(each.owner == slot.digest for each in await self._driver.discarded()):
+            return False
+        return not await asyncio.to_thread(self._index.has, slot.digest)
+
+    async def _forget(self, slot: Slot, *, gone: bool) -> None:
+        machine = slot.machine
+        self._hang_up(slot)
+        self._slots.pop(slot.digest, None)
+        await self._lifecycle.tell_removed(slot.chat, slot.name, _REASON, gone=gone, machine=machine)

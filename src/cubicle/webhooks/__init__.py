@@ -1,0 +1,1 @@
+"""Webhooks by the Standard Webhooks scheme: events in a queue on disk, signed and delivered with retries."""

@@ -1,0 +1,3 @@
+from tests.support.fixtures import fleet
+
+__all__ = ["fleet"]

@@ -1,0 +1,99 @@
+"""What the command line removes beside a service, the service does not write to disk again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cubicle import removal
+from cubicle.agents.budget import BudgetLimits, BudgetStore
+from cubicle.core.chat import Chat
+from cubicle.drivers.memory import MemoryDriver
+from cubicle.journal.journal import Journal
+from cubicle.sandbox.chat_index import ChatIndex
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.lifecycle import LifecycleEvent
+from cubicle.sandbox.trash import TrashNote
+from tests.support.emptying import empty
+
+CHAT = Chat("one")
+
+
+@pytest.mark.parametrize("now", [True, False])
+async def test_a_budget_is_not_written_back(tmp_path: Path, now: bool) -> None:
+    driver, index = MemoryDriver(tmp_path), ChatIndex(tmp_path / "chats")
+    budgets = BudgetStore(removal.budgets_folder(tmp_path), BudgetLimits())
+    budgets.open()
+    async with (
+        Journal(removal.journal_folder(tmp_path)) as journal,
+        Fleet(driver, ChatIndex(tmp_path / "chats"), trash_after=86400, journal=journal) as fleet,
+    ):
+        fleet.on_removed(budgets.forget)
+        async with fleet.lease(CHAT) as machine:
+            name = machine.name
+        await budgets.begin(CHAT)
+        await budgets.save(CHAT)
+        await fleet._expiry.sweep()
+
+        beside = MemoryDriver(tmp_path)  # what `cubicle rm` does
+        if now:
+            await beside.delete(name)
+        else:
+            await beside.discard(name, TrashNote(CHAT, "removed by hand", 0.0))
+        index.remove(CHAT.digest)
+        removal.remove_records(tmp_path, CHAT.digest)
+        await budgets.begin(CHAT)
+        await budgets.save(CHAT)  # a call of a model was under way: the record is there again
+        assert (removal.budgets_folder(tmp_path) / CHAT.digest).exists()
+
+        await fleet._expiry.sweep()
+        await budgets.save(CHAT)
+        assert not (removal.budgets_folder(tmp_path) / CHAT.digest).exists()
+        assert not fleet.has(CHAT)
+        async with fleet.lease(CHAT) as machine:
+            assert machine.name != name
+    await empty(driver)
+
+
+async def test_a_sandbox_that_vanished_by_itself_is_not_taken_for_removed(tmp_path: Path) -> None:
+    """Its chat is still written down: its journal and its budget stay."""
+    driver = MemoryDriver(tmp_path)
+    forgotten: list[Chat] = []
+    async with Fleet(driver, ChatIndex(tmp_path / "chats"), trash_after=86400) as fleet:
+        fleet.on_removed(forgotten.append)
+        async with fleet.lease(CHAT) as machine:
+            name = machine.name
+        await MemoryDriver(tmp_path).delete(name)
+        await fleet._expiry.sweep()
+        assert forgotten == []
+    await empty(driver)
+
+
+@pytest.mark.parametrize("now", [True, False])
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_removal_is_told_once(tmp_path: Path, now: bool, stopped: bool) -> None:
+    """Whether the lost connection or the look into the trash tells of it."""
+    driver, beside = MemoryDriver(tmp_path), MemoryDriver(tmp_path)
+    told: asyncio.Queue[LifecycleEvent] = asyncio.Queue()
+    async with Fleet(driver, ChatIndex(tmp_path / "chats"), trash_after=86400) as fleet:
+        fleet.lifecycle.listen(told.put)
+        async with fleet.lease(CHAT) as machine:
+            name = machine.name
+        assert (await told.get()).what == "created"
+        await fleet._expiry.sweep()
+        if stopped:
+            await beside.stop(name)
+            assert (await told.get()).what == "stopped"
+        await (beside.delete(name) if now else beside.discard(name, TrashNote(CHAT, "removed by hand", 0.0)))
+        ChatIndex(tmp_path / "chats").remove(CHAT.digest)
+        await machine.gone()
+        await fleet._expiry.sweep()
+        events = [await told.get()]
+        async with fleet.lease(CHAT):  # starts another one, of which is told after all others
+            while events[-1].what != "created":
+                events.append(await told.get())
+        gone = [event.what for event in events if event.what in ("removed", "deleted") and event.chat is not None]
+        assert len(gone) == 1
+    await empty(driver)
