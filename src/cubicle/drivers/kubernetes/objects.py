@@ -151,6 +151,8 @@ class PodSeen:
     address: str
     leaving: bool
     """It is being deleted."""
+    lost: bool
+    """Its node does not answer: nobody knows whether it still runs."""
     ended: str
     """Why its first process is over, if it is."""
     trouble: str
@@ -193,6 +195,7 @@ def pod_seen(pod: Object) -> PodSeen:
         phase=phase,
         address=str(status.get("podIP") or ""),
         leaving=bool(meta.get("deletionTimestamp")),
+        lost=_node_is_lost(status),
         ended=ended,
         trouble=f"{stuck[0]['reason']}: {str(stuck[0].get('message', ''))[:200]}" if stuck else "",
         terms=notes.get(TERMS, ""),
@@ -210,7 +213,14 @@ def why_ended(pod: PodSeen | None) -> str:
         )
     if pod.ended:
         return f"Its pod ended: {pod.ended}. {kept}."
-    return ""
+    return f"Its node does not answer. {kept}, on another node." if pod.lost else ""
+
+
+def _node_is_lost(status: Object) -> bool:
+    """The cluster calls pods not ready whose node does not answer, while all that the node last said was good."""
+    ready = [one.get("status") for one in status.get("conditions") or [] if one.get("type") == "Ready"]
+    containers = status.get("containerStatuses") or []
+    return ready in (["False"], ["Unknown"]) and bool(containers) and all(one.get("ready") for one in containers)
 
 
 def has_ended(pod: Object) -> bool:

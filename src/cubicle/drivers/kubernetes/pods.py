@@ -100,6 +100,9 @@ class Pods:
             now = await self.get(pod.name)
             if now is None or now.leaving or now.uid != pod.uid:
                 raise PodLeft
+            if now.lost:
+                await self._client.delete("pods", now.found)  # another is made elsewhere
+                raise PodLeft
             if now.ended:
                 raise StartFailed(f"The sandbox did not come up: {now.ended}.")
             await asyncio.sleep(_PAUSE)
@@ -135,7 +138,8 @@ class Pods:
     async def end(self, pod: PodSeen, epoch: int) -> None:
         """End its processes, and have the pod deleted. Returns when nothing of it runs; the kubelet needs not be done.
 
-        Raises SandboxError if it cannot be known that they ended.
+        Of a node that is lost nobody knows: the pod ends when the node comes back, and nobody waits for that. Raises
+        SandboxError if it cannot be known otherwise.
         """
         halted = bool(pod.ended) or await self.halt(pod, epoch)
         await self._client.delete("pods", pod.found, grace=_GRACE)
@@ -146,6 +150,9 @@ class Pods:
         while time.monotonic() < deadline:
             found = await self._client.get("pods", pod.name)
             if found is None or found["metadata"]["uid"] != pod.uid or has_ended(found) or not _began(found):
+                return
+            if pod_seen(found).lost:
+                log.warning("the node of the pod %s does not answer: it is given up", pod.name)
                 return
             await asyncio.sleep(0.2)
         raise SandboxError("The sandbox's processes could not be ended: its node does not say that they did.")
