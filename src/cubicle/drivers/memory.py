@@ -317,6 +317,9 @@ class MemoryDriver:
     async def address(self, name: str) -> tuple[str, int] | None:
         return None
 
+    async def why_ended(self, name: str) -> str:
+        return ""
+
     async def flush(self, name: str) -> None:
         """Its files are files of the host: where that has no space, the write itself is refused."""
 

@@ -193,6 +193,9 @@ class Driver(Protocol):
     async def address(self, name: str) -> tuple[str, int] | None:
         """Where on a network its guest listens, if it is up; None where no network leads to it."""
 
+    async def why_ended(self, name: str) -> str:
+        """Why a sandbox that was up, and that nobody here has stopped, is not any more; empty if that is not known."""
+
     async def flush(self, name: str) -> None:
         """Have on the host's disk what was written in it, if that can be lost when the host's disk gets full.
 

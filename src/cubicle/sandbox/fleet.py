@@ -14,7 +14,7 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
-from cubicle.machine.errors import NoSpace, NotRunning, SandboxError, StartFailed, StartRefused
+from cubicle.machine.errors import Gone, NoSpace, NotRunning, SandboxError, StartFailed, StartRefused
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
@@ -150,8 +150,10 @@ class Fleet:
             yield slot.live or await self._bring_up(slot, chat, create)
             if self._space is not None and self._space.tight and slot.live is not None:
                 await self._driver.flush(slot.name)
-        except SandboxError:
+        except SandboxError as error:
             counts = wake
+            if isinstance(error, Gone) and (why := await self.lifecycle.why_ended(slot)):
+                raise Gone(f"{error} {why}") from None
             raise
         finally:
             slot.leases -= 1

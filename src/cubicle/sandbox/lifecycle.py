@@ -122,6 +122,16 @@ class Lifecycle:
             return "stopped", "It ended, or another program stopped it."
         return "failed", seen.reason or _LOST
 
+    async def why_ended(self, slot: Slot) -> str:
+        """Why the sandbox of a call that lost it is gone, as far as its driver knows."""
+        if not slot.name or slot.machine is None or slot.machine.stopped or slot.machine.offence:
+            return ""
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                return await self._driver.why_ended(slot.name)
+        except (SandboxError, TimeoutError):
+            return ""
+
     async def _seen(self, name: str) -> SandboxSeen | None:
         return next((found for found in await self._driver.list() if found.name == name), None)
 

@@ -8,12 +8,15 @@ import hashlib
 import json
 import os
 import secrets
+import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from cubicle.drivers.kubernetes.cluster import Cluster, find_cluster
@@ -45,6 +48,35 @@ class TestCluster:
     def volume(self) -> Path:
         assert self.folder is not None
         return self.folder / "volumes" / self.namespace
+
+    def cut(self, node: str, off: bool = True) -> None:
+        """Take the node off the network, or put it back; its processes run on."""
+        assert self.folder is not None
+        switch = f"k{self.folder.name.rpartition('.')[2].lower()}-switch"
+        state = "down" if off else "up"
+        subprocess.run(["ip", "-n", switch, "link", "set", f"to-{node}", state], check=True, timeout=10)
+
+    def kill_api_server(self) -> None:
+        """As kill -9 does."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                if words[0].endswith(b"/kube-apiserver") and f"{self.folder}/".encode() in b" ".join(words):
+                    os.kill(int(process.name), signal.SIGKILL)
+
+    def start_api_server(self) -> None:
+        """It ends with the cluster."""
+        assert self.folder is not None
+        log = (self.folder / "api-server.log").open("ab")
+        subprocess.Popen([self.folder / "api-server"], stdout=log, stderr=log, start_new_session=True)
+
+
+def private() -> TestCluster:
+    """A cluster whose parts may be taken away."""
+    cluster = test_cluster()
+    if cluster.folder is None:
+        pytest.skip("takes parts of the cluster away, which is done to a private one only")
+    return cluster
 
 
 def kubectl(*words: str, told: str | None = None, check: bool = True) -> str:
@@ -121,11 +153,11 @@ def _remove(namespace: str, volume: str) -> None:
 def make(
     folder: Path, *, pool_size: int = 0, change: Callable[[PodTerms], PodTerms] = lambda terms: terms
 ) -> Callable[[], KubernetesDriver]:
-    """Makes drivers over one and the same state, which the folder stands for."""
+    """Makes drivers over one and the same state, which the folder stands for; other processes can be given it."""
     cluster = test_cluster()
     instance = "t" + hashlib.sha256(str(folder).encode()).hexdigest()[:8]
     terms = change(PodTerms(instance=instance, image=cluster.image, limits=LIMITS))
-    return lambda: KubernetesDriver(cluster.find, folder / "guest-key.pem", terms, pool_size=pool_size)
+    return functools.partial(KubernetesDriver, cluster.find, folder / "guest-key.pem", terms, pool_size=pool_size)
 
 
 def make_small(folder: Path, *, pool_size: int = 0) -> Callable[[], KubernetesDriver]:
@@ -134,5 +166,5 @@ def make_small(folder: Path, *, pool_size: int = 0) -> Callable[[], KubernetesDr
         absent("needs root: pods of the small cluster are namespaces")
     running = small_cluster.Running(folder)
     terms = PodTerms(instance="small", image="host", limits=LIMITS)
-    found = Cluster(running.server, None, "test")
-    return lambda: KubernetesDriver(lambda: found, folder / "guest-key.pem", terms, pool_size=pool_size)
+    found = functools.partial(Cluster, running.server, None, "test")
+    return functools.partial(KubernetesDriver, found, folder / "guest-key.pem", terms, pool_size=pool_size)

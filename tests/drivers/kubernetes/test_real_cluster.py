@@ -183,30 +183,3 @@ async def test_a_sandbox_with_a_claim_of_its_own_keeps_its_files(tmp_path: Path)
     finally:
         await end_pool(driver)
         await leave(driver)
-
-
-async def test_a_chat_whose_node_is_drained_goes_on_at_another_with_its_files(driver: KubernetesDriver) -> None:
-    name = new_name()
-    await driver.start(name, OWNER)
-    machine = await connect(driver, name)
-    await machine.output("echo kept > ~/kept")
-    node = await node_of(driver, name)
-    await asyncio.to_thread(cluster.kubectl, "drain", node, "--force", "--ignore-daemonsets", "--timeout=100s")
-    try:
-        async with asyncio.timeout(60):
-            await machine.gone()
-        machine.close()
-        assert await driver.find(OWNER) == name
-        await driver.start(name, OWNER)
-        machine = await connect(driver, name)
-        assert (await machine.output("cat ~/kept"))[1] == b"kept\n"
-        machine.close()
-        assert await node_of(driver, name) != node
-    finally:
-        await asyncio.to_thread(cluster.kubectl, "uncordon", node)
-
-
-async def node_of(driver: KubernetesDriver, sandbox: str) -> str:
-    found, _ = await driver._client.list("pods", f"cubicle.dev/sandbox={sandbox}")
-    (pod,) = [one for one in found if not one["metadata"].get("deletionTimestamp")]
-    return str(pod["spec"]["nodeName"])

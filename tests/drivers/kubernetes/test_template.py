@@ -31,7 +31,10 @@ def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("files", PodFiles)
 def test_a_pod_keeps_to_what_isolation_stands_on(isolation: PodIsolation, files: PodFiles) -> None:
     terms = PodTerms("test", "image", SandboxLimits(), ("abc",), isolation, files)
-    for pod in (template.sandbox_pod(terms, "name", "name", "a" * 32), template.pod_template(terms)):
+    for pod in (
+        template.sandbox_pod(terms, "name", "name", Record("chat", "name", "a" * 32)),
+        template.pod_template(terms),
+    ):
         spec = pod["spec"]
         assert not spec["automountServiceAccountToken"]
         assert not spec["enableServiceLinks"]
@@ -119,7 +122,9 @@ def chat(owner: str, step: str = "") -> Record:
 def test_of_several_records_that_name_one_sandbox_one_has_it_or_none() -> None:
     assert rightful([], "a") is None
     assert rightful([chat("a")], "") == chat("a")
-    assert rightful([chat("a"), chat("b", "bound")], "") == chat("b", "bound")
+    assert rightful([chat("a")], None) is None
+    assert rightful([chat("a")], "b") is None
+    assert rightful([chat("a"), chat("b", "bound")], None) == chat("b", "bound")
     assert rightful([chat("a"), chat("b")], "b") == chat("b")
     assert rightful([chat("a"), chat("b")], "") is None
     assert rightful([chat("a"), chat("b")], "c") is None

@@ -244,6 +244,9 @@ class DockerDriver:
     async def address(self, name: str) -> tuple[str, int] | None:
         return None
 
+    async def why_ended(self, name: str) -> str:
+        return ""
+
     async def flush(self, name: str) -> None:
         """Its files are files of the host: where that has no space, the write itself is refused."""
 

@@ -8,7 +8,7 @@ import secrets
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,14 +27,16 @@ from cubicle.drivers.kubernetes.objects import (
     Record,
     pods_selector,
     rightful,
+    why_ended,
     word,
 )
-from cubicle.drivers.kubernetes.pods import Pods, new_pod_name
+from cubicle.drivers.kubernetes.pods import PodLeft, Pods, new_pod_name
 from cubicle.drivers.kubernetes.pool import BlankPods
 from cubicle.drivers.kubernetes.records import Records, SandboxRecords
 from cubicle.drivers.kubernetes.removal import Removal
 from cubicle.drivers.kubernetes.size import measured
 from cubicle.drivers.kubernetes.sweeper import Sweeper
+from cubicle.drivers.kubernetes.take_blank import BlankTaker, Taken
 from cubicle.drivers.kubernetes.template import PodTerms
 from cubicle.drivers.kubernetes.trash import Trash, changed
 from cubicle.machine.errors import (
@@ -56,16 +58,6 @@ log = logging.getLogger(__name__)
 _MAX_CONCURRENT_STARTS = 16
 _START_SECONDS = 55.0
 _RACES = 8
-_MAX_CHOICES = 100
-"""Blank pods that one chat tries: others may be quicker with each."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """Where a sandbox was last reached."""
-
-    pod: PodSeen
-    epoch: int
 
 
 class KubernetesDriver:
@@ -80,7 +72,8 @@ class KubernetesDriver:
         self._pool_size = pool_size
         self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
         self._starting: set[str] = set()
-        self._reached: dict[str, _Reached] = {}
+        self._reached: dict[str, Taken] = {}
+        """Where sandboxes were last reached."""
         self._client: KubernetesClient
         self._terms: PodTerms
         self._pods: Pods
@@ -89,6 +82,7 @@ class KubernetesDriver:
         self._trash: Trash
         self._removal: Removal
         self._blank: BlankPods
+        self._taker: BlankTaker
         self.sweeper: Sweeper
 
     @property
@@ -110,7 +104,10 @@ class KubernetesDriver:
         self._trash = Trash(self._records, self._terms.image)
         self._removal = Removal(self._client, self._records, self._terms)
         self._blank = BlankPods(self._client, self._terms, self._pool_size)
-        self.sweeper = Sweeper(self._client, self._records, self._pods, self._terms, self._go_on_deleting)
+        self._taker = BlankTaker(self._records, self._pods, self._blank, self._claims)
+        self.sweeper = Sweeper(
+            self._client, self._records, self._pods, self._terms, self._removal, self._go_on_deleting
+        )
         try:
             await self._client.create("configmaps", template.programs_map(instance))
             await self._blank.open()
@@ -187,32 +184,35 @@ class KubernetesDriver:
         pod = await self._pods.get(record.pod)
         if pod is not None and pod.live:
             return await self._keep_up(record, pod)
+        if not record.step:  # it never had that pod, whose files may be somebody else's by now
+            await self._records.remove(record)
+            return False
         if not fresh or pod is not None:
             renamed = await self._records.point_to(record, new_pod_name(record.sandbox))
             if renamed is None:
                 return False
             record = renamed
-        if (bound := await self._records.bind(record)) is None:
-            return False
-        if pod is not None and not pod.leaving:
-            await self._pods.end(pod, record.epoch)
+        if pod is not None:
+            await (self._pods.quiet if pod.leaving else self._pods.end)(pod, record.epoch)
         try:
             await self._claims.ensure(record.sandbox)
-            made = await self._pods.create(template.sandbox_pod(self._terms, record.pod, record.sandbox, record.owner))
+            made = await self._pods.create(template.sandbox_pod(self._terms, record.pod, record.sandbox, record))
             now = await self._records.of_owner(record.owner)
             if now is None or now.pod != made.name:  # another service has begun a pod of its own meanwhile
                 await self._pods.end(made, record.epoch)
                 return False
             await self._up_or_away(made, record.sandbox, record.epoch)
+        except PodLeft:
+            return False
         except BaseException:
             if fresh and pod is None:
-                await self._forget_failed(bound)
+                await self._forget_failed(record)
             raise
         return True
 
     async def _keep_up(self, record: Record, pod: PodSeen) -> bool:
         """Have a pod that is there be the chat's."""
-        if pod.owner != record.owner and not await self._blank.take(pod, record.owner):
+        if pod.owner != record.owner and not await self._blank.take(pod, record):
             now = await self._pods.get(record.pod)
             if now is not None and now.live and now.owner not in ("", record.owner):
                 await self._records.remove(record)
@@ -221,20 +221,25 @@ class KubernetesDriver:
         if await self._records.bind(record) is None:
             return False
         await self._claims.keep(record.sandbox)
-        await self._up_or_away(pod, record.sandbox, record.epoch)
+        try:
+            await self._up_or_away(pod, record.sandbox, record.epoch)
+        except PodLeft:
+            return False  # another is made
         return True
 
     async def _up_or_away(self, pod: PodSeen, sandbox: str, epoch: int) -> None:
         """Wait for its guest; what does not come up goes, files apart."""
         try:
             up = await self._pods.come_up(pod, epoch, _START_SECONDS)
+        except PodLeft:
+            raise
         except BaseException:
             try:
                 await self._pods.end(pod, epoch)
             except SandboxError as error:
                 log.warning("a sandbox that did not come up is not known to have ended: %s", error)
             raise
-        self._reached[sandbox] = _Reached(up, epoch)
+        self._reached[sandbox] = Taken(up, epoch)
 
     async def _forget_failed(self, record: Record) -> None:
         """It never was up: the owner has none."""
@@ -244,39 +249,11 @@ class KubernetesDriver:
 
     async def take_blank(self, owner: str) -> str | None:
         """Give the owner a blank pod that runs, by its record and one label; None if there is none."""
-        try:
-            return await complete(self._take_blank(owner))
-        except TimeoutError:
-            raise StartFailed("The sandbox's guest does not answer.") from None
-
-    async def _take_blank(self, owner: str) -> str | None:
-        record: Record | None = None
-        for _ in range(_MAX_CHOICES):
-            pod = self._blank.choose()
-            if pod is None:
-                break
-            if record is None:
-                record = await self._records.create(Record("chat", pod.name, word(owner), pod=pod.name))
-                if record is None:
-                    other = await self._record_of(owner)
-                    raise OwnerHasSandbox(other.sandbox if other is not None else "")
-            else:
-                record = await self._records.point_to(record, pod.name, pod.name)
-                if record is None:
-                    raise StartFailed("The sandbox is being changed by another service.")
-            while pod is not None:
-                if await self._blank.take(pod, owner):
-                    if await self._records.bind(record) is None and await self.find(owner) != pod.name:
-                        raise changed()
-                    await self._claims.keep(pod.name)
-                    async with asyncio.timeout(_START_SECONDS):
-                        await self._pods.answering(pod, record.epoch)
-                    self._reached[pod.name] = _Reached(pod, record.epoch)
-                    return pod.name
-                pod = await self._blank.look_again(pod)
-        if record is not None:
-            await self._records.remove(record)
-        return None
+        taken = await complete(self._taker.take(word(owner)))
+        if taken is None:
+            return None
+        self._reached[taken.pod.name] = taken
+        return taken.pod.name
 
     # ---- down
 
@@ -367,7 +344,7 @@ class KubernetesDriver:
             by_sandbox.setdefault(record.sandbox, []).append(record)
         found = []
         for sandbox, kept in by_sandbox.items():
-            label = by_name[sandbox].owner if sandbox in by_name else ""
+            label = by_name[sandbox].owner if sandbox in by_name else None
             chat = rightful([record for record in kept if record.kind == "chat"], label)
             if chat is not None and chat.step != DELETING:
                 found.append(self._seen(sandbox, chat.owner, by_name.get(chat.pod), digest))
@@ -385,6 +362,10 @@ class KubernetesDriver:
             state = State.FAILED if reason else State.RUNNING if pod.running else State.STARTING
         current = pod is not None and pod.terms == digest
         return SandboxSeen(name, owner, state, reason, pod.image if pod is not None else self._terms.image, current)
+
+    async def why_ended(self, name: str) -> str:
+        record = (await self._records.of_sandbox(word(name))).chat
+        return "" if record is None else why_ended(await self._pods.get(record.pod))
 
     async def rescue(self, lost: Lost, owner: str) -> str:
         raise CannotRescue("The Kubernetes driver sets no sandbox aside.")
@@ -420,17 +401,17 @@ class KubernetesDriver:
         found = await self._look(word(name))
         return None if found is None else (found.pod.address, template.GUEST_PORT)
 
-    async def _look(self, name: str) -> _Reached | None:
+    async def _look(self, name: str) -> Taken | None:
         """Its pod as the cluster knows it now, if it runs."""
         record = (await self._records.of_sandbox(name)).chat
         pod = await self._pods.get(record.pod if record is not None else name)
         if pod is None or not pod.running or pod.owner != (record.owner if record is not None else ""):
             return None
-        return _Reached(pod, record.epoch if record is not None else FIRST_EPOCH)
+        return Taken(pod, record.epoch if record is not None else FIRST_EPOCH)
 
-    async def _owner_of_pod(self, name: str) -> str:
+    async def _owner_of_pod(self, name: str) -> str | None:
         pod = await self._pods.get(name)
-        return pod.owner if pod is not None else ""
+        return pod.owner if pod is not None else None
 
 
 def _refuse_trash(records: SandboxRecords) -> None:

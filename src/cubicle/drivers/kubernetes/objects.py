@@ -6,7 +6,7 @@ it has a `trash` record and no `chat` record names it: so each change of a chat'
 
 A chat that takes a blank pod writes its record first, and then its label on the pod; of several that want one pod, the
 label tells who has it. After that its record is `bound`, which holds when the pod is gone. A record that is not bound
-counts only as long as no other one has a better claim (`rightful`).
+counts only while the pod is there and no other chat has a better claim (`rightful`).
 """
 
 from __future__ import annotations
@@ -103,15 +103,26 @@ class Record:
         )
 
 
-def rightful(chats: Sequence[Record], pod_owner: str) -> Record | None:
+def rightful(chats: Sequence[Record], pod_owner: str | None) -> Record | None:
     """Which of the chats' records that name one sandbox has it: the bound one, or the one whose label its pod has.
 
-    One alone has it: whoever took the pod had written a record before.
+    One alone may go on with a pod that has no label. Without a pod (None) no other than the bound one has it: the pod
+    and its files may have been somebody else's since.
     """
     for record in chats:
-        if record.step or len(chats) == 1 or (pod_owner and record.owner == pod_owner):
+        if record.step or (pod_owner and record.owner == pod_owner):
             return record
-    return None
+    return chats[0] if len(chats) == 1 and pod_owner == "" else None
+
+
+def owner_references(record: Record | None) -> list[Object]:
+    """Has a pod be the record's: nodes can be drained of it as of any pod with a controller, and without the record the
+    cluster deletes it."""
+    if record is None or record.found is None:
+        return []
+    meta = record.found["metadata"]
+    kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "controller": True}
+    return [{**kind, "name": meta["name"], "uid": meta["uid"]}]
 
 
 def record_name(instance: str, kind: str, key: str) -> str:
@@ -140,6 +151,8 @@ class PodSeen:
     address: str
     leaving: bool
     """It is being deleted."""
+    lost: bool
+    """Its node does not answer: nobody knows whether it still runs."""
     ended: str
     """Why its first process is over, if it is."""
     trouble: str
@@ -182,12 +195,32 @@ def pod_seen(pod: Object) -> PodSeen:
         phase=phase,
         address=str(status.get("podIP") or ""),
         leaving=bool(meta.get("deletionTimestamp")),
+        lost=_node_is_lost(status),
         ended=ended,
         trouble=f"{stuck[0]['reason']}: {str(stuck[0].get('message', ''))[:200]}" if stuck else "",
         terms=notes.get(TERMS, ""),
         image=notes.get(IMAGE, ""),
         found=pod,
     )
+
+
+def why_ended(pod: PodSeen | None) -> str:
+    """Why a sandbox that nobody here has stopped is not up any more, as far as its pod tells; for people."""
+    kept = "Its files are kept, what ran in it has ended, and the next call starts it again"
+    if pod is None or pod.leaving:
+        return (
+            f"Its pod was deleted: its node is being drained or was lost, or somebody deleted it. {kept}, on any node."
+        )
+    if pod.ended:
+        return f"Its pod ended: {pod.ended}. {kept}."
+    return f"Its node does not answer. {kept}, on another node." if pod.lost else ""
+
+
+def _node_is_lost(status: Object) -> bool:
+    """The cluster calls pods not ready whose node does not answer, while all that the node last said was good."""
+    ready = [one.get("status") for one in status.get("conditions") or [] if one.get("type") == "Ready"]
+    containers = status.get("containerStatuses") or []
+    return ready in (["False"], ["Unknown"]) and bool(containers) and all(one.get("ready") for one in containers)
 
 
 def has_ended(pod: Object) -> bool:

@@ -7,6 +7,7 @@ import logging
 import secrets
 import socket
 import time
+from collections import deque
 from contextlib import aclosing, suppress
 
 from cubicle.drivers.common import guest_tcp
@@ -26,6 +27,15 @@ _END_SECONDS = 120.0
 _GRACE = 1
 _PAUSE = 0.02
 _WATCH_SECONDS = 60.0
+_QUIET_SECONDS = 1.0
+_MAX_HALTED = 1000
+
+
+class PodLeft(StartFailed):
+    """The pod was deleted while it was waited for: its node is drained, say."""
+
+    def __init__(self) -> None:
+        super().__init__("The sandbox's pod was deleted while it started.")
 
 
 class Pods:
@@ -34,6 +44,7 @@ class Pods:
     def __init__(self, client: KubernetesClient, keys: GuestKeys) -> None:
         self._client = client
         self._keys = keys
+        self._halted: deque[str] = deque(maxlen=_MAX_HALTED)
 
     async def get(self, name: str) -> PodSeen | None:
         found = await self._client.get("pods", name) if name else None
@@ -87,8 +98,13 @@ class Pods:
                 (await self.connect(pod, epoch)).close()
                 return
             now = await self.get(pod.name)
-            if now is None or not now.live:
-                raise StartFailed(f"The sandbox did not come up: {now.ended if now else 'its pod is gone'}.")
+            if now is None or now.leaving or now.uid != pod.uid:
+                raise PodLeft
+            if now.lost:
+                await self._client.delete("pods", now.found)  # another is made elsewhere
+                raise PodLeft
+            if now.ended:
+                raise StartFailed(f"The sandbox did not come up: {now.ended}.")
             await asyncio.sleep(_PAUSE)
 
     async def connect(self, pod: PodSeen, epoch: int) -> socket.socket:
@@ -112,19 +128,31 @@ class Pods:
             return False
         return True
 
+    async def quiet(self, pod: PodSeen, epoch: int) -> None:
+        """Of a pod that the cluster deletes: have its processes end now, if its guest can be reached."""
+        if pod.uid not in self._halted and not pod.ended:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_QUIET_SECONDS):
+                    await self.halt(pod, epoch)
+
     async def end(self, pod: PodSeen, epoch: int) -> None:
         """End its processes, and have the pod deleted. Returns when nothing of it runs; the kubelet needs not be done.
 
-        Raises SandboxError if it cannot be known that they ended.
+        Of a node that is lost nobody knows: the pod ends when the node comes back, and nobody waits for that. Raises
+        SandboxError if it cannot be known otherwise.
         """
         halted = bool(pod.ended) or await self.halt(pod, epoch)
         await self._client.delete("pods", pod.found, grace=_GRACE)
         if halted:
+            self._halted.append(pod.uid)
             return
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
             found = await self._client.get("pods", pod.name)
             if found is None or found["metadata"]["uid"] != pod.uid or has_ended(found) or not _began(found):
+                return
+            if pod_seen(found).lost:
+                log.warning("the node of the pod %s does not answer: it is given up", pod.name)
                 return
             await asyncio.sleep(0.2)
         raise SandboxError("The sandbox's processes could not be ended: its node does not say that they did.")
@@ -134,7 +162,7 @@ def _judged(pod: PodSeen, event: str, found: Object) -> PodSeen | None:
     """The pod if it runs, None if it has to be waited for. Raises StartFailed."""
     seen = pod_seen(found)
     if event == "DELETED" or seen.leaving or seen.uid != pod.uid:
-        raise StartFailed("The sandbox's pod was deleted while it started.")
+        raise PodLeft
     if seen.ended or seen.trouble:
         raise StartFailed(f"The sandbox did not come up: {seen.ended or seen.trouble}.")
     return seen if seen.running else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from contextlib import suppress
 
 from cubicle.drivers.kubernetes import template
@@ -17,6 +18,8 @@ from cubicle.drivers.kubernetes.objects import (
     TAKEN,
     Object,
     PodSeen,
+    Record,
+    owner_references,
     pod_seen,
     pods_selector,
 )
@@ -38,6 +41,7 @@ class BlankPods:
         self._digest = terms.digest()
         selector = pods_selector(terms.instance, **{STATE: BLANK})
         self._follower = Follower(client, "pods", selector, _reduced)
+        self._chosen: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -61,10 +65,21 @@ class BlankPods:
         return self._size > 0
 
     def choose(self) -> PodSeen | None:
-        """One that runs and is of today's terms; any of them, so that two replicas seldom want the same."""
+        """One that runs and is of today's terms; any of them, so that two replicas seldom want the same. Until it is
+        released, others here choose another, as long as there is one."""
         seen = [pod_seen(pod) for pod in self._follower.objects.values()]
         usable = [pod for pod in seen if pod.running and pod.terms == self._digest]
-        return random.choice(usable) if usable else None  # noqa: S311 - no secret
+        free = [pod for pod in usable if pod.name not in self._chosen] or usable
+        if not free:
+            return None
+        pod = random.choice(free)  # noqa: S311 - no secret
+        self._chosen[pod.name] += 1
+        return pod
+
+    def release(self, pod: PodSeen) -> None:
+        """Whoever chose it is done with it, in one way or the other."""
+        self._chosen[pod.name] -= 1
+        self._chosen += Counter()
 
     def count(self) -> int:
         return len([1 for pod in self._follower.objects.values() if pod_seen(pod).running])
@@ -72,11 +87,15 @@ class BlankPods:
     def forget(self, pod: PodSeen) -> None:
         self._follower.objects.pop(pod.name, None)
 
-    async def take(self, pod: PodSeen, owner: str) -> bool:
-        """Put the owner's label on a blank pod, as it was seen; False if it has changed or is gone."""
+    async def take(self, pod: PodSeen, record: Record) -> bool:
+        """Put the label of the record's chat on a blank pod, as it was seen; False if it has changed or is gone."""
         self.forget(pod)
-        labels = {STATE: TAKEN, CHAT: owner, SANDBOX: pod.sandbox}
-        meta = {"resourceVersion": pod.found["metadata"]["resourceVersion"], "uid": pod.uid, "labels": labels}
+        meta = {
+            "resourceVersion": pod.found["metadata"]["resourceVersion"],
+            "uid": pod.uid,
+            "labels": {STATE: TAKEN, CHAT: record.owner, SANDBOX: pod.sandbox},
+            "ownerReferences": owner_references(record),
+        }
         return await self._client.patch("pods", pod.name, {"metadata": meta}) is not None
 
     async def look_again(self, pod: PodSeen) -> PodSeen | None:

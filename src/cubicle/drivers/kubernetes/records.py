@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
@@ -24,8 +26,9 @@ from cubicle.machine.errors import SandboxError
 
 log = logging.getLogger(__name__)
 
-_CLAIM_SECONDS = 120.0
-"""How long a service may take from its record of a claim to the end of it."""
+_CLAIM_SECONDS = 10.0
+"""How long a service may take to name another pod in its record, when one was lost to another chat."""
+_PAUSE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,10 @@ class SandboxRecords:
 
 
 class Records:
-    """The Leases of one instance. `owner_of` tells the label of a pod, which decides between records."""
+    """The Leases of one instance. `owner_of` tells the label of a pod, which decides; None of a pod that is gone."""
 
     def __init__(
-        self, client: KubernetesClient, instance: str, holder: str, owner_of: Callable[[str], Awaitable[str]]
+        self, client: KubernetesClient, instance: str, holder: str, owner_of: Callable[[str], Awaitable[str | None]]
     ) -> None:
         self._client = client
         self._instance = instance
@@ -56,27 +59,31 @@ class Records:
     async def of_owner(self, owner: str) -> Record | None:
         """The owner's record, if the sandbox that it names is the owner's.
 
-        One that another chat has the better claim to is dropped, but not while a service may be about to name another
-        sandbox in it.
+        One that is not bound, and whose pod another has or nobody any more, is of a claim that is under way or of a
+        service that crashed. It is waited for; then it is dropped, as it was seen: whoever goes on with it then fails.
         """
-        lease = await self._client.get("leases", record_name(self._instance, "chat", owner))
-        record = None if lease is None else self._parsed(lease)
-        if record is None or record.step:
-            return record
-        other = (await self.of_sandbox(record.sandbox)).chat
-        if other is not None and other.owner == record.owner:
-            return record
-        if age(record.found) > self.claim_seconds:
-            await self.remove(record)
-        return None
+        deadline = time.monotonic() + self.claim_seconds
+        while True:
+            lease = await self._client.get("leases", record_name(self._instance, "chat", owner))
+            record = None if lease is None else self._parsed(lease)
+            if record is None or record.step:
+                return record
+            other = (await self.of_sandbox(record.sandbox)).chat
+            if other is not None and other.owner == record.owner:
+                return record
+            if age(record.found) > self.claim_seconds or time.monotonic() > deadline:
+                if await self.remove(record):
+                    return None
+            else:
+                await asyncio.sleep(_PAUSE)
 
     async def of_sandbox(self, sandbox: str) -> SandboxRecords:
         found, _ = await self._client.list("leases", records_selector(self._instance, sandbox))
         records = [record for record in map(self._parsed, found) if record is not None]
         by_kind = {record.kind: record for record in records}
         chats = [record for record in records if record.kind == "chat"]
-        several = len(chats) > 1 and not any(record.step for record in chats)
-        label = await self._owner_of(sandbox) if several else ""
+        open_question = bool(chats) and not any(record.step for record in chats)
+        label = await self._owner_of(sandbox) if open_question else None
         return SandboxRecords(rightful(chats, label), by_kind.get("trash"), by_kind.get("removed"))
 
     async def all(self) -> list[Record]:

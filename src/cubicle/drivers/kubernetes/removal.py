@@ -8,7 +8,7 @@ import secrets
 
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.client import KubernetesClient
-from cubicle.drivers.kubernetes.objects import SANDBOX, Record, pods_selector
+from cubicle.drivers.kubernetes.objects import SANDBOX, Record, age, pods_selector
 from cubicle.drivers.kubernetes.records import Records
 from cubicle.drivers.kubernetes.template import PodTerms
 from cubicle.machine.errors import SandboxError
@@ -24,7 +24,8 @@ _POD_SECONDS = 600.0
 
 
 class Removal:
-    """Does what the `removed` records ask for, those of a service before included. A record goes when it is done."""
+    """Does what the `removed` records of this replica ask for; those of others the sweeper has done, when they are old.
+    A record goes when it is done."""
 
     def __init__(self, client: KubernetesClient, records: Records, terms: PodTerms) -> None:
         self._client = client
@@ -61,12 +62,17 @@ class Removal:
             except SandboxError as error:
                 log.warning("files of deleted sandboxes could not be removed yet: %s", error)
 
-    async def remove_now(self) -> int:
-        """Remove what can be removed at present; how many sandboxes that were."""
+    async def remove_now(self, others_after: float | None = None) -> int:
+        """Remove what can be removed at present; how many sandboxes that were. Of other replicas only what is older
+        than so many seconds, if that is said."""
         records = await self._records.all()
         owned = {record.sandbox for record in records if record.kind == "chat"}
         done = 0
-        asked = [record for record in records if record.kind == "removed" and record.sandbox not in owned]
+        asked = [
+            record
+            for record in records
+            if record.kind == "removed" and record.sandbox not in owned and self._concerns(record, others_after)
+        ]
         while asked:
             some, asked = asked[:_MANY], asked[_MANY:]
             ready = [record for record in some if not await self._has_pods(record.sandbox)]
@@ -80,6 +86,11 @@ class Removal:
                 await self._records.remove(record)
             done += len(ready)
         return done
+
+    def _concerns(self, record: Record, others_after: float | None) -> bool:
+        if others_after is None:
+            return record.holder == self._records.holder
+        return record.holder != self._records.holder and age(record.found) > others_after
 
     async def _has_pods(self, sandbox: str) -> bool:
         """Whether one may still write: the cluster takes its time to end them."""

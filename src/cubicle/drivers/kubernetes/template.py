@@ -25,6 +25,8 @@ from cubicle.drivers.kubernetes.objects import (
     TAKEN,
     TERMS,
     Object,
+    Record,
+    owner_references,
 )
 from cubicle.guest import bundle
 from cubicle.guest.guest_config import GuestConfig
@@ -33,6 +35,7 @@ from cubicle.sandbox.driver import SandboxLimits
 from cubicle.settings_kubernetes import PodFiles, PodIsolation
 
 GUEST_PORT = 8000
+PROGRAMS_APP, REMOVAL_APP = "cubicle-guest", "cubicle-removal"
 _PROGRAMS = "/run/cubicle/guest"
 _VOLUME = "/mnt/volume"
 _PYTHON = ["/usr/bin/python3", "-I", "-S"]
@@ -114,7 +117,7 @@ def programs_map(instance: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": programs_name(instance), "labels": {APP: "cubicle-guest", INSTANCE: instance}},
+        "metadata": {"name": programs_name(instance), "labels": {APP: PROGRAMS_APP, INSTANCE: instance}},
         "immutable": True,
         "binaryData": {name: base64.b64encode(content).decode() for name, content in programs().items()},
     }
@@ -144,10 +147,13 @@ def read_extra(file: Path | None) -> Object:
     return told
 
 
-def sandbox_pod(terms: PodTerms, name: str, sandbox: str, owner: str | None) -> Object:
-    """A pod that the service makes itself: it ends when its guest does."""
+def sandbox_pod(terms: PodTerms, name: str, sandbox: str, record: Record | None) -> Object:
+    """A pod that the service makes itself, for the chat of the record: it ends when its guest does."""
     made = pod_template(terms, sandbox)
-    labels = {STATE: TAKEN if owner else BLANK, SANDBOX: sandbox, **({CHAT: owner} if owner else {})}
+    labels = {STATE: BLANK, SANDBOX: sandbox}
+    if record is not None:
+        labels |= {STATE: TAKEN, CHAT: record.owner}
+        made["metadata"]["ownerReferences"] = owner_references(record)
     made["metadata"] |= {"name": name, "labels": {**made["metadata"]["labels"], **labels}}
     made["spec"]["restartPolicy"] = "Never"
     return {"apiVersion": "v1", "kind": "Pod", **made}
@@ -310,7 +316,7 @@ def removal_pod(terms: PodTerms, name: str, sandboxes: list[str]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {APP: "cubicle-removal", INSTANCE: terms.instance}},
+        "metadata": {"name": name, "labels": {APP: REMOVAL_APP, INSTANCE: terms.instance}},
         "spec": {
             **extra,
             "automountServiceAccountToken": False,

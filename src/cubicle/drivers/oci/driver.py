@@ -215,6 +215,9 @@ class OciDriver:
     async def address(self, name: str) -> tuple[str, int] | None:
         return None
 
+    async def why_ended(self, name: str) -> str:
+        return ""
+
     async def flush(self, name: str) -> None:
         try:
             await in_thread(self._flush, self._records.home(name))
