@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -104,6 +103,7 @@ def installed(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ours = cluster.test_cluster()
     if ours.folder is None:
         absent("needs the private cluster, whose nodes take an image without a registry: scripts/with-kubernetes")
+    assert ours.folder is not None
     service_image.bring_in(ours.folder, ours.image, tmp_path_factory.mktemp("image"))
     release = Installed(namespace)
     release.helm("install", {})
