@@ -125,8 +125,8 @@ async def load(driver: KubernetesDriver, terms: Terms) -> tuple[float, float]:
     written = time.perf_counter() - began
     selector = pods_selector(terms.instance)
     async with asyncio.timeout(900):
-        while not await _all_run(driver, selector):
-            await asyncio.sleep(1)  # noqa: ASYNC110 - what is waited for is in the cluster
+        while not await _all_run(driver, selector):  # noqa: ASYNC110 - what is waited for is in the cluster
+            await asyncio.sleep(1)
     return written, time.perf_counter() - began
 
 
