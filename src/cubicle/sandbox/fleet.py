@@ -14,7 +14,7 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.journal.journal import Journal
 from cubicle.log import chat_fields
-from cubicle.machine.errors import Gone, NoSpace, NotRunning, SandboxError, StartFailed, StartRefused
+from cubicle.machine.errors import Gone, NoSpace, NotRunning, OwnerHasSandbox, SandboxError, StartFailed, StartRefused
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.adoption import ANSWER_SECONDS, Adoption
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
@@ -309,9 +309,12 @@ class Fleet:
             await asyncio.to_thread(self._space.require)
         slot.since, slot.started = await asyncio.to_thread(self._chat_index.enter, chat), True
         slot.made = not slot.name
-        if not slot.name and (blank := await self.pool.claim(chat.digest)) is not None:
-            slot.name = blank.name
-            return blank
+        try:
+            if not slot.name and (blank := await self.pool.claim(chat.digest)) is not None:
+                slot.name = blank.name
+                return blank
+        except OwnerHasSandbox as error:  # another service was quicker
+            slot.name, slot.made = error.name, False
         name = slot.name or new_name()
         async with self._starts.hold(chat):
             await self._driver.start(name, chat.digest)

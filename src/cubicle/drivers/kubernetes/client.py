@@ -204,10 +204,13 @@ class Follower:
                 pause = 0.2
                 await self._follow(version)
             except ApiError as error:
-                if error.status != 410:
-                    log.warning("the list of %s cannot be followed: %s", self._kind, error)
-                    await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
-                    pause = min(_MAX_PAUSE, pause * 2)
+                if error.status == 410:
+                    continue
+                log.warning("the list of %s cannot be followed: %s", self._kind, error)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                log.exception("an object of the cluster is not as it should be")
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+            pause = min(_MAX_PAUSE, pause * 2)
 
     async def _follow(self, version: str) -> None:
         while True:
