@@ -40,8 +40,7 @@ def _layer(folder: Path) -> bytes:
     """The packages and the service itself, as they are installed for the image's Python."""
     uv, site = str(ROOT / ".state/uv/bin/uv"), folder / "site"
     target = ("--target", str(site), "--python-version", "3.13", "--python-platform", "linux")
-    pins = ("--require-hashes", "--only-binary", ":all:", "-r", "requirements.txt")
-    _run(uv, "pip", "install", "--quiet", "--compile-bytecode", *target, *pins)
+    _run(uv, "pip", "sync", "--quiet", *target, "--require-hashes", "--only-binary", ":all:", "requirements.txt")
     _run(uv, "pip", "install", "--quiet", *target, "--no-deps", "--build-constraints", "requirements-setup.txt", ".")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
