@@ -28,8 +28,7 @@ import yaml
 
 from bench.report import Report, percentile
 from bench.scale_nodes import node_name
-from bench.scale_replica import owner
-from bench.scale_terms import Terms
+from bench.scale_terms import Terms, owner
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.drivers.kubernetes.objects import BOUND, Record, pods_selector
@@ -187,6 +186,10 @@ def show(found: Outcome) -> Report:
         f"{found.loaded_seconds:.0f} s, {rate:.0f} a second; all running after {found.running_seconds:.0f} s",
     )
     report.note("size of a chat", f"pod {found.pod_bytes} bytes, Lease {found.lease_bytes} bytes, as JSON")
+    connected, seconds = replica["connected"], replica["adopt_seconds"]
+    report.note(
+        "start of a replica", f"{seconds:.0f} s until it is connected to {connected} chats", connected == terms.chats
+    )
     everything = replica["claims"] + replica["cold"]
     met = found.claim_p99 < CLAIM_P99_MS and not replica["failed"]
     note = f"p99 {found.claim_p99:.0f} ms at {terms.rate:g} a second (bar {CLAIM_P99_MS:.0f})"
@@ -198,6 +201,7 @@ def show(found: Outcome) -> Report:
     report.row("find: whose sandbox", replica["finds"])
     report.row("connect, as a replica that does not know it", replica["connects"])
     report.row(f"list of {replica['listed']} that run", replica["lists"], replica["listed"] == terms.chats)
+    report.row("stop of a chat", replica["stops"])
     report.row("sweep of everything", replica["sweeps"], None, str(replica["swept"]))
     peak = replica["peak_mb"]
     report.note("memory of the replica, most", f"{peak:.0f} MB (bar {REPLICA_MB:.0f})", peak < REPLICA_MB)

@@ -11,17 +11,20 @@ import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import uvloop
 
-from bench.scale_terms import Terms
+import cubicle.app  # noqa: F401 - a replica has all of it in memory
+from bench.scale_terms import Terms, owner
 from cubicle import heap
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.machine.errors import SandboxError
+from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import State
+from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.warm_pool import new_name
 
 _FIRST_OWNER = 1 << 64
@@ -37,6 +40,9 @@ class Measured:
     """Claims that found no blank pod, and made one."""
     failed: list[str] = field(default_factory=list)
     claim_seconds: float = 0.0
+    adopt_seconds: float = 0.0
+    connected: int = 0
+    stops: list[float] = field(default_factory=list)
     finds: list[float] = field(default_factory=list)
     connects: list[float] = field(default_factory=list)
     lists: list[float] = field(default_factory=list)
@@ -48,10 +54,6 @@ class Measured:
     memory_mb: dict[str, float] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     peak_mb: float = 0.0
-
-
-def owner(number: int) -> str:
-    return f"{number:032x}"
 
 
 def memory_mb() -> float:
@@ -70,29 +72,38 @@ class Replica:
     async def run(self) -> Measured:
         self.found.memory_mb["of the program"] = memory_mb()
         self._driver = self._terms.driver(pool_size=self._terms.blank)
-        await self._driver.open()
-        try:
+        fleet = Fleet(self._driver, ChatIndex(Path(self._terms.folder) / "chats"))
+        async with AsyncExitStack() as stack:
+            began = time.perf_counter()
+            async with self._step("start, with a connection to each chat"):
+                await stack.enter_async_context(fleet)
+                while not fleet._adoption._is_over:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            self.found.adopt_seconds = time.perf_counter() - began
+            self.found.connected = len([1 for slot in fleet._slots.values() if slot.machine is not None])
             await self._pool()
-            self.found.memory_mb["with the pool followed"] = memory_mb()
-            async with self._step("list"):
-                for _ in range(3):
-                    with self._timed(self.found.lists):
-                        seen = await self._driver.list()
-                self.found.listed = len([one for one in seen if one.owner and one.state is State.RUNNING])
-                del seen
-            async with self._step("find and connect"):
-                await self._look_up(min(200, self._terms.chats))
-            async with self._step("claims"):
-                await self._claim_all()
-            async with self._step("sweep"):
-                for _ in range(2):
-                    with self._timed(self.found.sweeps):
-                        done = await self._driver.sweeper.sweep(0.0)
-                    self.found.swept |= done
-        finally:
-            await self._driver.close()
+            await self._measure()
         self.found.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return self.found
+
+    async def _measure(self) -> None:
+        async with self._step("list"):
+            for _ in range(3):
+                with self._timed(self.found.lists):
+                    seen = await self._driver.list()
+            self.found.listed = len([one for one in seen if one.owner and one.state is State.RUNNING])
+            del seen
+        async with self._step("find and connect"):
+            await self._look_up(min(200, self._terms.chats))
+        async with self._step("claims"):
+            await self._claim_all()
+        async with self._step("stops"):
+            await self._stop(min(20, self._terms.chats // 10))
+        async with self._step("sweep"):
+            for _ in range(2):
+                with self._timed(self.found.sweeps):
+                    done = await self._driver.sweeper.sweep(0.0)
+                self.found.swept |= done
 
     @contextmanager
     def _timed(self, samples: list[float]) -> Iterator[None]:
@@ -138,8 +149,16 @@ class Replica:
             with self._timed(self.found.finds):
                 name = await self._driver.find(owner(number))
             assert name is not None
+            self._driver._reached.pop(name, None)
             with self._timed(self.found.connects):
                 (await self._driver.connect(name)).close()
+
+    async def _stop(self, count: int) -> None:
+        for number in range(count):
+            name = await self._driver.find(owner(_FIRST_OWNER + number))
+            assert name is not None
+            with self._timed(self.found.stops):
+                await self._driver.stop(name)
 
     async def _claim_all(self) -> None:
         """So many a second, whether those before are done or not."""
@@ -166,6 +185,8 @@ class Replica:
 
 def main(told: str) -> None:
     heap.keep_small()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65536), most))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(Replica(Terms.of(told)).run())
     print(json.dumps(asdict(found)))

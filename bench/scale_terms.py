@@ -14,6 +14,11 @@ from cubicle.drivers.kubernetes.template import PodTerms
 from cubicle.sandbox.driver import SandboxLimits
 
 
+def owner(number: int) -> str:
+    """Of the chat of this number."""
+    return f"{number:032x}"
+
+
 @dataclass(frozen=True)
 class Terms:
     """One run."""
