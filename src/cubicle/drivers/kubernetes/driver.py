@@ -364,7 +364,7 @@ class KubernetesDriver:
         return SandboxSeen(name, owner, state, reason, pod.image if pod is not None else self._terms.image, current)
 
     async def why_ended(self, name: str) -> str:
-        record = (await self._records.of_sandbox(word(name))).chat
+        record = await self._records.chat_of(word(name))
         return "" if record is None else why_ended(await self._pods.get(record.pod))
 
     async def rescue(self, lost: Lost, owner: str) -> str:
@@ -403,7 +403,7 @@ class KubernetesDriver:
 
     async def _look(self, name: str) -> Taken | None:
         """Its pod as the cluster knows it now, if it runs."""
-        record = (await self._records.of_sandbox(name)).chat
+        record = await self._records.chat_of(name)
         pod = await self._pods.get(record.pod if record is not None else name)
         if pod is None or not pod.running or pod.owner != (record.owner if record is not None else ""):
             return None

@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from cubicle.drivers.common import guest_tcp
 from cubicle.drivers.common.guest_tcp import GuestAddress, GuestKeys
 from cubicle.drivers.kubernetes.client import ApiError, KubernetesClient
-from cubicle.drivers.kubernetes.objects import Object, PodSeen, has_ended, pod_seen
+from cubicle.drivers.kubernetes.objects import Object, PodSeen, has_ended, pod_seen, reduced_pod
 from cubicle.drivers.kubernetes.template import GUEST_PORT
 from cubicle.guest import operations
 from cubicle.machine.connection import GuestLink
@@ -48,10 +48,10 @@ class Pods:
 
     async def get(self, name: str) -> PodSeen | None:
         found = await self._client.get("pods", name) if name else None
-        return None if found is None else pod_seen(found)
+        return None if found is None else pod_seen(reduced_pod(found))
 
     async def list(self, selector: str) -> list[PodSeen]:
-        found, _ = await self._client.list("pods", selector)
+        found, _ = await self._client.list("pods", selector, reduced_pod)
         return [pod_seen(pod) for pod in found]
 
     async def create(self, body: Object) -> PodSeen:
@@ -62,7 +62,7 @@ class Pods:
             raise StartFailed(f"The sandbox could not be started. {error}") from error
         if made is None:
             raise StartFailed("A pod of this name is there already.")
-        return pod_seen(made)
+        return pod_seen(reduced_pod(made))
 
     async def come_up(self, pod: PodSeen, epoch: int, seconds: float) -> PodSeen:
         """Wait until its guest answers. Raises StartFailed, which says what was in the way."""
@@ -160,7 +160,7 @@ class Pods:
 
 def _judged(pod: PodSeen, event: str, found: Object) -> PodSeen | None:
     """The pod if it runs, None if it has to be waited for. Raises StartFailed."""
-    seen = pod_seen(found)
+    seen = pod_seen(reduced_pod(found))
     if event == "DELETED" or seen.leaving or seen.uid != pod.uid:
         raise PodLeft
     if seen.ended or seen.trouble:

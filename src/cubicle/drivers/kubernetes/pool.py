@@ -22,6 +22,7 @@ from cubicle.drivers.kubernetes.objects import (
     owner_references,
     pod_seen,
     pods_selector,
+    reduced_pod,
 )
 from cubicle.drivers.kubernetes.template import PodTerms
 from cubicle.tasks import start_task
@@ -102,7 +103,7 @@ class BlankPods:
         """The same pod as it is now, if it is still blank."""
         with suppress(ApiError):
             found = await self._client.get("pods", pod.name)
-            seen = None if found is None else pod_seen(found)
+            seen = None if found is None else pod_seen(reduced_pod(found))
             return seen if seen is not None and seen.running and not seen.owner and seen.uid == pod.uid else None
         return None
 

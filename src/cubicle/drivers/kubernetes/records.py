@@ -55,6 +55,8 @@ class Records:
         self.claim_seconds = _CLAIM_SECONDS
         self.holder = holder
         """Who writes: the name of this replica."""
+        self._owners: dict[str, str] = {}
+        """Of sandboxes that were seen: a hint, by which a record is had by its name."""
 
     async def of_owner(self, owner: str) -> Record | None:
         """The owner's record, if the sandbox that it names is the owner's.
@@ -64,8 +66,7 @@ class Records:
         """
         deadline = time.monotonic() + self.claim_seconds
         while True:
-            lease = await self._client.get("leases", record_name(self._instance, "chat", owner))
-            record = None if lease is None else self._parsed(lease)
+            record = await self._named(owner)
             if record is None or record.step:
                 return record
             other = (await self.of_sandbox(record.sandbox)).chat
@@ -76,6 +77,15 @@ class Records:
                     return None
             else:
                 await asyncio.sleep(_PAUSE)
+
+    async def chat_of(self, sandbox: str) -> Record | None:
+        """The record of the chat that has it: by its name if that is known. A list by label makes the API server read
+        all records."""
+        if owner := self._owners.get(sandbox):
+            record = await self._named(owner)
+            if record is not None and record.sandbox == sandbox and record.step:
+                return record
+        return (await self.of_sandbox(sandbox)).chat
 
     async def of_sandbox(self, sandbox: str) -> SandboxRecords:
         found, _ = await self._client.list("leases", records_selector(self._instance, sandbox))
@@ -88,6 +98,7 @@ class Records:
 
     async def all(self) -> list[Record]:
         found, _ = await self._client.list("leases", records_selector(self._instance))
+        self._owners.clear()
         return [record for record in map(self._parsed, found) if record is not None]
 
     async def create(self, record: Record) -> Record | None:
@@ -130,9 +141,16 @@ class Records:
         changed = await self._client.patch("leases", meta["name"], body | ({"spec": spec} if spec else {}))
         return None if changed is None else self._parsed(changed)
 
+    async def _named(self, owner: str) -> Record | None:
+        lease = await self._client.get("leases", record_name(self._instance, "chat", owner))
+        return None if lease is None else self._parsed(lease)
+
     def _parsed(self, lease: Object) -> Record | None:
         try:
-            return Record.parse(lease)
+            record = Record.parse(lease)
         except (KeyError, TypeError, ValueError, SandboxError):
             log.warning("the Lease %s is no record that can be read: it is left as it is", lease["metadata"]["name"])
             return None
+        if record.kind == "chat":
+            self._owners[record.sandbox] = record.owner
+        return record

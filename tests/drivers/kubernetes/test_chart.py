@@ -1,0 +1,153 @@
+"""The chart on a real cluster: what the API server says of every object, and a service that Helm installs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import absent
+from tests.drivers.kubernetes import cluster, service_image
+from tests.drivers.kubernetes.cluster import kubectl
+from tests.support.helm import CHART, REQUIRED, helm, merged, render
+from tests.support.service import ACCEPT, messages, text
+from tests.test_helm_chart import EVERYTHING
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
+RELEASE = "rel"
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[str]:
+    """Of the service; sandboxes are in that of the other tests."""
+    name = f"{cluster.test_cluster().namespace}-service"
+    kubectl("create", "namespace", name)
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false", check=False)
+
+
+@pytest.mark.parametrize("more", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_the_api_server_takes_every_object(namespace: str, more: dict[str, Any]) -> None:
+    apart = {"sandboxes": {"namespace": cluster.test_cluster().namespace, "createNamespace": False}}
+    values = merged(merged(REQUIRED, more), apart)
+    version = json.loads(kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
+    found = render(values, "--namespace", namespace, "--kube-version", version)
+    objects = [one for one in found if one["kind"] != "ServiceMonitor"]  # its CRD is not here
+    listed = json.dumps({"kind": "List", "apiVersion": "v1", "items": objects})
+    shown = kubectl("apply", "--dry-run=server", "-f", "-", told=listed)
+    assert len(shown.splitlines()) == len(objects) >= 11
+
+
+@dataclass
+class Installed:
+    """A release that serves."""
+
+    namespace: str
+    key: str = "a-key-of-the-test"
+
+    def pods(self) -> list[dict[str, Any]]:
+        chosen = ("-l", "app.kubernetes.io/name=cubicle", "-o", "json")
+        found = json.loads(kubectl("-n", self.namespace, "get", "pods", *chosen))["items"]
+        return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+    def address(self) -> str:
+        (pod,) = self.pods()
+        return f"http://{pod['status']['podIP']}:8081"
+
+    async def bash(self, command: str) -> str:
+        params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = {"Authorization": f"Bearer {self.key}", "Accept": ACCEPT, "X-Chat-Id": "charted"}
+        async with httpx.AsyncClient(timeout=120, trust_env=False) as client:
+            answer = await client.post(f"{await asyncio.to_thread(self.address)}/mcp", json=body, headers=headers)
+        result = messages(answer)[-1]["result"]
+        assert not result["isError"], result
+        return text(result)
+
+    def helm(self, verb: str, more: dict[str, Any]) -> None:
+        ours = cluster.test_cluster()
+        server = ours.find().server
+        host, _, port = server.removeprefix("https://").rpartition(":")
+        repository, _, tag = service_image.NAME.rpartition(":")
+        values: dict[str, Any] = {
+            "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
+            "secret": {"apiKey": self.key},
+            "apiServer": {"host": host, "port": port},  # this cluster has no kube-proxy
+            "persistence": {"enabled": False},  # nor a provisioner of volumes
+            "sandboxes": {
+                "image": ours.image,
+                "namespace": ours.namespace,
+                "instance": "charted",
+                "files": {"existingClaim": "cubicle-files"},
+                "limits": {"memoryMb": 1024},
+                "pool": {"size": 2},
+            },
+        }
+        words = (verb, RELEASE, str(CHART), "--namespace", self.namespace, "--wait", "--timeout", "10m")
+        done = helm(*words, values=merged(values, more), check=False)
+        if done.returncode:
+            logs = kubectl("-n", self.namespace, "logs", f"deployment/{RELEASE}", "--tail=40", check=False)
+            shown = kubectl("-n", self.namespace, "describe", "pods", check=False)
+            raise AssertionError(f"{done.stderr[-2000:]}\n{logs[-4000:]}\n{shown[-4000:]}")
+
+
+@pytest.fixture(scope="module")
+def installed(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    ours = cluster.test_cluster()
+    if ours.folder is None:
+        absent("needs the private cluster, whose nodes take an image without a registry: scripts/with-kubernetes")
+    assert ours.folder is not None
+    service_image.bring_in(ours.folder, ours.image, tmp_path_factory.mktemp("image"))
+    release = Installed(namespace)
+    release.helm("install", {})
+    yield release
+    helm("uninstall", RELEASE, "--namespace", namespace, "--wait", check=False)
+    made = "deployments,pods,leases,configmaps"
+    kubectl(
+        "-n", ours.namespace, "delete", made, "-l", "app.kubernetes.io/instance=charted", "--wait=false", check=False
+    )
+
+
+async def test_a_chat_works_in_a_service_that_helm_installed(installed: Installed) -> None:
+    started = time.monotonic()
+    assert await installed.bash("id -un; hostname; echo kept > ~/kept") == "assistant\ncubicle\n"
+    assert time.monotonic() - started < 60
+    chosen = ("-l", "app.kubernetes.io/instance=charted,cubicle.dev/state=taken", "-o", "name")
+    pods = await asyncio.to_thread(kubectl, "-n", cluster.test_cluster().namespace, "get", "pods", *chosen)
+    assert len(pods.split()) == 1
+
+
+async def test_the_isolation_is_proved_from_inside_the_service(installed: Installed) -> None:
+    headers = {"Authorization": f"Bearer {installed.key}"}
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        found = await client.get(f"{await asyncio.to_thread(installed.address)}/health/walls", headers=headers)
+    told = found.json()
+    assert "missing" not in [finding["verdict"] for finding in told["findings"]]
+    assert told["attempts"] > 60
+
+
+async def test_the_metrics_are_for_whoever_has_the_token(installed: Installed) -> None:
+    shown = await asyncio.to_thread(kubectl, "-n", installed.namespace, "get", "secret", RELEASE, "-o", "json")
+    token = base64.b64decode(json.loads(shown)["data"]["metrics-token"]).decode()
+    address = await asyncio.to_thread(installed.address)
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        assert (await client.get(f"{address}/metrics")).status_code == 401
+        read = await client.get(f"{address}/metrics", headers={"Authorization": f"Bearer {token}"})
+    assert "cubicle_build_info" in read.text
+
+
+async def test_an_upgrade_keeps_chats_keys_and_files(installed: Installed) -> None:
+    secret = ("-n", installed.namespace, "get", "secret", RELEASE, "-o", "jsonpath={.data}")
+    before, keys = await asyncio.to_thread(installed.address), await asyncio.to_thread(kubectl, *secret)
+    await installed.bash("echo kept > ~/kept; setsid sleep 3600 </dev/null >/dev/null 2>&1 &")
+    await asyncio.to_thread(installed.helm, "upgrade", {"settings": {"COMMAND_TIMEOUT": 60}})
+    assert await asyncio.to_thread(installed.address) != before
+    assert await asyncio.to_thread(kubectl, *secret) == keys
+    assert await installed.bash("cat ~/kept; pgrep -c sleep") == "kept\n1\n"
