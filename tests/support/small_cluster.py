@@ -309,12 +309,23 @@ class SmallCluster:
             if any(found["metadata"][field] != value for field, value in wanted.items()):
                 raise Refusal(409, "precondition failed")
             if kind == "pods":
-                self.store.put(kind, merged(found, {"metadata": {"deletionTimestamp": "now"}}))
-                self.node.end(name)
-                self._refill()
+                self._end(found)
             else:
                 self.store.remove(kind, name)
+                self._collect(found["metadata"]["uid"])
         return web.json_response(found)
+
+    def _collect(self, owner: str) -> None:
+        """What the garbage collector does: without its owner, a pod goes."""
+        for pod in list(self.store.objects["pods"].values()):
+            owners = [one["uid"] for one in pod["metadata"].get("ownerReferences") or ()]
+            if owners == [owner] and not pod["metadata"].get("deletionTimestamp"):
+                self._end(pod)
+
+    def _end(self, pod: Object) -> None:
+        self.store.put("pods", merged(pod, {"metadata": {"deletionTimestamp": "now"}}))
+        self.node.end(pod["metadata"]["name"])
+        self._refill()
 
     def _created(self, kind: str, body: Object) -> Object:
         if kind == "pods":

@@ -16,8 +16,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cubicle.core.chat import Chat
+from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
+from cubicle.drivers.kubernetes.objects import APP, DELETING, INSTANCE, Record
 from cubicle.sandbox.trash import TrashNote
 from cubicle.sandbox.warm_pool import connect
 
@@ -62,6 +64,25 @@ async def start_and_delete(driver: KubernetesDriver, owner: str, name: str) -> N
             await asyncio.sleep(0.1)
 
 
+async def mess(driver: KubernetesDriver, owner: str, name: str) -> None:
+    """Something of each kind that crashes leave."""
+    await blank(driver)
+    pod = driver._blank.choose()
+    assert pod is not None
+    assert await driver._blank.take(pod, Record("chat", pod.name, owner))
+    await blank(driver)
+    other = driver._blank.choose()
+    assert other is not None
+    for number in range(2):
+        await driver._records.create(Record("chat", other.name, f"{number:031x}f", pod=other.name))
+    await driver._records.create(Record("chat", name, "f" * 32, pod=name, step=DELETING))
+    await driver._records.create(Record("removed", f"{name}-gone"))
+    driver._records.holder = "the one after"
+    labels = {APP: template.PROGRAMS_APP, INSTANCE: driver._terms.instance}
+    old = {"name": f"{driver._terms.instance}-guest-old", "labels": labels}
+    await driver._client.create("configmaps", {"metadata": old, "data": {}})
+
+
 VERBS: dict[str, tuple[Step, Step]] = {
     "claim": (nothing, lambda driver, owner, name: driver.take_blank(owner)),
     "start": (nothing, lambda driver, owner, name: driver.start(name, owner)),
@@ -70,6 +91,7 @@ VERBS: dict[str, tuple[Step, Step]] = {
     "delete": (start, lambda driver, owner, name: driver.delete(name)),
     "remove files": (start_and_delete, lambda driver, owner, name: driver._removal.remove_now()),
     "discard": (start, lambda driver, owner, name: driver.discard(name, NOTE)),
+    "sweep": (mess, lambda driver, owner, name: driver.sweeper.sweep(-1e9)),
     "restore": (start_and_discard, lambda driver, owner, name: driver.restore(name, owner)),
 }
 """What comes before, and what is interrupted."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.kubernetes.test_claims import CLUSTERS, blank, end_pool, owners_of_pods
@@ -19,6 +20,10 @@ from tests.support.emptying import leave
 
 Make = Callable[[], KubernetesDriver]
 EVERYTHING = -1e9
+WRITES = {
+    "claim": 3, "start": 2, "wake": 2, "stop": 1, "delete": 4, "remove files": 3, "discard": 3, "restore": 2, "sweep": 8,
+}  # fmt: skip
+"""That each has at the least: after each of them, the service is killed."""
 
 
 @pytest.fixture(params=CLUSTERS)
@@ -84,7 +89,7 @@ async def rounds(make: Make, driver: KubernetesDriver, verb: str) -> AsyncIterat
         if left is not None:
             await driver.delete(left)
         if not more:
-            assert write > 1, "it has no writes"
+            assert write > WRITES[verb]
             return
 
 
@@ -138,3 +143,20 @@ async def test_a_crash_within_a_discard_or_a_restore(make: Make, driver: Kuberne
             await driver.restore(name, owner)
         assert await go_on(driver, owner) == (name, "kept\n")
         await check_one_pod(driver, owner)
+
+
+@pytest.mark.timeout(600)
+async def test_a_crash_within_a_sweep_is_made_up_for_by_the_next(make: Make, driver: KubernetesDriver) -> None:
+    async for _ in rounds(make, driver, "sweep"):
+        await driver.sweeper.sweep(EVERYTHING)
+        async with asyncio.timeout(120):  # files go when no pod can write them any more
+            while [one.kind for one in await driver._records.all()]:
+                await driver.sweeper.sweep(EVERYTHING)
+                await driver._removal.remove_now()
+                await asyncio.sleep(0.2)
+        assert await owners_of_pods(driver._client, driver._terms.instance) == {}
+        programs, _ = await driver._client.list("configmaps", "app.kubernetes.io/name=cubicle-guest")
+        mine = [
+            one["metadata"]["name"] for one in programs if one["metadata"]["name"].startswith(driver._terms.instance)
+        ]
+        assert mine == [template.programs_name(driver._terms.instance)]

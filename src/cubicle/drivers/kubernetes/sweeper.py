@@ -3,7 +3,7 @@
 | left behind                                         | what becomes of it                                           |
 |-----------------------------------------------------|--------------------------------------------------------------|
 | a record that is being deleted                      | the deletion is finished                                     |
-| a record that is not bound, and its pod is not its  | it goes: the chat never had a sandbox                        |
+| a record that is not bound, its pod has not its chat| it goes: the chat never had a sandbox                        |
 | a pod of a chat that the chat's record does not name| it is ended; its files are the record's                      |
 | files to be removed, of a replica that is gone      | they are removed                                             |
 | a pod that has removed files                        | it goes                                                      |
@@ -33,7 +33,6 @@ from cubicle.drivers.kubernetes.objects import (
     age,
     pod_seen,
     pods_selector,
-    rightful,
     selector,
 )
 from cubicle.drivers.kubernetes.pods import Pods
@@ -161,18 +160,14 @@ class Sweeper:
     async def _sweep_records(
         self, records: list[Record], pods: list[PodSeen], grace: float, done: Counter[str]
     ) -> None:
-        chats: dict[str, list[Record]] = {}
-        for record in records:
-            if record.kind == "chat":
-                chats.setdefault(record.sandbox, []).append(record)
         labels = {pod.name: pod.owner for pod in pods}
-        for sandbox, wanting in chats.items():
-            right = rightful(wanting, labels.get(sandbox))
-            for record in wanting:
-                if record.step == DELETING:
-                    await self._try(done, "deletions finished", self._finished(record))
-                elif record is not right and not record.step and age(record.found) > grace:
-                    await self._try(done, "records without a sandbox", self._records.remove(record))
+        for record in records:
+            if record.kind != "chat":
+                continue
+            if record.step == DELETING:
+                await self._try(done, "deletions finished", self._finished(record))
+            elif not record.step and labels.get(record.sandbox) != record.owner and age(record.found) > grace:
+                await self._try(done, "records without a sandbox", self._records.remove(record))
 
     async def _finished(self, record: Record) -> int:
         await self._finish_delete(record)
