@@ -67,8 +67,8 @@ class TestCluster:
     def start_api_server(self) -> None:
         """It ends with the cluster."""
         assert self.folder is not None
-        log = (self.folder / "api-server.log").open("ab")
-        subprocess.Popen([self.folder / "api-server"], stdout=log, stderr=log, start_new_session=True)
+        command = f"setsid {self.folder}/api-server </dev/null >>{self.folder}/api-server.log 2>&1 &"
+        subprocess.run(["bash", "-c", command], check=True, timeout=10)
 
 
 def private() -> TestCluster:

@@ -115,14 +115,11 @@ class KubernetesClient:
             async with self._session.get(url, params=asked, headers=await self._headers(), timeout=limit) as response:
                 if response.status != 200:
                     raise ApiError(response.status, _message(await response.text(errors="replace")))
-                rest = b""
-                async for chunk in response.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    if len(rest) > _MAX_EVENT:
-                        raise ApiError(0, "an event of the API server is too large")
-                    for line in lines:
-                        if line.strip():
-                            yield _event(line)
+                try:
+                    async for line in _lines(response):
+                        yield _event(line)
+                finally:
+                    _abort(response)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, f"The API server does not answer: {_plain(error)}") from None
 
@@ -235,6 +232,23 @@ class Follower:
     async def _tell(self) -> None:
         async with self.changed:
             self.changed.notify_all()
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _MAX_EVENT:
+            raise ApiError(0, "an event of the API server is too large")
+        for line in lines:
+            if line.strip():
+                yield line
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Nobody waits for the other end of a stream to say goodbye."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
 def without_history(found: Object) -> Object:

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _MANY = 50
 _REST_SECONDS = 2.0
+_SOON_SECONDS = 5.0
 _AGAIN_SECONDS = 60.0
 _POD_SECONDS = 600.0
 
@@ -32,6 +33,8 @@ class Removal:
         self._records = records
         self._terms = terms
         self._wanted = asyncio.Event()
+        self._left = False
+        """Whether something is to be removed whose pods are not gone yet."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -51,7 +54,7 @@ class Removal:
     async def _run(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(_AGAIN_SECONDS):
+                async with asyncio.timeout(_SOON_SECONDS if self._left else _AGAIN_SECONDS):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
@@ -73,9 +76,11 @@ class Removal:
             for record in records
             if record.kind == "removed" and record.sandbox not in owned and self._concerns(record, others_after)
         ]
+        self._left = False
         while asked:
             some, asked = asked[:_MANY], asked[_MANY:]
             ready = [record for record in some if not await self._has_pods(record.sandbox)]
+            self._left = self._left or len(ready) < len(some)
             if not ready:
                 continue
             await self._remove_files([record.sandbox for record in ready])
