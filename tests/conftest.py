@@ -20,7 +20,7 @@ from blockbuster import BlockBuster
 from cubicle.drivers.memory import MemoryDriver
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
-from tests.support import loop, remains, skips
+from tests.support import limits, loop, remains, skips
 
 # A busy machine is no failure. In a hurry (`make test-fast`) fewer examples and smaller crowds have to do.
 IN_A_HURRY = bool(os.environ.get("CUBICLE_FAST"))
@@ -67,6 +67,10 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    limits.limit(item)
 
 
 @pytest.hookimpl(tryfirst=True)

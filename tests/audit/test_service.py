@@ -313,7 +313,8 @@ async def test_the_command_line_checks_shows_and_exports_it(
 
 async def test_every_line_of_a_request_names_the_user_and_the_tenant(chosen: Settings) -> None:
     stream = io.StringIO()
-    before = logging.getLogger().handlers[:]
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     logs.configure("json", stream)
     try:
         async with client_of(chosen) as client:
@@ -323,7 +324,8 @@ async def test_every_line_of_a_request_names_the_user_and_the_tenant(chosen: Set
             await client.get(f"/files/{CHAT}/uploads/none.txt", headers=BEARER)
         await asyncio.to_thread(logs.flush)
     finally:
-        logging.getLogger().handlers[:] = before
+        root.handlers[:] = handlers
+        root.setLevel(level)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     of_requests = [line for line in lines if "request" in line]
     assert len(of_requests) >= 4

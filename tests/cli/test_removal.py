@@ -49,7 +49,7 @@ async def fill(service: ServiceProcess) -> None:
         removal.egress_folder(data) / "allowances",
     ):
         folder.mkdir(parents=True, exist_ok=True)
-        record.write(folder / CHAT.digest, budget)
+        await asyncio.to_thread(record.write, folder / CHAT.digest, budget)
     await service.bash("another", f"echo other > ~/file; echo {CHAT.digest[:8]}")
 
 

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import gzip
 import io
+import json
 import os
 import random
 import re
@@ -36,6 +37,7 @@ from cubicle.chat.authentication import read_cookies
 from cubicle.chat.links import Links
 from cubicle.core import (
     accept,
+    api_keys,
     arguments_hash,
     call_identity,
     caller,
@@ -46,6 +48,7 @@ from cubicle.core import (
     media_types,
     origins,
     paths,
+    personal_chats,
     port_names,
     request_limits,
     resource_uris,
@@ -54,6 +57,7 @@ from cubicle.core import (
 )
 from cubicle.core import text as shown
 from cubicle.core.chat import Chat
+from cubicle.core.identity import Identity
 from cubicle.core.keys import KeyRing
 from cubicle.egress import policy
 from cubicle.egress.fake_dns import FakeDns
@@ -272,6 +276,21 @@ VERSION = http_ranges.Version(1000, 1.0, 1)
 PORT_VIEW = port_headers.PortView(port_names.PortName(1, "0" * 32), f"1-{'0' * 32}.localhost", "http", "::1")
 
 
+PERSON = Identity("acme", person="ann")
+KEYS = '{"version": 1, "salt": "' + "0" * 32 + '", "keys": [%s]}'
+ROW_OF_KEYS = '{"id": "k%03d", "tenant": "acme", "digest": "%064x"}'
+
+
+def key_row(data: bytes) -> None:
+    label = json.dumps(text(data))
+    api_keys.parse(KEYS % f'{{"id": "k001", "tenant": "acme", "digest": "{"0" * 64}", "label": {label}}}')
+
+
+def key_rows(data: bytes) -> None:
+    """A file of so many bytes with as many keys as fit."""
+    api_keys.parse(KEYS % ", ".join(ROW_OF_KEYS % (number, number) for number in range(len(data) // 128)))
+
+
 def port_services(data: bytes) -> None:
     with contextlib.suppress(services.BadServices):
         services.parse(data)
@@ -315,6 +334,13 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "head of a program": lambda data: program_answer(data),
     "call's key": lambda data: call_identity.find_identity(raw_headers(b""), {"callId": text(data)}, text(data), 1),
     "call's arguments": lambda data: arguments_hash.arguments_hash("a", {text(data): [text(data)] * 4}),
+    "conversation in _meta": lambda data: personal_chats.conversation(
+        {key: text(data) for key, _ in personal_chats.META_KEYS}
+    ),
+    "person's chat": lambda data: personal_chats.may_enter(PERSON, personal_chats.PREFIX + text(data)),
+    "file of keys": lambda data: api_keys.parse(text(data)),
+    "row of a key": key_row,
+    "rows of keys": key_rows,
     "event id": lambda data: event_ids.parse(b"k" * 32, Chat("a"), "session", text(data)),
     "conversation of an event id": lambda data: event_ids.conversation(text(data)),
     "journal's line": journal_lines.check,
@@ -440,6 +466,7 @@ PARSES_NOTHING = {
         "content_headers",
         "exit_codes",
         "frame_width",
+        "identity",
     ),
     *("keymap", "network", "problem", "page_data", "page_policy", "page_scripts", "server_messages", "activity_events"),
     *("arguments", "pricing", "tcp_messages"),

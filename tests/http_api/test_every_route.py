@@ -64,6 +64,11 @@ EXCEPTIONS = [
     ),
     _but("GET", "/raw/", "capability", WAYS, {400, 401, 404}, "it opens nothing, or what follows it is no path"),
     *(
+        _but(method, f"/browser/{{chat}}/json/{verb}/{{page:token}}/", "page", _ONE_PAGE, {404}, "page `a/`: no name")
+        for method in ("GET", "PUT")
+        for verb in ("activate", "close")
+    ),
+    *(
         _but(method, f"/browser/{{chat}}/json/{verb}/", "page", _ONE_PAGE, {503}, "page `a`, of no browser")
         for method in ("GET", "PUT")
         for verb in ("activate", "close")

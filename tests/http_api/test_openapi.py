@@ -38,7 +38,7 @@ CHECKS: list[CheckFunction] = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-ENDLESS = ("/api/chats/{chat}/events", "/api/chats/{chat}/ports/events")
+ENDLESS = ("/api/chats/{chat}/events", "/api/chats/{chat}/ports/events", "/api/overview/events")
 
 
 @dataclass

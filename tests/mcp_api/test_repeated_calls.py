@@ -307,6 +307,18 @@ async def is_there(ours: Restartable, command: str, **options: Any) -> bool:
     return await ours.service.bash(f"pgrep -cfx '{command}' || true", **options) != "0\n"
 
 
+async def leave(ours: Restartable, *callers: asyncio.Task[str]) -> None:
+    """The callers go before the service stops: nobody tells them that their calls go on."""
+    for caller in callers:
+        caller.cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    calls = ours.service.door._calls
+    assert calls is not None
+    async with asyncio.timeout(60):
+        while calls.followed:
+            await asyncio.sleep(0.02)
+
+
 async def test_a_command_runs_on_through_a_restart_of_the_service(ours: Restartable) -> None:
     await ours.service.bash("mkfifo ~/go")
     command = "echo once >> ~/runs; seq 1 30000; cat ~/go; exit 4"
@@ -334,13 +346,7 @@ async def test_a_command_that_nobody_comes_back_for_is_ended_by_the_next_service
     async with asyncio.timeout(60):
         while not await ours.runs():
             await asyncio.sleep(0.05)
-    first.cancel()  # its caller has gone before the service stops, and was told nothing
-    await asyncio.gather(first, return_exceptions=True)
-    calls = ours.service.door._calls
-    assert calls is not None
-    async with asyncio.timeout(60):
-        while calls.followed:
-            await asyncio.sleep(0.02)
+    await leave(ours, first)
     ours.settings["resume_seconds"] = 1
     await ours.restart()
     await until_gone(ours, "sleep 634")
@@ -360,9 +366,9 @@ async def test_a_sandbox_that_says_nothing_is_in_nobody_elses_way(
         async with asyncio.timeout(60):
             while not await ours.runs(chat=chat):
                 await asyncio.sleep(0.05)
+    await leave(ours, *calls)
     ours.settings["resume_seconds"] = 1
     await ours.stop()
-    await asyncio.gather(*calls, return_exceptions=True)
     answers, asked, ask = asyncio.Event(), [], Machine.look_for
 
     async def look_for(machine: Machine, id: str) -> None:

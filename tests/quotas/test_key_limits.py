@@ -28,13 +28,15 @@ async def site_of(folder: Path, limits: KeyLimits, **chosen: Any) -> AsyncIterat
         driver="memory", data_dir=folder / "data", pool_size=0, mcp_api_key="operator-key",
         api_keys_file=folder / "keys.json", shed_memory_mb=0, **chosen,
     )  # fmt: skip
-    async with (
-        running(found) as app,
-        serve(app) as url,
-        httpx.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False) as client,
-    ):
-        yield Site(url, client)
-    await empty(make_driver(found))
+    try:
+        async with (
+            running(found) as app,
+            serve(app) as url,
+            httpx.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False) as client,
+        ):
+            yield Site(url, client)
+    finally:
+        await empty(make_driver(found))
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -59,13 +59,15 @@ async def site_of(folder: Path, **chosen: Any) -> AsyncIterator[Site]:
         **chosen,
     )
     limits = httpx.Limits(max_connections=400)
-    async with (
-        running(found) as app,
-        serve(app) as url,
-        httpx.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False, limits=limits) as client,
-    ):
-        yield Site(url, client)
-    await empty(make_driver(found))
+    try:
+        async with (
+            running(found) as app,
+            serve(app) as url,
+            httpx.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False, limits=limits) as client,
+        ):
+            yield Site(url, client)
+    finally:
+        await empty(make_driver(found))
 
 
 def text(result: dict[str, Any]) -> str:

@@ -188,6 +188,20 @@ def lines_of(log: str) -> dict[str, int]:
     return found
 
 
+def audited_in(content: str) -> set[str]:
+    """Checks the audit log, which is one for all tenants and read by the operator: each record names its own tenant
+    only, and of what was done nothing but who did it; whom they name."""
+    found = set()
+    for line in content.splitlines():
+        fields = json.loads(line)["fields"]
+        named = [name for name in MARKS if name in json.dumps(fields)]
+        assert named in ([], [fields.get("tenant")]), line
+        assert "mark-of-" not in json.dumps({**fields, "user": ""}), line
+        assert not any(f"{name}-key" in line for name in MARKS), line
+        found.update(name for name in named if MARKS[name] in line)
+    return found
+
+
 def files_of(folder: Path) -> Counter[str]:
     """Checks the files: none holds both marks, nor does what one sandbox holds; how many hold each."""
     found: Counter[str] = Counter()
@@ -195,9 +209,12 @@ def files_of(folder: Path) -> Counter[str]:
     for path in (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
         content = path.name.encode() + b"\n" + path.read_bytes()
         named = {name for name, mark in MARKS.items() if mark.encode() in content}
+        parts = path.relative_to(folder).parts
+        if parts[0] == "audit" and path.suffix == ".jsonl":
+            found.update(audited_in(path.read_text()))
+            continue
         assert len(named) < 2, path
         found.update(named)
-        parts = path.relative_to(folder).parts
         if parts[0] == "memory":
             owners.setdefault(Path(*parts[:2]), set()).update(named)
     assert all(len(named) == 1 for named in owners.values()), owners

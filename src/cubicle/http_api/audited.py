@@ -74,6 +74,8 @@ _AUDITED = [
     for path in row.paths
 ]
 _NOTES = "audit"
+_CHAT = "chat"
+"""Where, in the state of a request, `chat_of` leaves its chat."""
 
 
 def note_audit(connection: HTTPConnection, **fields: Any) -> None:
@@ -91,12 +93,16 @@ class AuditedRequests:
         self._links = audit.repeats(self._link_used)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._audit.keeps:
-            await self._http(scope, receive, send)
-        elif scope["type"] == "websocket" and self._audit.keeps:
-            await self._websocket(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        try:
+            if scope["type"] == "http" and self._audit.keeps:
+                await self._http(scope, receive, send)
+            elif scope["type"] == "websocket" and self._audit.keeps:
+                await self._websocket(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+        finally:
+            # A connection that is kept alive keeps the scope of its last request: the chat may be removed meanwhile.
+            scope.get("state", {}).pop(_CHAT, None)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, size, began = 0, 0, time.monotonic()
@@ -234,7 +240,7 @@ def _identity(scope: Scope) -> Identity | None:
 
 
 def _chat(scope: Scope) -> Chat | None:
-    found = scope.get("state", {}).get("chat")
+    found = scope.get("state", {}).get(_CHAT)
     return found if isinstance(found, Chat) else None
 
 

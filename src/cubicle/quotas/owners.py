@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cubicle.core.chat import Chat
 from cubicle.quotas.limits import Scope, Subject
@@ -24,15 +24,20 @@ def subjects_of(chat: Chat, user: str | None, key_id: str = "") -> tuple[Subject
 class ChatOwners:
     """The user and the key of each chat, by its digest. Of the chats that were used longest ago nothing is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, matters: Callable[[Subject], bool] = lambda subject: True) -> None:
+        """`matters`: whether anything is limited for this user or key; the others are not kept."""
         self._kept: OrderedDict[str, dict[Scope, Subject]] = OrderedDict()
+        self._matters = matters
 
     def note(self, chat: Chat, subjects: Sequence[Subject]) -> None:
-        """These use the chat now. Who comes by a link names nobody, and changes nothing."""
+        """These use the chat now, in place of who did before. Who comes by a link names nobody, and changes nothing."""
         named = {subject.scope: subject for subject in subjects if subject.scope is not Scope.TENANT}
-        if named:
-            self._kept[chat.digest] = self._kept.get(chat.digest, {}) | named
-            self._kept.move_to_end(chat.digest)
+        if not named:
+            return
+        users = self._kept.pop(chat.digest, {}) | named
+        kept = {scope: subject for scope, subject in users.items() if self._matters(subject)}
+        if kept:
+            self._kept[chat.digest] = kept
             while len(self._kept) > _MAX_CHATS:
                 self._kept.popitem(last=False)
 

@@ -64,8 +64,8 @@ class Quotas:
         self._calls = CallQuotas(self._table)
         self._daily = DailyUsage(settings.data_dir / FOLDER)
         self._shedding = LoadShedding(settings.shed_memory_mb << 20, settings.shed_lag_ms / 1000, lambda: lag.typical)
-        self._owners = ChatOwners()
         self._users_have_budgets = bool(settings.sub_agent_user_budget_usd)
+        self._owners = ChatOwners(self._is_noted)
         self._fleet: Fleet | None = None
         self._began = 0.0
         self.starts = StartQueue(
@@ -94,7 +94,7 @@ class Quotas:
         With `writes` it brings more onto the disk, and is refused when that is used up.
         """
         subjects = subjects_of(chat, user, key_id)
-        self._owners.note(chat, [each for each in subjects if self._is_noted(each)])
+        self._owners.note(chat, subjects)
         try:
             self._shedding.require(chat.tenant, self._calls.tenants)
             for subject in subjects:

@@ -1,0 +1,45 @@
+"""A time limit inside each asynchronous test, a little shorter than the one around it.
+
+What hangs is cancelled where it waits, and says so. The limit around it can only break off the event loop: the test stays
+in it, and every later test that shares the loop would wait behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from typing import Any
+
+import pytest
+
+_BEFORE = 20.0
+"""Seconds that taking down may need."""
+
+
+def limit(item: pytest.Item) -> None:
+    """Give the test of this item its limit."""
+    if not isinstance(item, pytest.Function) or not inspect.iscoroutinefunction(item.obj):
+        return
+    if hasattr(item.obj, "hypothesis"):
+        return  # each of its examples is a call of its own
+    seconds = _around(item) - _BEFORE
+    if seconds > 0:
+        item.obj = _limited(item.obj, seconds)
+
+
+def _around(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    if marker is not None:
+        return float(marker.args[0] if marker.args else marker.kwargs.get("timeout", 0))
+    given = item.config.getoption("timeout", None)
+    return float(given if given is not None else item.config.getini("timeout") or 0)
+
+
+def _limited(test: Any, seconds: float) -> Any:
+    @functools.wraps(test)
+    async def limited(*arguments: Any, **named: Any) -> Any:
+        async with asyncio.timeout(seconds):
+            return await test(*arguments, **named)
+
+    return limited
