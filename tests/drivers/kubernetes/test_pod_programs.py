@@ -140,7 +140,7 @@ def test_folders_are_made_once_and_temporary_ones_anew(tmp_path: Path) -> None:
         "outputs": (1000, 0o755),
         "uploads": (0, 0o755),
         "skills": (0, 0o755),
-        "calls": (0, 0o700),
+        "records": (0, 0o700),
         "tmp": (0, 0o1777),
         "vartmp": (0, 0o1777),
     }

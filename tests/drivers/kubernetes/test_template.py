@@ -50,14 +50,14 @@ def test_a_pod_keeps_to_what_isolation_stands_on(isolation: PodIsolation, files:
             rules = isolation is PodIsolation.RULES and container["name"] == "prepare"
             assert beyond == ({"NET_ADMIN"} if rules else set())
         assert set(spec["containers"][0]["securityContext"]["capabilities"]["add"]) == {
-            *("CHOWN", "KILL", "SETGID", "SETUID")
+            *("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
         }
 
 
 def test_a_pods_arguments_hold_nothing_secret() -> None:
     pod = template.sandbox_pod(TERMS, "name", "name", None)
     config = json.loads(pod["spec"]["containers"][0]["command"][-1])
-    assert set(config) == {"tcp", "identity", "keys", "uid", "gid", "aliases"}
+    assert set(config) == {"tcp", "identity", "keys", "uid", "gid", "aliases", "records"}
     assert config["identity"] == "$(POD_UID)"
 
 

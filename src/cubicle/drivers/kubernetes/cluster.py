@@ -99,7 +99,7 @@ def _content(file: Path, entry: Mapping[str, Any], name: str) -> bytes:
     """What an entry says itself (base64), or the file that it names, beside the kubeconfig."""
     if data := entry.get(f"{name}-data"):
         try:
-            return base64.b64decode(data)
+            return base64.b64decode("".join(str(data).split()), validate=True)
         except (binascii.Error, TypeError, ValueError):
             raise Unusable(f"KUBECONFIG={file}: {name}-data is not base64.") from None
     return _read(file.parent / str(entry[name])) if entry.get(name) else b""

@@ -38,11 +38,13 @@ GUEST_PORT = 8000
 PROGRAMS_APP, REMOVAL_APP = "cubicle-guest", "cubicle-removal"
 _PROGRAMS = "/run/cubicle/guest"
 _VOLUME = "/mnt/volume"
+_RECORDS = "/run/cubicle/records"
+"""Of the guest: what was asked for, and what its file tools replaced."""
 _PYTHON = ["/usr/bin/python3", "-I", "-S"]
 _SHM = "256Mi"
 _LOST_NODE_SECONDS = 20
-_CAPABILITIES = ("CHOWN", "KILL", "SETGID", "SETUID")
-"""What the guest needs to act for its commands; they have none."""
+_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+"""What the guest needs to act for its commands, and to keep and put back their files; they have none."""
 _PREPARING = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
 _REMOVING = ("DAC_OVERRIDE", "FOWNER")
 _MACHINES = ("x86_64", "aarch64")
@@ -54,7 +56,7 @@ _MOUNTS = (
     ("uploads", "/mnt/user-data/uploads", True),
     ("skills", WRITABLE["/mnt/skills"], False),
     ("skills", "/mnt/skills", True),
-    ("calls", "/run/cubicle/calls", False),
+    ("records", _RECORDS, False),
     ("tmp", "/tmp", False),  # noqa: S108 - of the sandbox
     ("vartmp", "/var/tmp", False),  # noqa: S108
 )
@@ -251,7 +253,13 @@ def _prepare(terms: PodTerms, sandbox: str) -> Object:
 
 def _sandbox(terms: PodTerms, sandbox: str, resources: Object) -> Object:
     config = GuestConfig(
-        tcp=GUEST_PORT, identity="$(POD_UID)", keys=list(terms.keys), uid=1000, gid=1000, aliases=WRITABLE
+        tcp=GUEST_PORT,
+        identity="$(POD_UID)",
+        keys=list(terms.keys),
+        uid=1000,
+        gid=1000,
+        aliases=WRITABLE,
+        records=f"{_RECORDS}/calls",
     )
     return {
         "name": "sandbox",

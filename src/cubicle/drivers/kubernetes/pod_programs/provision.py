@@ -17,7 +17,7 @@ _FOLDERS = (
     ("outputs", _USER, 0o755, False),
     ("uploads", 0, 0o755, False),
     ("skills", 0, 0o755, False),
-    ("calls", 0, 0o700, False),
+    ("records", 0, 0o700, False),
     ("tmp", 0, 0o1777, True),
     ("vartmp", 0, 0o1777, True),
 )
