@@ -78,6 +78,7 @@ async def cluster(terms: Terms) -> AsyncIterator[None]:
         await asyncio.to_thread(kubectl, "-n", terms.namespace, "apply", "-f", "-", told=role)
         bind = ("create", "rolebinding", "cubicle", "--role=cubicle", "--user=cubicle-service")
         await asyncio.to_thread(kubectl, "-n", terms.namespace, *bind)
+        await asyncio.to_thread(kubectl, "apply", "-f", "-", told=_volume(terms.namespace))
         count = (terms.chats + terms.blank + int(terms.rate * terms.seconds)) // _A_NODE + 2
         argv = [sys.executable, "-m", "bench.scale_nodes", terms.namespace, str(count), terms.label]
         nodes = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
@@ -94,6 +95,20 @@ async def cluster(terms: Terms) -> AsyncIterator[None]:
             nodes.terminate()
             await nodes.wait()
         await asyncio.to_thread(_remove_nodes, terms.label)
+        await asyncio.to_thread(kubectl, "delete", "persistentvolume", terms.namespace, "--wait=false", check=False)
+
+
+def _volume(namespace: str) -> str:
+    """A claim that is bound, which the scheduler wants to see; nobody mounts it."""
+    size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+    volume = {"capacity": size, "accessModes": modes, "hostPath": {"path": "/nonexistent"}}
+    claim = {"accessModes": modes, "storageClassName": "", "volumeName": namespace, "resources": {"requests": size}}
+    names = ({"name": namespace}, {"name": "cubicle-files", "namespace": namespace})
+    items = [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": names[0], "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": names[1], "spec": claim},
+    ]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def _remove_nodes(label: str) -> None:

@@ -16,7 +16,6 @@ from cubicle.settings import Settings
 from tests.support.helm import CHART, REQUIRED, ROOT, helm, merged, refusal, render
 
 EVERYTHING: dict[str, Any] = {
-    "replicas": 1,
     "settings": {"EGRESS": "allowlist", "DATA_MAX_AGE_DAYS": 90, "FORWARDED_ALLOW_IPS": "10.0.0.0/8"},
     "secretSettings": {"ANTHROPIC_API_KEY": "sk-of-a-test"},
     "existingSecretSettings": ["more-settings"],
@@ -97,6 +96,8 @@ def test_each_value_is_in_the_schema_and_each_of_the_schema_is_a_value() -> None
         (merged(REQUIRED, {"ingress": {"enabled": True}}), "ingress.host"),
         (merged(REQUIRED, {"sandboxes": {"pool": {"autoscaling": {"enabled": True}}}}), "metrics"),
         (merged(REQUIRED, {"serviceAccount": {"create": False}}), "serviceAccount.name"),
+        (merged(REQUIRED, {"replicas": 2}), "made for one replica"),
+        (merged(REQUIRED, {"autoscaling": {"enabled": True}}), "made for one replica"),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], said: str) -> None:
@@ -212,6 +213,17 @@ def test_the_administrators_pod_template_is_one_that_the_driver_takes(tmp_path: 
     assert env["KUBERNETES_POD_TEMPLATE"] in mounts
     assert env["EGRESS_RULES_FILE"] == "/etc/cubicle/files/EGRESS_RULES_FILE"
     assert {"/etc/cubicle/files", "/etc/cubicle/secret"} <= mounts
+
+
+def test_several_replicas_are_replaced_one_by_one() -> None:
+    objects = render({"replicas": 3, "severalReplicas": True})
+    strategy = by_kind(objects, "Deployment")["spec"]["strategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert by_kind(objects, "PodDisruptionBudget", "rel")["spec"]["maxUnavailable"] == 1
+    assert by_kind(render(), "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    scaled = render({"severalReplicas": True, "autoscaling": {"enabled": True}})
+    assert "replicas" not in by_kind(scaled, "Deployment")["spec"]
+    assert by_kind(scaled, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]["name"] == "rel"
 
 
 def test_older_clusters_get_the_versions_that_they_have() -> None:

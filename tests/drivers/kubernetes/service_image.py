@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -38,10 +39,12 @@ def _run(*argv: str) -> None:
 
 def _layer(folder: Path) -> bytes:
     """The packages and the service itself, as they are installed for the image's Python."""
-    uv, site = str(ROOT / ".state/uv/bin/uv"), folder / "site"
+    # Tests run in the network of the cluster, which leads nowhere.
+    outside = ("nsenter", f"--net={os.environ['CUBICLE_KUBERNETES_OUTSIDE']}")
+    uv, site = (*outside, str(ROOT / ".state/uv/bin/uv"), "pip"), folder / "site"
     target = ("--target", str(site), "--python-version", "3.13", "--python-platform", "linux")
-    _run(uv, "pip", "sync", "--quiet", *target, "--require-hashes", "--only-binary", ":all:", "requirements.txt")
-    _run(uv, "pip", "install", "--quiet", *target, "--no-deps", "--build-constraints", "requirements-setup.txt", ".")
+    _run(*uv, "sync", "--quiet", *target, "--require-hashes", "--only-binary", ":all:", "requirements.txt")
+    _run(*uv, "install", "--quiet", *target, "--no-deps", "--build-constraints", "requirements-setup.txt", ".")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.add(site, _SITE, filter=_of_root)

@@ -103,6 +103,14 @@ async def test_a_list_comes_in_pages() -> None:
         assert ([one["metadata"]["name"] for one in found], version) == (["a", "b"], "7")
 
 
+async def test_a_list_keeps_what_is_asked_for() -> None:
+    long = {"metadata": {"name": "a", "uid": "a", "managedFields": [{"manager": "x"}]}, "spec": {"long": "x" * 1000}}
+    async with server(body(items=[long], metadata={"resourceVersion": "7"})) as client:
+        assert (await client.list("leases", ""))[0] == [{**long, "metadata": {"name": "a", "uid": "a"}}]
+        found, _ = await client.list("pods", "", lambda one: {"metadata": {"name": one["metadata"]["name"]}})
+        assert found == [{"metadata": {"name": "a"}}]
+
+
 async def test_a_list_is_followed_through_changes_and_lost_versions() -> None:
     gone = ("ERROR", {"code": 410, "message": "too old", "metadata": {}})
     async with server(

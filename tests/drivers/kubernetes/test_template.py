@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cubicle.drivers.kubernetes import template
-from cubicle.drivers.kubernetes.objects import DELETING, Record, has_ended, pod_seen, rightful
+from cubicle.drivers.kubernetes.objects import (
+    DELETING,
+    Object,
+    PodSeen,
+    Record,
+    has_ended,
+    pod_seen,
+    reduced_pod,
+    rightful,
+)
 from cubicle.drivers.kubernetes.template import PodTerms
 from cubicle.machine.errors import Unusable
 from cubicle.sandbox.driver import SandboxLimits
@@ -140,26 +150,37 @@ def test_a_record_reads_as_it_was_written() -> None:
     )
 
 
-def test_what_a_pod_says_of_itself() -> None:
+@pytest.mark.parametrize("seen", [pod_seen, lambda pod: pod_seen(reduced_pod(pod))], ids=["whole", "reduced"])
+def test_what_a_pod_says_of_itself(seen: Callable[[Object], PodSeen]) -> None:
     pod: dict[str, Any] = {
         "metadata": {"name": "box", "uid": "u"},
         "spec": {"restartPolicy": "Never"},
         "status": {"phase": "Running", "podIP": "10.0.0.1"},
     }
-    assert pod_seen(pod).running
+    assert seen(pod).running
     pod["metadata"]["deletionTimestamp"] = "now"
-    assert not pod_seen(pod).live
+    assert not seen(pod).live
     del pod["metadata"]["deletionTimestamp"]
     pod["status"]["containerStatuses"] = [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]
-    assert "memory" in pod_seen(pod).ended
-    assert has_ended(pod)
+    assert "memory" in seen(pod).ended
+    assert has_ended(seen(pod).found)
     pod["status"] = {
         "phase": "Pending",
         "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}],
     }
-    assert "no such image" in pod_seen(pod).trouble
+    assert "no such image" in seen(pod).trouble
     pod["status"] = {
         "phase": "Failed",
         "initContainerStatuses": [{"state": {"terminated": {"exitCode": 1, "message": "no nftables"}}}],
     }
-    assert "no nftables" in pod_seen(pod).ended
+    assert "no nftables" in seen(pod).ended
+
+
+def test_of_a_pod_is_kept_what_is_looked_at() -> None:
+    pod = template.sandbox_pod(TERMS, "box", "box", None)
+    pod["metadata"] |= {"uid": "u", "managedFields": [{"manager": "x" * 1000}]}
+    pod["spec"]["nodeName"] = "node"
+    kept = reduced_pod(pod)
+    assert len(json.dumps(kept)) < 1000 < len(json.dumps(pod)) / 4
+    assert kept["spec"]["nodeName"] == "node"
+    assert [volume["name"] for volume in kept["spec"]["volumes"]] == ["programs"]
