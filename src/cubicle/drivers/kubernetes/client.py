@@ -116,8 +116,9 @@ class KubernetesClient:
                 if response.status != 200:
                     raise ApiError(response.status, _message(await response.text(errors="replace")))
                 try:
-                    async for line in _lines(response):
-                        yield _event(line)
+                    async with aclosing(_lines(response)) as lines:
+                        async for line in lines:
+                            yield _event(line)
                 finally:
                     _abort(response)
         except (aiohttp.ClientError, TimeoutError) as error:
