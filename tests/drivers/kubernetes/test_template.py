@@ -19,6 +19,7 @@ from cubicle.drivers.kubernetes.objects import (
     pod_seen,
     reduced_pod,
     rightful,
+    why_ended,
 )
 from cubicle.drivers.kubernetes.template import PodTerms
 from cubicle.machine.errors import Unusable
@@ -184,3 +185,38 @@ def test_of_a_pod_is_kept_what_is_looked_at() -> None:
     assert len(json.dumps(kept)) < 1000 < len(json.dumps(pod)) / 4
     assert kept["spec"]["nodeName"] == "node"
     assert [volume["name"] for volume in kept["spec"]["volumes"]] == ["programs"]
+
+
+@pytest.mark.parametrize("seen", [pod_seen, lambda pod: pod_seen(reduced_pod(pod))], ids=["whole", "reduced"])
+def test_a_pod_of_a_node_that_does_not_answer_is_lost(seen: Callable[[Object], PodSeen]) -> None:
+    """The cluster calls it not ready, and the last word of its node was that it is."""
+    status: dict[str, Any] = {
+        "phase": "Running",
+        "podIP": "10.0.0.1",
+        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"ready": True, "state": {"running": {}}}],
+    }
+    pod: dict[str, Any] = {"metadata": {"name": "box", "uid": "u"}, "status": status}
+    assert not seen(pod).lost
+    assert why_ended(seen(pod)) == ""
+    status["conditions"][1]["status"] = "False"
+    assert seen(pod).lost
+    assert "node does not answer" in why_ended(seen(pod))
+    status["containerStatuses"][0]["ready"] = False  # its node says so itself: it is being restarted
+    assert not seen(pod).lost
+    status["containerStatuses"] = []
+    assert not seen(pod).lost
+    pod["metadata"]["deletionTimestamp"] = "now"
+    assert "drained" in why_ended(seen(pod))
+    assert "drained" in why_ended(None)
+
+
+def test_a_pod_belongs_to_the_record_of_its_chat() -> None:
+    """So that nodes can be drained of it, and that it goes with the record."""
+    record = Record.parse(chat("a" * 32).body("test") | {"spec": {}})
+    assert record.found is not None
+    record.found["metadata"]["uid"] = "uid"
+    (owner,) = template.sandbox_pod(TERMS, "name", "box", record)["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Lease", "test-chat-" + "a" * 32, "uid")
+    assert owner["controller"] is True
+    assert "ownerReferences" not in template.sandbox_pod(TERMS, "name", "box", None)["metadata"]
