@@ -86,7 +86,7 @@ class Journal:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         if self._limit:
-            self._numbers, known = await asyncio.to_thread(read_numbers, self._folder, self._limit)
+            self._numbers, known = await asyncio.to_thread(self._read_numbers)
             self._before = dict(self._numbers)
             self._writer.start()
             self._closed = False
@@ -205,8 +205,11 @@ class Journal:
         self._identities.forget(chat.digest)
         head = self._heads.get(chat.digest)
         if head is not None and not self._closed:
-            self._queue(head, Release(), 0)
-            head.released = True
+            self._release(head)
+
+    def _release(self, head: Head) -> None:
+        self._queue(head, Release(), 0)
+        head.released = True
 
     async def settle(self, chat: Chat) -> bool:
         """Wait until everything recorded before is on disk; False if it could not be kept there."""
@@ -377,10 +380,16 @@ class Journal:
         }
         if numbers != self._saved:
             try:
-                await asyncio.to_thread(anchor.save, self._folder, numbers)
+                await asyncio.to_thread(self._write_numbers, numbers)
                 self._saved = numbers
             except OSError as error:
                 log.warning("the numbers of the journals could not be saved: %s", error.strerror)
+
+    def _read_numbers(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
+        return read_numbers(self._folder, self._limit)
+
+    def _write_numbers(self, numbers: Mapping[bytes, int]) -> None:
+        anchor.save(self._folder, numbers)
 
     async def prune(self, now: float | None) -> None:
         """Drop what is too old at this reading of the service's clock; None: nothing is."""

@@ -28,7 +28,7 @@ def read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes
         if not anchor.DIGEST.fullmatch(path.name):
             continue
         try:
-            numbers[bytes.fromhex(path.name)] = _read_head(path, limit)
+            numbers[bytes.fromhex(path.name)] = read_head(path, limit)
         except (OSError, BadRecord) as error:
             log.error("a journal cannot be used: %s", error, extra={"folder": path.name})
     known = anchor.read(folder)
@@ -45,7 +45,8 @@ def imported_number(folder: Path, digest: str) -> int:
     return 0
 
 
-def _read_head(folder: Path, limit: int) -> int:
+def read_head(folder: Path, limit: int) -> int:
+    """The last number of one chat. Where it cannot be told, the journal is repaired. Blocks."""
     with contextlib.suppress(OSError):
         known = reading.segments(folder)
         last = reading.last_line(known[-1][1]) if known else None

@@ -27,7 +27,8 @@ from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
 from cubicle.sandbox.slot import Overview, Slot, unforeseen
 from cubicle.sandbox.trash import Discarded, TrashNote
-from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect, new_name
+from cubicle.sandbox.sharing import Alone, Sharing
+from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,10 @@ class Fleet:
         furnish: Furnish | None = None,
         space: FreeSpace | None = None,
         journal: Journal | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._driver = driver
+        self._sharing = sharing or Alone()
         self._space = space
         self._chat_index = chat_index
         self._ages = Ages(idle_after, remove_after, trash_after)
@@ -75,7 +78,7 @@ class Fleet:
         self._sandbox_services = SandboxServices([self.lifecycle.attached, *sandbox_services])
         self.on_removed = self.lifecycle.on_removed
         removals = Removals(
-            driver, chat_index, self._slots, self.lifecycle, hang_up=self._hang_up, slot_of=self._slot_of
+            driver, chat_index, self._slots, self.lifecycle, self._hang_up, self._slot_of, self._sharing.claim_one
         )
         self._expiry = Expiry(
             driver,
@@ -88,9 +91,10 @@ class Fleet:
             trash_changed=removals.follow_trash,
             deleted=self.lifecycle.tell_deleted,
             follow_deleted=removals.follow_deleted,
+            empties_trash=self._sharing.part.slot == 1,
         )
         self._starts = FairSlots(total=4, of_tenant=3, of_chat=8)
-        self.pool = WarmPool(driver, pool_size, furnish)
+        self.pool = WarmPool(driver, pool_size, furnish, self._sharing.part)
         self._group = asyncio.TaskGroup()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
@@ -194,7 +198,9 @@ class Fleet:
         return CONDITIONS[seen.state] if seen is not None and made else "none"
 
     def overview(self) -> list[Overview]:
-        return [slot.overview(self._clock.now()) for slot in self._slots.values() if slot.name or slot.reason]
+        """All sandboxes of the service, those of others as they were last seen."""
+        own = [slot.overview(self._clock.now()) for slot in self._slots.values() if slot.name or slot.reason]
+        return [*own, *(seen for seen in self._sharing.elsewhere() if seen.digest not in self._slots)]
 
     async def stop(self, chat: Chat) -> None:
         """Stop the chat's sandbox now; its files stay."""
@@ -217,6 +223,23 @@ class Fleet:
         async with slot.lock:
             slot.say_stopped("The operator removed this sandbox.")
             await self._remove(slot, "removed by hand", now=now)
+        return True
+
+    async def take_in(self, chat: Chat) -> None:
+        """The chat was another's until now: be connected to its sandbox, if that is up."""
+        slot = await self._look_for(chat)
+        if slot is not None:
+            slot.last_used = self._clock.last_use(slot.key)
+            await self._adoption.take_in(self._group, slot)
+
+    def let_go(self, digest: str) -> bool:
+        """Leave the chat to another; False, and nothing happens, while somebody uses it."""
+        slot = self._slots.get(digest)
+        if slot is not None and (slot.leases or slot.held or slot.starting or slot.lock.locked()):
+            return False
+        if slot is not None:
+            self._hang_up(slot)
+            del self._slots[digest]
         return True
 
     async def trash(self) -> Sequence[Discarded]:
@@ -310,7 +333,7 @@ class Fleet:
         if not slot.name and (blank := await self.pool.claim(chat.digest)) is not None:
             slot.name = blank.name
             return blank
-        name = slot.name or new_name()
+        name = slot.name or self.pool.part.new_name()
         async with self._starts.hold(chat):
             await self._driver.start(name, chat.digest)
             slot.name = name
@@ -415,10 +438,11 @@ class Fleet:
         """Note what a service before left. Records of chats that the driver does not list stay: it may do so later."""
         records = await asyncio.to_thread(self._chat_index.read)
         seen = await self._driver.list()
+        mine = await self._sharing.claim([found.owner for found in seen if found.owner is not None])
         for found in seen:
-            if found.owner is not None:
+            if found.owner is not None and found.owner in mine:
                 self._slots[found.owner] = self._slot_of(found, records.get(found.owner))
-        return seen
+        return [found for found in seen if found.owner is None or found.owner in mine]
 
     async def _keep_pool(self, found: Sequence[SandboxSeen]) -> None:
         await self.pool.adopt([seen for seen in found if seen.owner is None])
