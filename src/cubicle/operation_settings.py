@@ -24,6 +24,13 @@ class AuditMode(StrEnum):
 class OperationSettings(BaseSettings):
     """One field per setting, as in cubicle.settings."""
 
+    workers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processes that serve, each with its own part of the chats (docs/replicas.md). More than one: for "
+        "hosts with many cores.",
+    )
     resume_seconds: float = Field(
         60, ge=0, le=3600, description="Seconds that a call goes on after its client, which can resume, was cut off."
     )

@@ -1,4 +1,4 @@
-"""The header with which one member of a service passes a request on to another: signed, short-lived, for one request."""
+"""The header with which one member of a service passes a request on to another: signed, short-lived, for it alone."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from cubicle import record
@@ -15,6 +16,22 @@ log = logging.getLogger(__name__)
 
 IMPORTED = ".imported"
 """A file in the folder of a journal that came from another service: one that runs does not know it yet."""
+
+
+class JournalNumbers:
+    """Where the last numbers of all journals are kept."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    def read(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
+        """As `read_numbers`. Blocks."""
+        return read_numbers(self._folder, self._limit)
+
+    def save(self, numbers: Mapping[bytes, int]) -> None:
+        """Blocks. Raises OSError."""
+        anchor.save(self._folder, numbers)
 
 
 def read_numbers(folder: Path, limit: int) -> tuple[dict[bytes, int], dict[bytes, int]]:

@@ -58,10 +58,9 @@ class Owners:
     def owns(self, digest: str) -> bool:
         return digest in self._mine
 
-    @property
-    def count(self) -> int:
-        """How many chats it owns."""
-        return len(self._mine)
+    def owned(self) -> Sequence[str]:
+        """The chats that it owns."""
+        return list(self._mine)
 
     async def place(self, chat: Chat) -> str | None:
         """The member that owns the chat; None if it is this one, as for a chat that nobody owned. Raises NoRecords."""
@@ -111,10 +110,14 @@ class Owners:
         return True
 
     async def release(self, digests: Collection[str]) -> None:
-        """Own these no more; what was kept of them is on disk."""
+        """Let another own these; what was kept of them is on disk."""
+        self.disown(digests)
+        await self.records.release(list(digests))
+
+    def disown(self, digests: Collection[str]) -> None:
+        """Use these no more: they are about to be released."""
         for digest in digests:
             self._mine.pop(digest, None)
-        await self.records.release(list(digests))
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Protocol
 
 from cubicle.core.chat import Chat
@@ -55,14 +56,20 @@ class Quotas:
     """Asked by tools and HTTP routes; fed by the network worker's reports and by looks at the sandboxes."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, lag: LoopLag, egress: EgressBlocks, keys: KeyRing | None = None
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        lag: LoopLag,
+        egress: EgressBlocks,
+        keys: KeyRing | None = None,
+        own: Callable[[Path], Path] = lambda path: path,
     ) -> None:
-        """`keys`: those with limits of their own."""
+        """`keys`: those with limits of their own. `own`: where one of several processes keeps what it counts."""
         self.limits = {scope: QuotaLimits.of(settings, scope) for scope in (Scope.TENANT, Scope.USER)}
         self._table = LimitTable(self.limits, keys)
         self._metrics = metrics
         self._calls = CallQuotas(self._table)
-        self._daily = DailyUsage(settings.data_dir / FOLDER)
+        self._daily = DailyUsage(own(settings.data_dir / FOLDER))
         self._shedding = LoadShedding(settings.shed_memory_mb << 20, settings.shed_lag_ms / 1000, lambda: lag.typical)
         self._owners = ChatOwners()
         self._users_have_budgets = bool(settings.sub_agent_user_budget_usd)
@@ -83,7 +90,7 @@ class Quotas:
         self._egress = egress
         self._cpu: dict[str, tuple[float, float]] = {}
         """Seconds of each sandbox at the last look, and when it was started, by its name."""
-        self._disk = DiskUsage(settings.data_dir / FOLDER)
+        self._disk = DiskUsage(own(settings.data_dir / FOLDER))
 
     @asynccontextmanager
     async def call(

@@ -71,6 +71,17 @@ class Adoption:
             else:
                 await self._adopt_one(group, slot)
 
+    @staticmethod
+    def let_go(slots: dict[str, Slot], digest: str) -> bool:
+        """Leave it to another process; False, and nothing happens, while somebody uses it."""
+        slot = slots.get(digest)
+        if slot is not None and slot.in_use:
+            return False
+        if slot is not None:
+            slot.hang_up()
+            del slots[digest]
+        return True
+
     async def _adopt_one(self, group: asyncio.TaskGroup, slot: Slot) -> None:
         """One that cannot be taken over is left as it is, with what runs in it, until somebody calls for it."""
         try:

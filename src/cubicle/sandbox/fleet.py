@@ -25,9 +25,9 @@ from cubicle.sandbox.free_space import FreeSpace
 from cubicle.sandbox.lifecycle import Lifecycle
 from cubicle.sandbox.removals import Removals
 from cubicle.sandbox.sandbox_services import Admission, SandboxService, SandboxServices
+from cubicle.sandbox.sharing import Alone, Sharing
 from cubicle.sandbox.slot import Overview, Slot, unforeseen
 from cubicle.sandbox.trash import Discarded, TrashNote
-from cubicle.sandbox.sharing import Alone, Sharing
 from cubicle.sandbox.warm_pool import Furnish, WarmPool, connect
 
 log = logging.getLogger(__name__)
@@ -77,9 +77,7 @@ class Fleet:
         self.lifecycle = Lifecycle(journal, self._clock, driver)
         self._sandbox_services = SandboxServices([self.lifecycle.attached, *sandbox_services])
         self.on_removed = self.lifecycle.on_removed
-        removals = Removals(
-            driver, chat_index, self._slots, self.lifecycle, self._hang_up, self._slot_of, self._sharing.claim_one
-        )
+        removals = Removals(driver, chat_index, self._slots, self.lifecycle, self._slot_of, self._sharing.claim_one)
         self._expiry = Expiry(
             driver,
             self._clock,
@@ -125,7 +123,7 @@ class Fleet:
             if slot.starting is not None:
                 slot.starting.cancel()
         for slot in self._slots.values():
-            self._hang_up(slot)
+            slot.hang_up()
         self.pool.close()
         await self._group.__aexit__(None, None, None)
         await self._expiry.save()
@@ -199,8 +197,11 @@ class Fleet:
 
     def overview(self) -> list[Overview]:
         """All sandboxes of the service, those of others as they were last seen."""
-        own = [slot.overview(self._clock.now()) for slot in self._slots.values() if slot.name or slot.reason]
+        own = self.own_overview()
         return [*own, *(seen for seen in self._sharing.elsewhere() if seen.digest not in self._slots)]
+
+    def own_overview(self) -> list[Overview]:
+        return [slot.overview(self._clock.now()) for slot in self._slots.values() if slot.name or slot.reason]
 
     async def stop(self, chat: Chat) -> None:
         """Stop the chat's sandbox now; its files stay."""
@@ -234,13 +235,14 @@ class Fleet:
 
     def let_go(self, digest: str) -> bool:
         """Leave the chat to another; False, and nothing happens, while somebody uses it."""
-        slot = self._slots.get(digest)
-        if slot is not None and (slot.leases or slot.held or slot.starting or slot.lock.locked()):
-            return False
-        if slot is not None:
-            self._hang_up(slot)
-            del self._slots[digest]
-        return True
+        return self._adoption.let_go(self._slots, digest)
+
+    def holds(self, digest: str) -> bool:
+        return digest in self._slots
+
+    async def chat_of(self, digest: str) -> Chat | None:
+        """The chat of this digest, as far as it is written down."""
+        return await asyncio.to_thread(self._chat_index.chat_of, digest)
 
     async def trash(self) -> Sequence[Discarded]:
         """The removed sandboxes that can still be restored."""
@@ -286,7 +288,7 @@ class Fleet:
             if slot.live is not None:
                 return slot.live
             offence = slot.machine.offence if slot.machine is not None else ""
-            self._hang_up(slot)
+            slot.hang_up()
             slot.state, slot.reason = State.STARTING, ""
             began = time.perf_counter()
             try:
@@ -361,23 +363,17 @@ class Fleet:
 
     # ---- ending
 
-    def _hang_up(self, slot: Slot) -> None:
-        if slot.machine is not None:
-            slot.given_up = slot.machine.given_up
-            slot.machine.close()
-            slot.machine = None
-
     async def _stop(self, slot: Slot) -> None:
         slot.state = State.STOPPED  # first: who finds the line broken must not take it for a crash
         reason = slot.machine.stopped if slot.machine is not None else ""
-        self._hang_up(slot)
+        slot.hang_up()
         await self._driver.stop(slot.name)
         slot.state, slot.reason = State.STOPPED, ""
         await self.lifecycle.record(slot, "stopped", reason)
 
     async def _remove(self, slot: Slot, reason: str, *, now: bool = False) -> None:
         slot.state = State.STOPPED
-        self._hang_up(slot)
+        slot.hang_up()
         gone = now or not self._ages.trash_after
         if slot.name and gone:
             await self._driver.delete(slot.name)

@@ -22,7 +22,6 @@ class Removals:
         index: ChatIndex,
         slots: dict[str, Slot],
         lifecycle: Lifecycle,
-        hang_up: Callable[[Slot], None],
         slot_of: Callable[[SandboxSeen, ChatRecord | None], Slot],
         claim: Callable[[str], Awaitable[bool]],
     ) -> None:
@@ -30,7 +29,6 @@ class Removals:
         self._index = index
         self._slots = slots
         self._lifecycle = lifecycle
-        self._hang_up = hang_up
         self._slot_of = slot_of
         self._claim = claim
 
@@ -63,6 +61,6 @@ class Removals:
 
     async def _forget(self, slot: Slot, *, gone: bool) -> None:
         machine = slot.machine
-        self._hang_up(slot)
+        slot.hang_up()
         self._slots.pop(slot.digest, None)
         await self._lifecycle.tell_removed(slot.chat, slot.name, _REASON, gone=gone, machine=machine)
