@@ -192,6 +192,8 @@ async def test_the_parent_starts_a_dead_worker_again_and_ends_all_of_them(
         service.client = first
         await service.bash("one", "echo kept > ~/kept")
         os.kill(killed, signal.SIGKILL)
+        while Path(f"/proc/{killed}").exists():
+            await asyncio.sleep(0.02)
         service.client = second
         assert await service.bash("one", "cat ~/kept") == (False, "kept\n")
         async with asyncio.timeout(60):
