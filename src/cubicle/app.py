@@ -146,7 +146,7 @@ async def running(settings: Settings, process: ServiceProcess | None = None) -> 
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal, process)
     webhooks = make_webhooks(settings, shared=process.is_shared, delivers=process.leads)
     screens, startup_check = LiveViews(), make_startup_check(settings, driver, only_looks=not process.is_first)
-    process.read_from(journal, port_shares)
+    process.read_from(driver, journal, port_shares)
     await claim_image(settings, driver)
     auditing.follow(fleet)
     told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
@@ -216,7 +216,7 @@ def make_app(parts: Parts) -> Starlette:
     access, ask_for_key = parts.access, asking_for_key(parts.pages)
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
     gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
-    overview = OverviewRoutes(make_sources(parts, gauges))
+    overview, metrics = OverviewRoutes(make_sources(parts, gauges)), MetricsRoutes(gauges, parts.process.other_metrics)
     visits = EndedVisits(make_ports(parts))
 
     forwarder = parts.process.forwarder
@@ -230,9 +230,7 @@ def make_app(parts: Parts) -> Starlette:
         visits.end_soon()
 
     app = Starlette(
-        routes=table.bind(
-            **make_routes(parts, table), ports=port_routes, overview=overview, metrics=MetricsRoutes(gauges)
-        ),
+        routes=table.bind(**make_routes(parts, table), ports=port_routes, overview=overview, metrics=metrics),
         middleware=[
             Middleware(RequestMetrics, parts.metering.metrics),
             Middleware(DrainCheck, drain, settings.mcp_paths),
@@ -253,7 +251,7 @@ def make_app(parts: Parts) -> Starlette:
     )
     app.state.end_streams = end_streams
     app.state.drain = parts.process.draining(drain.run, parts.fleet, parts.registry.journal)
-    app.state.member_side = parts.process.member_side(app, parts.fleet)
+    app.state.member_side = parts.process.member_side(app, parts.fleet, metrics.own)
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
 

@@ -13,13 +13,15 @@ from starlette.types import ASGIApp
 
 from cubicle.http_api.forwarding import Forwarder
 from cubicle.http_api.member_side import MemberSide
-from cubicle.http_api.peers import SANDBOXES, Peers, told
+from cubicle.http_api.metrics import OtherPages
+from cubicle.http_api.peers import METRICS, SANDBOXES, Peers, told
 from cubicle.journal.journal import Journal
 from cubicle.journal.shared import SharedJournal
 from cubicle.members.hop_keys import HopKeys
 from cubicle.members.owners import Owners
 from cubicle.members.records import MemberRecords, NoRecords
 from cubicle.ports.shares import PortShares
+from cubicle.sandbox.driver import Driver
 from cubicle.sandbox.fleet import Fleet
 from cubicle.sandbox.sharing import Alone
 from cubicle.sandbox.slot import Overview
@@ -43,6 +45,8 @@ class ServiceProcess(Alone):
     is_shared = False
     """Whether there are others."""
     journal_kind: type[Journal] = Journal
+    other_metrics: OtherPages | None = None
+    """The metrics of the others."""
 
     @property
     def leads(self) -> bool:
@@ -58,14 +62,14 @@ class ServiceProcess(Alone):
         """Take chats that clients ask for, and those of members that end, within the block."""
         return nullcontext()
 
-    def read_from(self, journal: Journal, shares: PortShares) -> None:
-        """From these is read what is on disk of a chat that it takes."""
+    def read_from(self, driver: Driver, journal: Journal, shares: PortShares) -> None:
+        """From these comes what there is of a chat that it takes."""
 
     def draining(self, drain: Drain, fleet: Fleet, journal: Journal) -> Drain:
         """The same end of the process, during which its chats go to other members."""
         return drain
 
-    def member_side(self, app: ASGIApp, fleet: Fleet) -> ASGIApp:
+    def member_side(self, app: ASGIApp, fleet: Fleet, metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
         """What answers the other members."""
         return app
 
@@ -85,6 +89,7 @@ class Membership(ServiceProcess):
         self.owners = Owners(records, slot=slot, slots=slots)
         self._forwarder = self.forwarder = Forwarder(self.owners, keys)
         self._peers = Peers(self._forwarder)
+        self.other_metrics = self._ask_metrics
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[socket.socket]:
@@ -99,14 +104,15 @@ class Membership(ServiceProcess):
 
     @asynccontextmanager
     async def running(self, fleet: Fleet) -> AsyncIterator[None]:
-        self.owners.taken = fleet.take_in
+        self.owners.taken, self.owners.lost = fleet.take_in, fleet.lose
         self.owners.keeps = fleet.holds
         self.owners.chat_of = fleet.chat_of
         async with self._peers.followed(), self.owners.watching():
             yield
 
-    def read_from(self, journal: Journal, shares: PortShares) -> None:
+    def read_from(self, driver: Driver, journal: Journal, shares: PortShares) -> None:
         async def read(digest: str) -> None:
+            await driver.take_over(digest)
             if isinstance(journal, SharedJournal):
                 await journal.take(digest)
             await asyncio.to_thread(shares.look_again, digest)
@@ -137,11 +143,22 @@ class Membership(ServiceProcess):
                 log.warning("chats could not be left to other members: %s", error)
             await asyncio.sleep(_HAND_OVER_SECONDS)
 
-    def member_side(self, app: ASGIApp, fleet: Fleet) -> ASGIApp:
+    def member_side(self, app: ASGIApp, fleet: Fleet, metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
         async def sandboxes() -> tuple[str, bytes]:
             return "application/json", told(fleet.own_overview)
 
-        return MemberSide(app, self.owners.name, self._keys, {SANDBOXES: sandboxes})
+        async def page() -> tuple[str, bytes]:
+            return "text/plain", await metrics()
+
+        return MemberSide(app, self.owners.name, self._keys, {SANDBOXES: sandboxes, METRICS: page})
+
+    async def _ask_metrics(self) -> tuple[str, dict[str, str]]:
+        try:
+            pages = await self._peers.ask(METRICS)
+        except NoRecords as error:
+            log.warning("the metrics of other members are not known: %s", error)
+            pages = {}
+        return _slot(self.owners.name), {_slot(name): page.decode() for name, page in pages.items()}
 
     # ---- for the fleet
 
@@ -153,3 +170,8 @@ class Membership(ServiceProcess):
 
     def elsewhere(self) -> Iterable[Overview]:
         return self._peers.sandboxes()
+
+
+def _slot(member: str) -> str:
+    """The number of a member: it stays when the member starts again."""
+    return member.partition("-")[0]

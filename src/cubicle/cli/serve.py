@@ -43,6 +43,11 @@ def serve(yes: bool, **flags: Any) -> None:
             if settings.workers > 1:
                 warn_of_openness(settings)
                 workers.run(settings, given)
+            elif settings.replicas > 1:
+                from cubicle.cli.member import serve_replica
+
+                warn_of_openness(settings)
+                run(serve_replica(settings))
             else:
                 run(_serve(settings))
     finally:

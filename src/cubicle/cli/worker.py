@@ -9,15 +9,14 @@ import logging
 import os
 import signal
 import sys
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 import click
 
-from cubicle import heap
 from cubicle import log as logs
 from cubicle.cli.errors import exits
-from cubicle.cli.process import listen, prepare_process, run, settle_garbage
+from cubicle.cli.process import prepare_process, run
 from cubicle.settings import Settings, load
 
 log = logging.getLogger("cubicle")
@@ -40,37 +39,20 @@ def main(ready: int) -> None:
 
 
 async def _serve(settings: Settings, told: dict[str, Any], ready: int) -> None:
-    from cubicle.app import running
-    from cubicle.http_api.member_side import PublicSide
-    from cubicle.http_api.server import OPTIONS
-    from cubicle.http_api.uvicorn_http import serve_app
+    from cubicle.cli.member import serve_member
     from cubicle.members.disk_records import FOLDER, DiskRecords
     from cubicle.members.hop_keys import HopKeys
     from cubicle.membership import Membership
 
-    slot, slots = int(told["slot"]), int(told["slots"])
+    def tell() -> None:
+        os.write(ready, b"1")
+        os.close(ready)
+
     asyncio.get_running_loop().add_reader(0, _parent_gone)
-    records = DiskRecords(settings.data_dir / FOLDER, slot)
-    membership = Membership(
-        records, HopKeys(bytes.fromhex(told["secret"])), slot=slot, slots=slots, first=told["first"]
-    )
-    async with membership.open() as inner, heap.kept_small(), running(settings, membership) as app:
-        settle_garbage()
-        with closing(listen(settings, shared=True)) as listening:
-            log.info("a worker serves", extra={"worker": slot, "member": records.name})
-            os.write(ready, b"1")
-            os.close(ready)
-            await serve_app(
-                PublicSide(app),
-                listening,
-                app.state.end_streams,
-                app.state.drain,
-                (inner, app.state.member_side),
-                root_path=settings.root_path,
-                forwarded_allow_ips=list(settings.forwarded_allow_ips),
-                timeout_graceful_shutdown=5,
-                **OPTIONS,
-            )
+    slot = int(told["slot"])
+    records, keys = DiskRecords(settings.data_dir / FOLDER, slot), HopKeys(bytes.fromhex(told["secret"]))
+    membership = Membership(records, keys, slot=slot, slots=int(told["slots"]), first=told["first"])
+    await serve_member(settings, membership, shares_port=True, on_ready=tell)
 
 
 def _parent_gone() -> None:

@@ -196,6 +196,9 @@ class MemoryDriver:
     async def take_blank(self, owner: str) -> str | None:
         return None
 
+    async def take_over(self, owner: str) -> None:
+        """Connections end with the process that had them."""
+
     async def stop(self, name: str) -> None:
         await in_thread(self._stop, name)
 

@@ -48,6 +48,8 @@ def prepare(data_dir: Path) -> Path:
 class DiskRecords:
     """One member's view of them. `slot` is its number among the workers of the service, from 1."""
 
+    lapsed = False
+
     def __init__(self, folder: Path, slot: int) -> None:
         self._folder = folder
         self.name = f"{slot}-{secrets.token_hex(4)}"

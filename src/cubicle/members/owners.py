@@ -2,7 +2,7 @@
 
 The first member that is asked for a chat owns it, until its process ends: everything that is kept of a chat in memory
 is kept there. What is known of other owners is a guess that is corrected when it turns out to be wrong; what this
-member owns is certain, for nobody takes a chat from a member that lives.
+member owns is certain, for nobody takes a chat from a member that is known to live.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Owners:
         self.read: Callable[[str], Awaitable[None]] = _nothing
         """Called with the digest of each chat that it takes: reads what is on disk of it."""
         self.taken: Taken = _nothing_taken
+        self.lost: Callable[[str], None] = lambda digest: None
+        """Called with each chat that another has taken."""
         self.keeps: Callable[[str], bool] = lambda digest: True
         """Whether something of a chat is kept here."""
         self.chat_of: Callable[[str], Awaitable[Chat | None]] = _unknown
@@ -188,12 +190,24 @@ class Owners:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
+                if self.records.lapsed:
+                    await self._look_at_own()
                 for holder in await self.records.dead():
                     await self._take_over(holder)
             except NoRecords as error:
                 log.warning("%s", error)
             except Exception:
                 log.exception("the members could not be looked at")
+
+    async def _look_at_own(self) -> None:
+        """This member was not heard of for a while: what others have taken since is theirs."""
+        self.records.lapsed = False
+        for digest in self.owned():
+            found = await self.records.owner(digest)
+            if found is not None and found.holder != self.name:
+                log.warning("another member has taken a chat of this one", extra={"epoch": found.epoch})
+                self.disown([digest])
+                self.lost(digest)
 
     async def _take_over(self, holder: str) -> None:
         """Own this member's part of what a dead one owned. Each living one does the same with another part."""

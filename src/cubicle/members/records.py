@@ -31,6 +31,9 @@ class MemberRecords(Protocol):
     name: str
     """Of this member."""
 
+    lapsed: bool
+    """Whether others may have taken it for dead since this was last set to False."""
+
     async def open(self) -> socket.socket:
         """Be a member; where other members reach this one."""
 

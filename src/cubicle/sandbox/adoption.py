@@ -72,10 +72,10 @@ class Adoption:
                 await self._adopt_one(group, slot)
 
     @staticmethod
-    def let_go(slots: dict[str, Slot], digest: str) -> bool:
-        """Leave it to another process; False, and nothing happens, while somebody uses it."""
+    def let_go(slots: dict[str, Slot], digest: str, *, by_force: bool = False) -> bool:
+        """Leave it to another process; False, and nothing happens, while somebody uses it, unless that has it."""
         slot = slots.get(digest)
-        if slot is not None and slot.in_use:
+        if slot is not None and slot.in_use and not by_force:
             return False
         if slot is not None:
             slot.hang_up()

@@ -237,6 +237,10 @@ class Fleet:
         """Leave the chat to another; False, and nothing happens, while somebody uses it."""
         return self._adoption.let_go(self._slots, digest)
 
+    def lose(self, digest: str) -> None:
+        """The chat is another's, who has taken it: what is done for it here ends."""
+        self._adoption.let_go(self._slots, digest, by_force=True)
+
     def holds(self, digest: str) -> bool:
         return digest in self._slots
 

@@ -162,6 +162,9 @@ class DockerDriver:
     async def take_blank(self, owner: str) -> str | None:
         return None
 
+    async def take_over(self, owner: str) -> None:
+        """Connections end with the process that had them."""
+
     async def stop(self, name: str) -> None:
         found = await self._find(word(name))
         if found is not None:

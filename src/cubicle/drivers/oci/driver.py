@@ -154,6 +154,9 @@ class OciDriver:
     async def take_blank(self, owner: str) -> str | None:
         return None
 
+    async def take_over(self, owner: str) -> None:
+        """Connections end with the process that had them."""
+
     async def stop(self, name: str) -> None:
         home = self._records.home(name)
         if home.path.exists():
