@@ -58,6 +58,12 @@ class ServiceProcess(Alone):
         number = "" if self.leads else f"-{self.part.slot}"
         return path.with_name(f"{path.stem}{number}{path.suffix}")
 
+    def others(self, path: Path) -> list[Path]:
+        """Where other processes do, or did: what tenants used is the sum."""
+        left = [each for each in path.parent.glob(f"{path.name}-*") if each.name.rpartition("-")[2].isdecimal()]
+        slots = [path.with_name(f"{path.name}-{slot}") for slot in range(2, self.part.slots + 1)]
+        return [each for each in dict.fromkeys([path, *slots, *left]) if each != self.own(path)]
+
     def running(self, fleet: Fleet) -> AbstractAsyncContextManager[None]:
         """Take chats that clients ask for, and those of members that end, within the block."""
         return nullcontext()

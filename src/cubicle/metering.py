@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
@@ -32,8 +32,9 @@ class Metering:
         network: NetworkWorker,
         keys: KeyRing | None = None,
         own: Callable[[Path], Path] = lambda path: path,
+        others: Callable[[Path], Sequence[Path]] = lambda path: (),
     ) -> None:
-        """`own`: where one of several processes keeps what each keeps for itself."""
+        """`own`: where one of several processes keeps what each keeps for itself; `others`: where the others do."""
         self.metrics = Metrics(tenants=settings.metrics_tenants)
         self._file = RecentFile(self.metrics.recent, own(removal.metrics_folder(settings.data_dir)))
         self._collector = settings.otel_exporter_otlp_endpoint
@@ -41,7 +42,7 @@ class Metering:
         self.attached = RoundTrips(self.metrics.round_trip.observe).attached
         """For the fleet."""
         network.egress.listen(counted_by(self.metrics))
-        self.quotas = Quotas(settings, self.metrics, self.lag, network.egress, keys, own)
+        self.quotas = Quotas(settings, self.metrics, self.lag, network.egress, keys, own, others)
         network.egress.listen(self.quotas.take)
         network.budgets.user_of = self.quotas.user_of
         self.budgets = network.budgets

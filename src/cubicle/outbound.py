@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cubicle import removal
@@ -26,18 +26,24 @@ from cubicle.worker.setup import Setup
 
 OwnPath = Callable[[Path], Path]
 """Where one of several processes keeps what each keeps for itself."""
+OtherPaths = Callable[[Path], Sequence[Path]]
+"""Where the others do."""
 _END_SECONDS = 60.0
 """A run that was told to end at its time limit has ended after this."""
 
 
-def make_budgets(settings: Settings, own: OwnPath = lambda path: path) -> BudgetStore:
+def make_budgets(
+    settings: Settings, own: OwnPath = lambda path: path, others: OtherPaths = lambda path: ()
+) -> BudgetStore:
+    tenants, users = removal.tenant_budgets_folder(settings.data_dir), removal.user_budgets_folder(settings.data_dir)
     return BudgetStore(
         removal.budgets_folder(settings.data_dir),
         Budget.of(settings),
-        own(removal.tenant_budgets_folder(settings.data_dir)),
+        own(tenants),
         Budget.of_tenant(settings),
-        own(removal.user_budgets_folder(settings.data_dir)),
+        own(users),
         Budget.of_user(settings),
+        (others(tenants), others(users)),
     )
 
 
@@ -48,6 +54,7 @@ def make_network(
     agent_tokens: LiveTokens,
     tokens: UserTokens | None = None,
     own: OwnPath = lambda path: path,
+    others: OtherPaths = lambda path: (),
 ) -> NetworkWorker:
     """The egress proxy and the agents' gateway, in a process of their own."""
     policy = Policy(
@@ -65,7 +72,7 @@ def make_network(
     )
     return NetworkWorker(
         setup,
-        budgets=make_budgets(settings, own),
+        budgets=make_budgets(settings, own, others),
         tokens=agent_tokens,
         additions=tokens.rules if tokens is not None else None,
         transparent=lambda: driver.capabilities.transparent_proxy,

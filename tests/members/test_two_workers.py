@@ -59,6 +59,16 @@ async def test_every_worker_lists_all_sandboxes(pair: Sequence[Worker]) -> None:
                 await asyncio.sleep(0.05)
 
 
+async def test_the_metrics_of_both_are_on_one_page(pair: Sequence[Worker]) -> None:
+    await asyncio.gather(*(worker.bash("metrics", "true") for worker in pair))
+    for worker in pair:
+        page = (await worker.client.get("/metrics")).text
+        assert 'worker="1"' in page
+        assert 'worker="2"' in page
+        families = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
+        assert len(families) == len(set(families))
+
+
 async def test_a_sandbox_is_stopped_and_removed_by_whoever_is_asked(pair: Sequence[Worker]) -> None:
     first, second = pair
     await first.bash("ending", "echo kept > ~/file")
