@@ -21,6 +21,9 @@ from cubicle.settings import Settings, load
 
 log = logging.getLogger("cubicle")
 
+_GRACE_SECONDS = 1.0
+"""For calls that are about to end, when the parent is gone."""
+
 
 @click.command()
 @click.argument("ready", type=int)
@@ -28,6 +31,8 @@ log = logging.getLogger("cubicle")
 def main(ready: int) -> None:
     """Serve as one of several, until interrupted or until the parent is gone."""
     told: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    for inherited in (ready, int(told.get("lock", ready))):
+        os.set_inheritable(inherited, False)
     settings = load(**told["given"])
     logs.configure(settings.log_format.value)
     prepare_process()
@@ -60,6 +65,8 @@ def _parent_gone() -> None:
     asyncio.get_running_loop().remove_reader(0)
     log.warning("the parent of the workers is gone: this one ends")
     signal.raise_signal(signal.SIGTERM)
+    # The lock of DATA_DIR is held until all have ended, and somebody may wait for it to start the service again.
+    asyncio.get_running_loop().call_later(_GRACE_SECONDS, signal.raise_signal, signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -38,10 +38,10 @@ def run(settings: Settings, given: Mapping[str, Any]) -> None:
     """Until a signal ends it. `given`: what the command line says other than the environment."""
     with contextlib.closing(_reserve(settings)) as reserved:
         place = "{}:{}".format(*reserved.getsockname()[:2])
-        with only_service_of(settings.data_dir, place):
+        with only_service_of(settings.data_dir, place) as lock:
             disk_records.prepare(settings.data_dir)
             given = {**given, "port": reserved.getsockname()[1]}
-            code = asyncio.run(_Parent(settings, given).run())
+            code = asyncio.run(_Parent(settings, given, lock).run())
     if code:
         raise click.exceptions.Exit(code)
 
@@ -56,8 +56,9 @@ def _reserve(settings: Settings) -> socket.socket:
 
 
 class _Parent:
-    def __init__(self, settings: Settings, given: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Settings, given: Mapping[str, Any], lock: int) -> None:
         self._settings = settings
+        self._lock = lock
         self._told = {"given": dict(given), "slots": settings.workers, "secret": secrets.token_hex(32)}
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._signals = 0
@@ -68,7 +69,7 @@ class _Parent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end)
-        first = _Worker(self._told, 1, first=True)
+        first = _Worker(self._told, 1, self._lock, first=True)
         code = await self._until_ready(first)
         if code is not None or self._signals:
             return code or 0
@@ -104,7 +105,7 @@ class _Parent:
         while True:
             began = time.monotonic()
             if worker is None:
-                worker = _Worker(self._told, slot, first=False)
+                worker = _Worker(self._told, slot, self._lock, first=False)
                 await self._until_ready(worker)
             code = await self._ended(worker)
             worker = None
@@ -124,9 +125,11 @@ class _Parent:
 class _Worker:
     """One process of `cubicle.cli.worker`."""
 
-    def __init__(self, told: Mapping[str, Any], slot: int, *, first: bool) -> None:
+    def __init__(self, told: Mapping[str, Any], slot: int, lock: int, *, first: bool) -> None:
+        """`lock` is that of DATA_DIR: it is held for as long as a worker lives, whatever becomes of the parent."""
         self.slot = slot
-        self._told = {**told, "slot": slot, "first": first}
+        self._lock = lock
+        self._told = {**told, "slot": slot, "first": first, "lock": lock}
         self._process: asyncio.subprocess.Process
         self._ready: asyncio.StreamReader
 
@@ -136,7 +139,7 @@ class _Worker:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "cubicle.cli.worker", str(writing)),
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=[writing],
+                pass_fds=[writing, self._lock],
                 start_new_session=True,  # a key of the terminal reaches the parent alone
             )
         finally:

@@ -104,9 +104,8 @@ class Owners:
         except NoRecords as error:
             log.error("%s", error)
             return False
-        if got.holder != self.name:
+        if got.holder != self.name or not await self._can_read(digest):
             return False
-        await self.read(digest)
         self._mine[digest] = got.epoch
         self._guesses.pop(digest, None)
         return True
@@ -153,18 +152,29 @@ class Owners:
         raise NoRecords("The chat changes hands at this moment.")
 
     async def _own(self, chat: Chat, epoch: int) -> None:
-        """From now on it is this member's. What cannot be read of it is no reason to leave it to nobody."""
+        """From now on it is this member's, unless what there is of it cannot be had."""
+        if not await self._can_read(chat.digest):
+            raise NoRecords("What is kept of this chat cannot be read at present.")
         if epoch > 1:
             log.info("took over a chat", extra={"chat": chat.id, "epoch": epoch})
         try:
-            await self.read(chat.digest)
             await self.taken(chat)
-        except Exception:
-            log.exception("something of a chat that was taken could not be read", extra={"chat": chat.id})
+        except Exception:  # its next use says why
+            log.exception("the sandbox of a chat that was taken over does not answer", extra={"chat": chat.id})
         self._mine[chat.digest] = epoch
         self._guesses.pop(chat.digest, None)
         if len(self._mine) > _MAX_EMPTY:
             await self._drop_empty()
+
+    async def _can_read(self, digest: str) -> bool:
+        """Read what there is of a chat that was taken; one of which it cannot be had is anybody's again."""
+        try:
+            await self.read(digest)
+        except Exception:
+            log.exception("what is kept of a chat could not be read")
+            await self.records.release([digest])
+            return False
+        return True
 
     async def _successor(self, digest: str) -> str:
         """Who is to own a chat that this member does not take any more."""
