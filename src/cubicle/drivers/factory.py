@@ -9,6 +9,7 @@ from cubicle.drivers.memory import MemoryDriver
 from cubicle.drivers.oci.driver import OciDriver
 from cubicle.images.store import SUBUID_START, ImageStore
 from cubicle.machine.errors import Unusable
+from cubicle.members.records import MemberRecords
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.driver import Driver, SandboxLimits
 from cubicle.sandbox.free_space import FreeSpace
@@ -82,6 +83,16 @@ def make_kubernetes_driver(settings: Settings) -> Driver:
         ),
         pool_size=settings.pool_size,
     )
+
+
+def make_lease_records(settings: Settings, slot: int, address: str) -> MemberRecords:
+    """Where replicas on the cluster of these settings find each other."""
+    from cubicle.drivers.kubernetes.members import LeaseRecords
+
+    if settings.driver is not DriverName.KUBERNETES:
+        raise Unusable("REPLICAS: several replicas need DRIVER=kubernetes; on one host set WORKERS.")
+    finder, instance = cluster_finder(settings), settings.kubernetes_instance
+    return LeaseRecords(finder, instance, slot=slot, address=address, port=settings.member_port)
 
 
 def make_limits(settings: Settings) -> SandboxLimits:

@@ -23,6 +23,7 @@ from pathlib import Path
 from cubicle import durable
 from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.common.disk_usage import used_bytes
+from cubicle.drivers.common.one_host import OneHost
 from cubicle.guest import bundle, operations, wire
 from cubicle.guest.guest_config import GuestConfig
 from cubicle.machine.errors import CannotRescue, NotRunning, OwnerHasSandbox, StartFailed, Unusable
@@ -67,7 +68,7 @@ _LOOPBACK_UP = (
 )
 
 
-class MemoryDriver:
+class MemoryDriver(OneHost):
     """The driver contract over plain host processes. With `own_network`, ports of one sandbox are not another's."""
 
     def __init__(self, folder: Path, *, own_network: bool = False) -> None:
@@ -193,9 +194,6 @@ class MemoryDriver:
             if not await loop.sock_recv(sock, 1):
                 raise NotRunning("The guest hung up.")
 
-    async def take_blank(self, owner: str) -> str | None:
-        return None
-
     async def stop(self, name: str) -> None:
         await in_thread(self._stop, name)
 
@@ -313,12 +311,6 @@ class MemoryDriver:
         """The sandbox's, or the host's own."""
         pid = await in_thread(self._pid, self._folder / name)
         return None if pid is None else os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-
-    async def address(self, name: str) -> tuple[str, int] | None:
-        return None
-
-    async def why_ended(self, name: str) -> str:
-        return ""
 
     async def flush(self, name: str) -> None:
         """Its files are files of the host: where that has no space, the write itself is refused."""

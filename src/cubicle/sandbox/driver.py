@@ -144,6 +144,11 @@ class Driver(Protocol):
         is none. When this returns, all that `start` promises of it holds. Raises OwnerHasSandbox.
         """
 
+    async def take_over(self, owner: str) -> None:
+        """Of several processes over the same sandboxes, this one uses the owner's from now on: connections of others to
+        it end, where they are not known to have ended with their process.
+        """
+
     async def stop(self, name: str) -> None:
         """End all its processes; keep its files and its owner. Nothing happens if it is not up."""
 

@@ -45,7 +45,12 @@ class Webhooks:
         retry_seconds: Sequence[float] = RETRY_SECONDS,
         timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.time,
+        shared: bool = False,
+        delivers: bool = True,
     ) -> None:
+        """`shared`: other processes of the service tell of events, too. One of them delivers."""
+        self._shared = shared
+        self._delivers = delivers
         self._file = file
         self._clock = clock
         self._retry_seconds = retry_seconds
@@ -192,7 +197,8 @@ class Webhooks:
     # ---- receivers
 
     def _serve(self) -> None:
-        for receiver in (one for one in self._receivers if one.name not in self._deliveries):
+        receivers = self._receivers if self._delivers else ()
+        for receiver in (one for one in receivers if one.name not in self._deliveries):
             self._deliveries[receiver.name] = Deliveries(
                 receiver, self.store, self.on_disk, retry_seconds=self._retry_seconds, timeout=self._timeout,
                 clock=self._clock,
@@ -203,6 +209,9 @@ class Webhooks:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
                 await self.look()
+                if self._shared:
+                    for one in self._deliveries.values():
+                        one.wake()
             except Exception:
                 log.exception("WEBHOOKS_FILE could not be looked at")
 

@@ -23,6 +23,7 @@ from aiodocker.exceptions import DockerError
 from cubicle.drivers.common import seccomp, unix_sockets
 from cubicle.drivers.common.completion import complete, in_thread
 from cubicle.drivers.common.instance import instance_of
+from cubicle.drivers.common.one_host import OneHost
 from cubicle.drivers.docker import config, engine, trash
 from cubicle.drivers.docker.checks import sharing
 from cubicle.drivers.docker.cleaning import Cleaner
@@ -52,7 +53,7 @@ _DEFAULT_LIMITS = SandboxLimits()
 _DEFAULT_ADDRESS = EngineAddress()
 
 
-class DockerDriver:
+class DockerDriver(OneHost):
     """The Driver protocol on a Docker engine."""
 
     def __init__(
@@ -159,9 +160,6 @@ class DockerDriver:
         finally:
             self._starting.discard(name)
 
-    async def take_blank(self, owner: str) -> str | None:
-        return None
-
     async def stop(self, name: str) -> None:
         found = await self._find(word(name))
         if found is not None:
@@ -240,12 +238,6 @@ class DockerDriver:
     async def network(self, name: str) -> int | None:
         """The engine may be on another machine, or the service in a container of its own."""
         return None
-
-    async def address(self, name: str) -> tuple[str, int] | None:
-        return None
-
-    async def why_ended(self, name: str) -> str:
-        return ""
 
     async def flush(self, name: str) -> None:
         """Its files are files of the host: where that has no space, the write itself is refused."""

@@ -150,6 +150,8 @@ class KubernetesDriver:
                 continue  # somebody else was quicker: look again
             if record.sandbox != name:
                 raise OwnerHasSandbox(record.sandbox)
+            if not self._records.is_ours(record):
+                raise StartFailed("Another replica of the service has this chat.")
             if await self._bring_up(record, fresh):
                 return
         raise StartFailed("The sandbox is being changed by another service.")
@@ -246,6 +248,11 @@ class KubernetesDriver:
         with suppress(SandboxError):
             await self._removal.request(record.sandbox)
             await self._records.remove(record)
+
+    async def take_over(self, owner: str) -> None:
+        record = await self._records.own(word(owner))
+        if record is not None:
+            self._reached.pop(record.sandbox, None)
 
     async def take_blank(self, owner: str) -> str | None:
         """Give the owner a blank pod that runs, by its record and one label; None if there is none."""
@@ -404,6 +411,8 @@ class KubernetesDriver:
     async def _look(self, name: str) -> Taken | None:
         """Its pod as the cluster knows it now, if it runs."""
         record = await self._records.chat_of(name)
+        if record is not None and not self._records.is_ours(record):
+            return None
         pod = await self._pods.get(record.pod if record is not None else name)
         if pod is None or not pod.running or pod.owner != (record.owner if record is not None else ""):
             return None

@@ -26,6 +26,7 @@ from cubicle.machine.errors import SandboxError
 
 log = logging.getLogger(__name__)
 
+_RACES = 8
 _CLAIM_SECONDS = 10.0
 """How long a service may take to name another pod in its record, when one was lost to another chat."""
 _PAUSE = 0.2
@@ -53,6 +54,8 @@ class Records:
         self._instance = instance
         self._owner_of = owner_of
         self.claim_seconds = _CLAIM_SECONDS
+        self._exclusive = False
+        """Whether other replicas have chats: then only its holder connects to a sandbox."""
         self.holder = holder
         """Who writes: the name of this replica."""
         self._owners: dict[str, str] = {}
@@ -124,6 +127,20 @@ class Records:
     async def take_over(self, record: Record) -> Record | None:
         """Be its holder, with a new epoch; None if another was quicker."""
         return await self._changed(record, {}, {"holderIdentity": self.holder, "leaseTransitions": record.epoch + 1})
+
+    async def own(self, owner: str) -> Record | None:
+        """Be the holder of the owner's record, if there is one: no other replica connects to its sandbox any more."""
+        self._exclusive = True
+        for _ in range(_RACES):
+            record = await self.of_owner(owner)
+            if record is None or record.holder == self.holder:
+                return record
+            if (taken := await self.take_over(record)) is not None:
+                return taken
+        raise SandboxError("The record of the chat is being changed by another service.")
+
+    def is_ours(self, record: Record) -> bool:
+        return not self._exclusive or record.holder == self.holder
 
     async def release(self, record: Record) -> Record | None:
         """Let another replica be its holder."""

@@ -21,6 +21,7 @@ from cubicle.drivers.common import unix_sockets
 from cubicle.drivers.common.completion import complete, in_thread
 from cubicle.drivers.common.disk_usage import used_bytes
 from cubicle.drivers.common.instance import SharedLock, instance_of
+from cubicle.drivers.common.one_host import OneHost
 from cubicle.drivers.oci import cleaning, disk, ext4, freezer, guests, host, rescue, runtimes, space, transparent_proxy
 from cubicle.drivers.oci.assembly import AssembledSandbox, Assembly, ImageBases
 from cubicle.drivers.oci.disk import DiskMode
@@ -54,7 +55,7 @@ _DEFAULT_LIMITS = SandboxLimits()
 _HOST_PATH = re.compile(r"(?:/[^\s\"':/]+){2,}")
 
 
-class OciDriver:
+class OciDriver(OneHost):
     """The Driver protocol on OCI bundles."""
 
     def __init__(
@@ -151,9 +152,6 @@ class OciDriver:
         finally:
             self._starting.discard(name)
 
-    async def take_blank(self, owner: str) -> str | None:
-        return None
-
     async def stop(self, name: str) -> None:
         home = self._records.home(name)
         if home.path.exists():
@@ -211,12 +209,6 @@ class OciDriver:
                 return namespace
             os.close(namespace)
         return None
-
-    async def address(self, name: str) -> tuple[str, int] | None:
-        return None
-
-    async def why_ended(self, name: str) -> str:
-        return ""
 
     async def flush(self, name: str) -> None:
         try:

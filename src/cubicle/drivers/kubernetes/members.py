@@ -1,0 +1,254 @@
+"""The records of members on a cluster: a Lease for each member, and one for each chat that says who owns it.
+
+A member renews its Lease every few seconds. Whoever watches takes it for dead when the Lease has not changed for a
+while by the watcher's own clock: no date of one host is compared with that of another. A member that was taken for
+dead and lives finds its chats in the hands of others, and the guests serve the highest epoch only (docs/kubernetes.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from cubicle.drivers.kubernetes.client import KubernetesClient
+from cubicle.drivers.kubernetes.cluster import Cluster
+from cubicle.drivers.kubernetes.objects import INSTANCE, KIND, Object, record_name, selector, word
+from cubicle.machine.errors import SandboxError
+from cubicle.members.records import NoRecords, Ownership
+from cubicle.tasks import start_task
+
+log = logging.getLogger(__name__)
+
+_Found = TypeVar("_Found")
+
+RENEW_SECONDS = 5.0
+DEAD_SECONDS = 15.0
+_APP = "cubicle-member"
+_NAME = "app.kubernetes.io/name"
+_ADDRESS = "cubicle.dev/address"
+_MEMBER, _OWNER = "member", "owner"
+_BACKLOG = 4096
+
+
+class LeaseRecords:
+    """One member's view of them. `address` and `port` are where others reach it."""
+
+    def __init__(
+        self,
+        find_cluster: Callable[[], Cluster],
+        instance: str,
+        *,
+        slot: int,
+        address: str,
+        port: int,
+        dead_seconds: float = DEAD_SECONDS,
+        renew_seconds: float = RENEW_SECONDS,
+    ) -> None:
+        self.name = f"{slot}-{secrets.token_hex(4)}"
+        self._find_cluster = find_cluster
+        self._instance = instance
+        self._address, self._port = address, port
+        self._dead_seconds, self._renew_seconds = dead_seconds, renew_seconds
+        self._client: KubernetesClient
+        self._seen: dict[str, tuple[str, float]] = {}
+        """The version of each member's Lease when it was last seen to change, and when that was."""
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._keeping: asyncio.Task[None] | None = None
+        self.lapsed = False
+        self._renewed = time.monotonic()
+
+    async def open(self) -> socket.socket:
+        self._client = KubernetesClient(await asyncio.to_thread(self._find_cluster))
+        family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((self._address, self._port))
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+        self._port = listening.getsockname()[1]
+        try:
+            await self._renew()
+            await self._look()
+        except BaseException:
+            listening.close()
+            await self._client.close()
+            raise
+        self._keeping = start_task(self._keep(), name="member Lease")
+        return listening
+
+    async def close(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+        try:
+            await self.bury(self.name)
+        except NoRecords as error:
+            log.warning("this member is taken for dead after a while only: %s", error)
+        await self._client.close()
+
+    # ---- who owns a chat
+
+    async def owner(self, digest: str) -> Ownership | None:
+        return _ownership(await self._get(_OWNER, digest))
+
+    async def take(self, digest: str, seen: Ownership | None) -> Ownership:
+        lease = await self._get(_OWNER, digest)
+        if lease is None and seen is None:
+            made = await self._do(self._client.create("leases", self._body(_OWNER, digest, epoch=1)))
+            if made is not None:
+                return Ownership(self.name, 1)
+            lease = await self._get(_OWNER, digest)
+        found = _ownership(lease)
+        if lease is None or found != seen:
+            if found is None or not found.holder:
+                raise NoRecords("The chat changes hands at this moment.")
+            return found
+        epoch = 1 if found is None else found.epoch + 1
+        change = {"spec": {"holderIdentity": self.name, "leaseTransitions": epoch}}
+        changed = await self._do(self._client.patch("leases", lease["metadata"]["name"], _versioned(lease) | change))
+        if changed is not None:
+            return Ownership(self.name, epoch)
+        now = await self.owner(digest)
+        if now is None:
+            raise NoRecords("The chat changes hands at this moment.")
+        return now
+
+    async def release(self, digests: Sequence[str]) -> None:
+        for digest in digests:
+            lease = await self._get(_OWNER, digest)
+            found = _ownership(lease)
+            if lease is not None and found is not None and found.holder == self.name:
+                change = _versioned(lease) | {"spec": {"holderIdentity": ""}}
+                await self._do(self._client.patch("leases", lease["metadata"]["name"], change))
+
+    async def owned_by(self, holder: str) -> Sequence[str]:
+        leases = await self._list(_OWNER)
+        held = [lease for lease in leases if (lease.get("spec") or {}).get("holderIdentity") == holder]
+        return [str(lease["metadata"]["name"]).rpartition("-")[2] for lease in held]
+
+    # ---- who is there
+
+    async def is_alive(self, holder: str) -> bool:
+        if holder == self.name:
+            return True
+        if holder not in self._seen:
+            await self._look()
+        return holder in self._seen and time.monotonic() - self._seen[holder][1] < self._dead_seconds
+
+    async def living(self) -> Sequence[str]:
+        await self._look()
+        return sorted([name for name in self._seen if name != self.name and await self.is_alive(name)] + [self.name])
+
+    async def dead(self) -> Sequence[str]:
+        await self._look()
+        return [name for name in self._seen if not await self.is_alive(name)]
+
+    async def bury(self, holder: str) -> None:
+        lease = await self._get(_MEMBER, holder)
+        if lease is not None:
+            await self._do(self._client.delete("leases", lease, version=holder != self.name))
+        self._seen.pop(holder, None)
+
+    async def dial(self, holder: str) -> socket.socket:
+        if holder not in self._addresses:
+            await self._look()
+        address = self._addresses.get(holder)
+        if address is None:
+            raise ConnectionRefusedError("This member is not there.")
+        sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            async with asyncio.timeout(self._renew_seconds):
+                await asyncio.get_running_loop().sock_connect(sock, address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._renew_seconds)
+            try:
+                await self._renew()
+            except NoRecords as error:
+                log.warning("the member Lease could not be renewed: %s", error)
+            except Exception:
+                log.exception("the member Lease could not be renewed")
+
+    async def _renew(self) -> None:
+        """One that somebody took away is made again: then others had taken this member for dead."""
+        body = self._body(_MEMBER, self.name, epoch=1)
+        name = body["metadata"]["name"]
+        change = {"spec": {"renewTime": body["spec"]["renewTime"]}, "metadata": body["metadata"]}
+        if await self._do(self._client.patch("leases", name, change)) is None:
+            await self._do(self._client.create("leases", body))
+            self.lapsed = self._keeping is not None
+        self.lapsed = self.lapsed or time.monotonic() - self._renewed > self._dead_seconds
+        self._renewed = time.monotonic()
+
+    async def _look(self) -> None:
+        """See which members' Leases have changed."""
+        leases = {_key(lease): lease for lease in await self._list(_MEMBER)}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in leases}
+        for name, lease in leases.items():
+            version = str(lease["metadata"]["resourceVersion"])
+            if self._seen.get(name, ("", 0.0))[0] != version:
+                self._seen[name] = (version, time.monotonic())
+            host, _, port = str((lease["metadata"].get("annotations") or {}).get(_ADDRESS, "")).rpartition(":")
+            if host and port.isdigit():
+                self._addresses[name] = (host.strip("[]"), int(port))
+
+    # ---- objects
+
+    def _body(self, kind: str, key: str, *, epoch: int) -> Object:
+        now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + f".{time.time_ns() // 1000 % 1_000_000:06}Z"
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": record_name(self._instance, kind, key),
+                "labels": {_NAME: _APP, INSTANCE: self._instance, KIND: kind},
+                "annotations": {_ADDRESS: f"{host}:{self._port}"} if kind == _MEMBER else {},
+            },
+            "spec": {"holderIdentity": self.name, "leaseTransitions": epoch, "renewTime": now},
+        }
+
+    async def _get(self, kind: str, key: str) -> Object | None:
+        return await self._do(self._client.get("leases", record_name(self._instance, kind, word(key))))
+
+    async def _list(self, kind: str) -> list[Object]:
+        found, _ = await self._do(self._client.list("leases", selector(self._instance, _APP, **{KIND: kind})))
+        return found
+
+    @staticmethod
+    async def _do(request: Awaitable[_Found]) -> _Found:
+        try:
+            return await request
+        except SandboxError as error:
+            raise NoRecords(f"The records of members cannot be used: {error}") from error
+
+
+def _key(lease: Object) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def _versioned(lease: Object) -> Object:
+    meta = lease["metadata"]
+    return {"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}}
+
+
+def _ownership(lease: Object | None) -> Ownership | None:
+    """Of one that was released the holder is empty, and dead."""
+    spec = (lease or {}).get("spec") or {}
+    return (
+        None
+        if lease is None
+        else Ownership(str(spec.get("holderIdentity") or ""), int(spec.get("leaseTransitions") or 1))
+    )
