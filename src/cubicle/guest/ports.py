@@ -16,6 +16,7 @@ from .loop import READ, WRITE, Loop
 _MAX_CALLERS = 512
 _SO_ORIGINAL_DST = 80
 _MAX_DATAGRAM = 4096
+_PROBE_SECONDS = 5
 
 
 class PortChannel(GuestChannel):
@@ -157,8 +158,7 @@ class Dial(PortRelay):
             except OSError:
                 continue
             sock.setblocking(False)
-            if family == socket.AF_INET or family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _prepare(sock)
             problem = sock.connect_ex((address, self._port))
             if problem in (0, errno.EINPROGRESS):
                 self._sock = sock
@@ -272,7 +272,7 @@ class Listen(PortChannel):
         if not self._has_room():
             sock.close()
             return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _prepare(sock)
         kind = type("BoundCaller", (PortCaller,), {"loop": self.loop})
         caller = self.link.adopt(kind)
         assert isinstance(caller, PortCaller)
@@ -310,6 +310,18 @@ class Listen(PortChannel):
         self._server = self._datagrams = None
         own_ports.discard(self._port)
         self._port = 0
+
+
+def _prepare(sock: socket.socket) -> None:
+    """Send small parts at once, and look after a connection in which nothing moves.
+
+    gVisor sometimes fails to tell a sender that there is room again (google/gvisor#10243): both sides would wait for
+    ever. What answers a probe says how much room there is.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
 
 
 def _origin(sock: socket.socket) -> tuple[str, int] | None:
