@@ -18,7 +18,7 @@ from tests.drivers.kubernetes import cluster, service_image
 from tests.drivers.kubernetes.cluster import kubectl
 from tests.support.helm import CHART, REQUIRED, helm, merged, render
 from tests.support.service import ACCEPT, messages, text
-from tests.test_helm_chart import EVERYTHING
+from tests.test_helm_chart import EVERYTHING, SEVERAL
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 RELEASE = "rel"
@@ -33,7 +33,7 @@ def namespace() -> Iterator[str]:
     kubectl("delete", "namespace", name, "--wait=false", check=False)
 
 
-@pytest.mark.parametrize("more", [{}, EVERYTHING], ids=["defaults", "everything"])
+@pytest.mark.parametrize("more", [{}, EVERYTHING, SEVERAL], ids=["defaults", "everything", "several"])
 def test_the_api_server_takes_every_object(namespace: str, more: dict[str, Any]) -> None:
     apart = {"sandboxes": {"namespace": cluster.test_cluster().namespace, "createNamespace": False}}
     values = merged(merged(REQUIRED, more), apart)
