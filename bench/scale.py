@@ -214,6 +214,8 @@ def show(found: Outcome) -> Report:
         "of these without a blank pod",
         f"{len(replica['cold'])}; failed: {len(replica['failed'])} {replica['failed'][:1]}",
     )
+    each = replica["events"] / max(1, len(everything))
+    report.note("events of the watch", f"{each:.1f} for each claim, {each * found.pod_bytes / 1024:.0f} KB")
     report.row("find: whose sandbox", replica["finds"])
     report.row("connect, as a replica that does not know it", replica["connects"])
     report.row(f"list of {replica['listed']} that run", replica["lists"], replica["listed"] == terms.chats)
