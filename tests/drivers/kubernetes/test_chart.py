@@ -151,3 +151,13 @@ async def test_an_upgrade_keeps_chats_keys_and_files(installed: Installed) -> No
     assert await asyncio.to_thread(installed.address) != before
     assert await asyncio.to_thread(kubectl, *secret) == keys
     assert await installed.bash("cat ~/kept; pgrep -c sleep") == "kept\n1\n"
+
+
+async def test_a_release_that_is_installed_again_finds_its_chats(installed: Installed) -> None:
+    """Keys and claims stay after an uninstall, and so do pods and records, which the service made."""
+    await installed.bash("echo still > ~/there")
+    await asyncio.to_thread(helm, "uninstall", RELEASE, "--namespace", installed.namespace, "--wait")
+    gone = ("-n", installed.namespace, "wait", "pods", "-l", "app.kubernetes.io/name=cubicle", "--for=delete")
+    await asyncio.to_thread(kubectl, *gone, "--timeout=100s", check=False)
+    await asyncio.to_thread(installed.helm, "install", {})
+    assert await installed.bash("cat ~/there; pgrep -c sleep") == "still\n1\n"
