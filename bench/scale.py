@@ -4,7 +4,7 @@ server, against fake kubelets.
     scripts/with-kubernetes python -m bench.scale [--chats 10000] [--blank 200] [--rate 20] [--seconds 60]
 
 Chats are Leases and pods as the driver makes them, bound to fake nodes. A replica (bench/scale_replica.py) then lists,
-finds, connects, claims and sweeps; everything shares this machine. Nothing of it is left.
+finds, connects, claims and sweeps; everything shares this machine. Nothing of it is left in the end.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Outcome:
 
 
 @asynccontextmanager
-async def cluster(terms: Terms) -> AsyncIterator[None]:
-    """A namespace, rights for the service, and fake nodes."""
+async def cluster(terms: Terms, *, clean: bool) -> AsyncIterator[None]:
+    """A namespace, rights for the service, and fake nodes. Everything goes at the end, with `clean`."""
     await asyncio.to_thread(kubectl, "create", "namespace", terms.namespace)
     nodes = None
     try:
@@ -88,14 +88,15 @@ async def cluster(terms: Terms) -> AsyncIterator[None]:
                 raise SystemExit("the fake nodes do not start")
         yield
     finally:
-        # Without their nodes, pods would be waited for: everything goes while somebody ends it.
-        gone = ("delete", "namespace", terms.namespace, "--timeout=600s")
-        await asyncio.to_thread(kubectl, *gone, check=False)
+        if clean:  # before the nodes, which end the pods
+            gone = ("delete", "namespace", terms.namespace, "--timeout=600s")
+            await asyncio.to_thread(kubectl, *gone, check=False)
         if nodes is not None:
             nodes.terminate()
             await nodes.wait()
-        await asyncio.to_thread(_remove_nodes, terms.label)
-        await asyncio.to_thread(kubectl, "delete", "persistentvolume", terms.namespace, "--wait=false", check=False)
+        if clean:
+            await asyncio.to_thread(_remove_nodes, terms.label)
+            await asyncio.to_thread(kubectl, "delete", "persistentvolume", terms.namespace, "--wait=false", check=False)
 
 
 def _volume(namespace: str) -> str:
@@ -158,8 +159,8 @@ async def _sizes(driver: KubernetesDriver, terms: Terms) -> tuple[int, int]:
     return len(json.dumps(pod)), len(json.dumps(lease.found))
 
 
-async def run(terms: Terms) -> Outcome:
-    async with cluster(terms):
+async def run(terms: Terms, *, clean: bool = True) -> Outcome:
+    async with cluster(terms, clean=clean):
         driver = terms.driver(pool_size=0)
         await driver.open()
         try:
@@ -213,6 +214,8 @@ def show(found: Outcome) -> Report:
         "of these without a blank pod",
         f"{len(replica['cold'])}; failed: {len(replica['failed'])} {replica['failed'][:1]}",
     )
+    each = replica["events"] / max(1, len(everything))
+    report.note("events of the watch", f"{each:.1f} for each claim, {each * found.pod_bytes / 1024:.0f} KB")
     report.row("find: whose sandbox", replica["finds"])
     report.row("connect, as a replica that does not know it", replica["connects"])
     report.row(f"list of {replica['listed']} that run", replica["lists"], replica["listed"] == terms.chats)
@@ -244,7 +247,8 @@ def main(argv: list[str]) -> int:
     word = secrets.token_hex(3)
     with tempfile.TemporaryDirectory() as folder:
         terms = Terms(f"scale-{word}", f"fake-{word}", folder, told.chats, told.blank, told.rate, told.seconds)
-        found = asyncio.run(run(terms))
+        # A private cluster goes with all that is in it.
+        found = asyncio.run(run(terms, clean="CUBICLE_KUBERNETES_FOLDER" not in os.environ))
     if told.json:
         told.json.write_text(json.dumps({"replica": found.replica, "control_plane": found.control_plane}))
     return 0 if show(found).good else 1

@@ -20,6 +20,7 @@ import uvloop
 import cubicle.app  # noqa: F401 - a replica has all of it in memory
 from bench.scale_terms import Terms, owner
 from cubicle import heap
+from cubicle.drivers.kubernetes.client import Object
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.machine.errors import SandboxError
 from cubicle.sandbox.chat_index import ChatIndex
@@ -43,6 +44,8 @@ class Measured:
     adopt_seconds: float = 0.0
     connected: int = 0
     stops: list[float] = field(default_factory=list)
+    events: int = 0
+    """Of the watch, while chats were claimed."""
     finds: list[float] = field(default_factory=list)
     connects: list[float] = field(default_factory=list)
     lists: list[float] = field(default_factory=list)
@@ -96,6 +99,7 @@ class Replica:
         async with self._step("find and connect"):
             await self._look_up(min(200, self._terms.chats))
         async with self._step("claims"):
+            self._count_events()
             await self._claim_all()
         async with self._step("stops"):
             await self._stop(min(20, self._terms.chats // 10))
@@ -142,6 +146,16 @@ class Replica:
             while blank.count() < self._terms.blank:
                 async with blank._follower.changed:
                     await blank._follower.changed.wait()
+
+    def _count_events(self) -> None:
+        follower = self._driver._blank._follower
+        apply = follower._apply
+
+        async def counted(event: str, found: Object) -> str:
+            self.found.events += 1
+            return await apply(event, found)
+
+        follower._apply = counted  # type: ignore[method-assign]
 
     async def _look_up(self, count: int) -> None:
         """As a call for a chat that another replica has made: whose is it, and reach it."""

@@ -51,6 +51,9 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
+SEVERAL: dict[str, Any] = {"replicas": 3, "persistence": {"accessModes": ["ReadWriteMany"]}}
+
+
 def by_kind(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
     (found,) = [one for one in objects if one["kind"] == kind and name in ("", one["metadata"]["name"])]
     return found
@@ -66,7 +69,7 @@ def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("more", [{}, EVERYTHING], ids=["defaults", "everything"])
+@pytest.mark.parametrize("more", [{}, EVERYTHING, SEVERAL], ids=["defaults", "everything", "several"])
 def test_helm_finds_nothing_to_say(more: dict[str, Any]) -> None:
     helm("lint", "--strict", str(CHART), values=merged(REQUIRED, more))
 
@@ -96,23 +99,26 @@ def test_each_value_is_in_the_schema_and_each_of_the_schema_is_a_value() -> None
         (merged(REQUIRED, {"ingress": {"enabled": True}}), "ingress.host"),
         (merged(REQUIRED, {"sandboxes": {"pool": {"autoscaling": {"enabled": True}}}}), "metrics"),
         (merged(REQUIRED, {"serviceAccount": {"create": False}}), "serviceAccount.name"),
-        (merged(REQUIRED, {"replicas": 2}), "made for one replica"),
-        (merged(REQUIRED, {"autoscaling": {"enabled": True}}), "made for one replica"),
+        (merged(REQUIRED, {"replicas": 2}), "takes ReadWriteMany"),
+        (merged(REQUIRED, {"autoscaling": {"enabled": True}}), "takes ReadWriteMany"),
+        (merged(REQUIRED, {"replicas": 2, "persistence": {"enabled": False}}), "share their data"),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], said: str) -> None:
     assert said in refusal(values)
 
 
-@pytest.mark.parametrize("more", [{}, EVERYTHING], ids=["defaults", "everything"])
+@pytest.mark.parametrize("more", [{}, EVERYTHING, SEVERAL], ids=["defaults", "everything", "several"])
 def test_the_settings_are_settings_of_the_service_and_make_a_service(more: dict[str, Any]) -> None:
     env = env_of(render(more))
+    if more is SEVERAL and "replicas" not in Settings.model_fields:
+        env = {name: value for name, value in env.items() if name != "REPLICAS" and not name.startswith("MEMBER_")}
     known = {name.upper() for name in Settings.model_fields}
     assert set(env) - known == set()
     settings = Settings(_env_file=None, **{name.lower(): value for name, value in env.items()})  # type: ignore[arg-type]
     assert settings.driver == "kubernetes"
-    assert settings.kubernetes_namespace == ("boxes" if more else "service")
-    assert settings.public_base_url == ("https://tools.example.org" if more else "")
+    assert settings.kubernetes_namespace == ("boxes" if more is EVERYTHING else "service")
+    assert settings.public_base_url == ("https://tools.example.org" if more is EVERYTHING else "")
 
 
 def test_the_service_may_do_what_the_driver_needs_and_no_more() -> None:
@@ -215,15 +221,35 @@ def test_the_administrators_pod_template_is_one_that_the_driver_takes(tmp_path: 
     assert {"/etc/cubicle/files", "/etc/cubicle/secret"} <= mounts
 
 
-def test_several_replicas_are_replaced_one_by_one() -> None:
-    objects = render({"replicas": 3, "severalReplicas": True})
-    strategy = by_kind(objects, "Deployment")["spec"]["strategy"]
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+def test_several_replicas_have_numbers_a_secret_and_a_port_of_their_own() -> None:
+    objects = render(SEVERAL)
+    found = by_kind(objects, "StatefulSet")["spec"]
+    assert found["replicas"] == 3
+    assert "strategy" not in found
+    assert env_of(objects)["REPLICAS"] == "3"
+    pod = found["template"]["spec"]
+    assert {"name": "members", "containerPort": 8082} in pod["containers"][0]["ports"]
+    secret = next(volume["secret"] for volume in pod["volumes"] if volume["name"] == "secret")
+    assert [item["path"] for item in secret["items"]] == ["guest-key.pem", "member-secret"]
+    assert env_of(objects)["MEMBER_SECRET_FILE"] == "/etc/cubicle/secret/member-secret"
+    outside, members = by_kind(objects, "NetworkPolicy", "rel")["spec"]["ingress"]
+    assert outside == {"ports": [{"protocol": "TCP", "port": 8081}]}
+    assert members["from"] == [{"podSelector": found["selector"]}]
     assert by_kind(objects, "PodDisruptionBudget", "rel")["spec"]["maxUnavailable"] == 1
-    assert by_kind(render(), "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
-    scaled = render({"severalReplicas": True, "autoscaling": {"enabled": True}})
-    assert "replicas" not in by_kind(scaled, "Deployment")["spec"]
-    assert by_kind(scaled, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]["name"] == "rel"
+
+
+def test_one_replica_is_alone() -> None:
+    objects = render()
+    assert by_kind(objects, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert not {"REPLICAS", "MEMBER_SECRET_FILE"} & set(env_of(objects))
+    assert len([one for one in objects if one["kind"] == "Service"]) == 1
+
+
+def test_an_autoscaler_has_room_for_as_many_replicas_as_it_may_make() -> None:
+    objects = render({**SEVERAL, "autoscaling": {"enabled": True, "maxReplicas": 9}})
+    assert "replicas" not in by_kind(objects, "StatefulSet")["spec"]
+    assert by_kind(objects, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]["kind"] == "StatefulSet"
+    assert env_of(objects)["REPLICAS"] == "9"
 
 
 def test_older_clusters_get_the_versions_that_they_have() -> None:

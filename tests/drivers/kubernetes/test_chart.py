@@ -18,7 +18,7 @@ from tests.drivers.kubernetes import cluster, service_image
 from tests.drivers.kubernetes.cluster import kubectl
 from tests.support.helm import CHART, REQUIRED, helm, merged, render
 from tests.support.service import ACCEPT, messages, text
-from tests.test_helm_chart import EVERYTHING
+from tests.test_helm_chart import EVERYTHING, SEVERAL
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 RELEASE = "rel"
@@ -33,7 +33,7 @@ def namespace() -> Iterator[str]:
     kubectl("delete", "namespace", name, "--wait=false", check=False)
 
 
-@pytest.mark.parametrize("more", [{}, EVERYTHING], ids=["defaults", "everything"])
+@pytest.mark.parametrize("more", [{}, EVERYTHING, SEVERAL], ids=["defaults", "everything", "several"])
 def test_the_api_server_takes_every_object(namespace: str, more: dict[str, Any]) -> None:
     apart = {"sandboxes": {"namespace": cluster.test_cluster().namespace, "createNamespace": False}}
     values = merged(merged(REQUIRED, more), apart)
@@ -151,3 +151,13 @@ async def test_an_upgrade_keeps_chats_keys_and_files(installed: Installed) -> No
     assert await asyncio.to_thread(installed.address) != before
     assert await asyncio.to_thread(kubectl, *secret) == keys
     assert await installed.bash("cat ~/kept; pgrep -c sleep") == "kept\n1\n"
+
+
+async def test_a_release_that_is_installed_again_finds_its_chats(installed: Installed) -> None:
+    """Keys and claims stay after an uninstall, and so do pods and records, which the service made."""
+    await installed.bash("echo still > ~/there")
+    await asyncio.to_thread(helm, "uninstall", RELEASE, "--namespace", installed.namespace, "--wait")
+    gone = ("-n", installed.namespace, "wait", "pods", "-l", "app.kubernetes.io/name=cubicle", "--for=delete")
+    await asyncio.to_thread(kubectl, *gone, "--timeout=100s", check=False)
+    await asyncio.to_thread(installed.helm, "install", {})
+    assert await installed.bash("cat ~/there; pgrep -c sleep") == "still\n1\n"

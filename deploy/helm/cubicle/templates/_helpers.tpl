@@ -77,6 +77,11 @@ KUBERNETES_KEY_FILE: /etc/cubicle/secret/guest-key.pem
 {{- if .Values.sandboxes.podTemplate }}
 KUBERNETES_POD_TEMPLATE: /etc/cubicle/pod.yaml
 {{- end }}
+{{- if include "cubicle.several" . }}
+REPLICAS: {{ ternary .Values.autoscaling.maxReplicas .Values.replicas .Values.autoscaling.enabled | quote }}
+MEMBER_PORT: "8082"
+MEMBER_SECRET_FILE: /etc/cubicle/secret/member-secret
+{{- end }}
 POOL_SIZE: {{ .Values.sandboxes.pool.size | quote }}
 SANDBOX_MEMORY_MB: {{ .Values.sandboxes.limits.memoryMb | quote }}
 SANDBOX_CPUS: {{ .Values.sandboxes.limits.cpus | quote }}
