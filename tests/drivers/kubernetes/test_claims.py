@@ -208,6 +208,7 @@ async def test_a_record_that_a_claim_lost_meanwhile_ends_the_claim_and_its_pod(d
 
 
 async def test_a_crash_after_the_label_is_nothing(driver: KubernetesDriver) -> None:
+    """Who only connects has the sandbox for good as well: its pod may go without a stop, as in a drain."""
     pod = driver._blank.choose()
     assert pod is not None
     record = await driver._records.create(Record("chat", pod.name, OWNER, pod=pod.name))
@@ -215,11 +216,22 @@ async def test_a_crash_after_the_label_is_nothing(driver: KubernetesDriver) -> N
     assert await driver._blank.take(pod, record)
     assert await driver.find(OWNER) == pod.name
     machine = await connect(driver, pod.name)
+    await machine.output("echo kept > ~/kept")
     machine.close()
-    await driver.start(pod.name, OWNER)
     record = await driver._records.of_owner(OWNER)
     assert record is not None
     assert record.step == BOUND
+    found = await driver._client.get("pods", pod.name)
+    assert found is not None
+    await driver._client.delete("pods", found)
+    async with asyncio.timeout(60):
+        while await driver._client.get("pods", pod.name) is not None:
+            await asyncio.sleep(0.1)
+    assert await driver.find(OWNER) == pod.name
+    await driver.start(pod.name, OWNER)
+    machine = await connect(driver, pod.name)
+    assert (await machine.output("cat ~/kept"))[1] == b"kept\n"
+    machine.close()
 
 
 async def test_a_crash_within_a_deletion_is_finished_by_whoever_comes(driver: KubernetesDriver) -> None:
@@ -234,6 +246,23 @@ async def test_a_crash_within_a_deletion_is_finished_by_whoever_comes(driver: Ku
     again = new_name()
     await driver.start(again, OWNER)
     assert await driver.find(OWNER) == again
+
+
+async def test_a_pod_that_is_deleted_while_it_starts_is_made_again(driver: KubernetesDriver) -> None:
+    """Its node is drained, say."""
+    name = new_name()
+    start = asyncio.ensure_future(driver.start(name, OWNER))
+    async with asyncio.timeout(60):
+        while (found := await driver._client.get("pods", name)) is None:
+            await asyncio.sleep(0.01)
+    await driver._client.delete("pods", found)
+    await start
+    machine = await connect(driver, name)
+    machine.close()
+    record = await driver._records.of_owner(OWNER)
+    assert record is not None
+    assert record.pod != name
+    assert await owners_of_pods(driver._client, driver._terms.instance) == {record.pod: OWNER}
 
 
 async def test_files_of_deleted_sandboxes_are_removed_by_a_pod(make: Make, driver: KubernetesDriver) -> None:

@@ -220,9 +220,9 @@ class KubernetesDriver:
                 await self._records.remove(record)
                 raise OwnedByAnother
             return False
+        await self._claims.keep(record.sandbox)
         if await self._records.bind(record) is None:
             return False
-        await self._claims.keep(record.sandbox)
         try:
             await self._up_or_away(pod, record.sandbox, record.epoch)
         except PodLeft:
@@ -271,8 +271,8 @@ class KubernetesDriver:
         """End the pods of a sandbox; whether there were any."""
         self._reached.pop(name, None)
         if record is not None:
-            await self._records.bind(record)  # with the pod, its label goes
             await self._claims.keep(name)
+            await self._records.bind(record)  # with the pod, its label goes
         pods = await self._pods.list(pods_selector(self._terms.instance, **{SANDBOX: name}))
         blank = await self._pods.get(name)
         if blank is not None and blank.name not in {pod.name for pod in pods}:
@@ -409,13 +409,17 @@ class KubernetesDriver:
         return None if found is None else (found.pod.address, template.GUEST_PORT)
 
     async def _look(self, name: str) -> Taken | None:
-        """Its pod as the cluster knows it now, if it runs."""
+        """Its pod as the cluster knows it now, if it runs. What is used from now on has to outlive the pod."""
         record = await self._records.chat_of(name)
         if record is not None and not self._records.is_ours(record):
             return None
         pod = await self._pods.get(record.pod if record is not None else name)
         if pod is None or not pod.running or pod.owner != (record.owner if record is not None else ""):
             return None
+        if record is not None and not record.step:  # a crash came between the label and the end of a claim
+            await self._claims.keep(name)
+            if await self._records.bind(record) is None:
+                raise changed()
         return Taken(pod, record.epoch if record is not None else FIRST_EPOCH)
 
     async def _owner_of_pod(self, name: str) -> str | None:

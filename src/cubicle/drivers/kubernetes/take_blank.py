@@ -78,6 +78,7 @@ class BlankTaker:
 
     async def _settled(self, record: Record, pod: PodSeen) -> Taken:
         """When this returns, the pod is the chat's for good, and its guest answers."""
+        await self._claims.keep(pod.name)  # first: what is bound outlives its pod
         bound, answered = await asyncio.gather(
             self._records.bind(record), self._answering(pod, record), return_exceptions=True
         )
@@ -90,7 +91,6 @@ class BlankTaker:
                 raise changed()
         if answered is not None:
             raise answered
-        await self._claims.keep(pod.name)
         return Taken(pod, record.epoch)
 
     async def _answering(self, pod: PodSeen, record: Record) -> None:
