@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -66,7 +66,7 @@ class Peers:
         while True:
             try:
                 answers = await self.ask(SANDBOXES)
-                self._seen = await asyncio.to_thread(lambda: {name: parsed(body) for name, body in answers.items()})
+                self._seen = await asyncio.to_thread(_all_parsed, answers)
             except (NoRecords, ValueError) as error:
                 log.warning("the sandboxes of other members are not known: %s", error)
             except Exception:
@@ -92,6 +92,10 @@ def parsed(body: bytes) -> Sequence[Overview]:
         return [_overview(*fields) for fields in json.loads(body)]
     except (TypeError, LookupError, BadChatId) as error:
         raise ValueError(f"it cannot be read: {error}") from None
+
+
+def _all_parsed(answers: Mapping[str, bytes]) -> dict[str, Sequence[Overview]]:
+    return {holder: parsed(body) for holder, body in answers.items()}
 
 
 def _overview(
