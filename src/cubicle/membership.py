@@ -151,7 +151,7 @@ class Membership(ServiceProcess):
 
     def member_side(self, app: ASGIApp, fleet: Fleet, metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
         async def sandboxes() -> tuple[str, bytes]:
-            return "application/json", told(fleet.own_overview)
+            return "application/json", await told(fleet.own_overview)
 
         async def page() -> tuple[str, bytes]:
             return "text/plain", await metrics()

@@ -21,7 +21,7 @@ from cubicle.settings import Settings
 from tests.support.emptying import empty
 from tests.support.process import ACCEPT, free_port
 
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0
 
 
 class Worker:
