@@ -93,3 +93,8 @@ def test_the_script_uses_the_cluster_that_is_named() -> None:
     )
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "with /somewhere/config"
+
+
+def test_a_pod_without_an_account_is_told_which_file_it_lacks() -> None:
+    with pytest.raises(Unusable, match=r"serviceaccount/ca.crt cannot be read"):
+        find_cluster(None, "10.0.0.1", "443", "")

@@ -47,7 +47,11 @@ def find_cluster(kubeconfig: Path | None, host: str, port: str, namespace: str) 
         return _from_file(kubeconfig, namespace)
     if not host:
         raise Unusable("DRIVER=kubernetes runs in a pod of the cluster, or needs KUBECONFIG.")
-    tls = ssl.create_default_context(cafile=str(_ACCOUNT / "ca.crt"))
+    authority = _read(_ACCOUNT / "ca.crt")
+    try:
+        tls = ssl.create_default_context(cadata=authority.decode())
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise Unusable(f"{_ACCOUNT / 'ca.crt'} is no certificate: {error}.") from None
     own = namespace or _read(_ACCOUNT / "namespace").decode().strip()
     address = f"[{host}]" if ":" in host else host
     return Cluster(f"https://{address}:{port}", tls, own, token_file=_ACCOUNT / "token")
