@@ -25,14 +25,14 @@ test: ## set up all that the tests need, and run every gate and every test; wher
 test-here: export CUBICLE_REQUIRE_ALL := 1
 test-here: setup-test check
 	@status=0; scripts/with-dockerd scripts/with-podman scripts/run-tests || status=1; \
-	    scripts/with-kubernetes pytest -m kubernetes || status=1; exit $$status
+	    scripts/with-kubernetes scripts/run-tests kubernetes || status=1; exit $$status
 
 test-fast: setup-fast ## the tests that need no image, engine, browser or coding agent; about a minute
 	@CUBICLE_FAST=1 pytest -n 4 --dist worksteal -m "not oci and not docker and not kubernetes and not real and not serial"
 
 test-kubernetes: export CUBICLE_REQUIRE_ALL := 1
 test-kubernetes: setup-test ## the tests of the Kubernetes driver, on a cluster that is built and started here, or on that of KUBECONFIG
-	@scripts/with-kubernetes pytest -m kubernetes
+	@scripts/with-kubernetes scripts/run-tests kubernetes
 
 check: setup-web ## format, lint, types, layers, dependencies, gates of the repository; seconds
 	@scripts/run-checks

@@ -20,7 +20,7 @@ from cubicle.sandbox.warm_pool import connect, new_name
 from tests.drivers.kubernetes import cluster
 from tests.drivers.kubernetes.test_claims import blank, end_pool, owners_of_pods
 
-pytestmark = pytest.mark.kubernetes
+pytestmark = [pytest.mark.kubernetes, pytest.mark.serial]
 CHAT = Chat("chat", "somebody")
 
 

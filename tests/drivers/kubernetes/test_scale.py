@@ -10,7 +10,7 @@ import pytest
 from bench import scale
 from bench.scale_terms import Terms
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.serial, pytest.mark.timeout(600)]
 CHATS = 300
 
 
