@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,23 +51,29 @@ class Installed:
     """A release that serves."""
 
     namespace: str
+    release: str = RELEASE
+    instance: str = "charted"
     key: str = "a-key-of-the-test"
 
     def pods(self) -> list[dict[str, Any]]:
-        chosen = ("-l", "app.kubernetes.io/name=cubicle", "-o", "json")
+        chosen = ("-l", f"app.kubernetes.io/name=cubicle,app.kubernetes.io/instance={self.release}", "-o", "json")
         found = json.loads(kubectl("-n", self.namespace, "get", "pods", *chosen))["items"]
         return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
-    def address(self) -> str:
-        (pod,) = self.pods()
-        return f"http://{pod['status']['podIP']}:8081"
+    def addresses(self) -> list[str]:
+        return [f"http://{pod['status']['podIP']}:8081" for pod in self.pods()]
 
-    async def bash(self, command: str) -> str:
+    def address(self) -> str:
+        (only,) = self.addresses()
+        return only
+
+    async def bash(self, command: str, address: str = "") -> str:
         params = {"name": "bash_tool", "arguments": {"command": command, "description": "test"}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         headers = {"Authorization": f"Bearer {self.key}", "Accept": ACCEPT, "X-Chat-Id": "charted"}
         async with httpx.AsyncClient(timeout=120, trust_env=False) as client:
-            answer = await client.post(f"{await asyncio.to_thread(self.address)}/mcp", json=body, headers=headers)
+            address = address or await asyncio.to_thread(self.address)
+            answer = await client.post(f"{address}/mcp", json=body, headers=headers)
         result = messages(answer)[-1]["result"]
         assert not result["isError"], result
         return text(result)
@@ -84,16 +91,17 @@ class Installed:
             "sandboxes": {
                 "image": ours.image,
                 "namespace": ours.namespace,
-                "instance": "charted",
+                "instance": self.instance,
                 "files": {"existingClaim": "cubicle-files"},
                 "limits": {"memoryMb": 1024},
                 "pool": {"size": 2},
             },
         }
-        words = (verb, RELEASE, str(CHART), "--namespace", self.namespace, "--wait", "--timeout", "10m")
+        words = (verb, self.release, str(CHART), "--namespace", self.namespace, "--wait", "--timeout", "10m")
         done = helm(*words, values=merged(values, more), check=False)
         if done.returncode:
-            logs = kubectl("-n", self.namespace, "logs", f"deployment/{RELEASE}", "--tail=40", check=False)
+            chosen = ("-l", f"app.kubernetes.io/instance={self.release}", "--tail=40", "--prefix")
+            logs = kubectl("-n", self.namespace, "logs", *chosen, check=False)
             shown = kubectl("-n", self.namespace, "describe", "pods", check=False)
             raise AssertionError(f"{done.stderr[-2000:]}\n{logs[-4000:]}\n{shown[-4000:]}")
 
@@ -161,3 +169,9 @@ async def test_a_release_that_is_installed_again_finds_its_chats(installed: Inst
     await asyncio.to_thread(kubectl, *gone, "--timeout=100s", check=False)
     await asyncio.to_thread(installed.helm, "install", {})
     assert await installed.bash("cat ~/there; pgrep -c sleep") == "still\n1\n"
+
+
+async def test_each_of_two_replicas_answers_for_the_same_chat(several: Installed) -> None:
+    first, second = await asyncio.to_thread(several.addresses)
+    await several.bash("echo $RANDOM > ~/drawn", first)
+    assert await several.bash("cat ~/drawn", second) == await several.bash("cat ~/drawn", first)
