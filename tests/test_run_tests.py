@@ -139,7 +139,7 @@ def until(done: Callable[[], bool]) -> None:
 def test_the_tests_of_a_cluster_need_no_images_and_one_failure_fails_both_parts(tmp_path: Path) -> None:
     stand_in(tmp_path, "pytest", '#!/bin/sh\necho "part: $*"\n[ "$1" != -n ]\n')
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    command = [SCRIPT, "kubernetes"]
+    command = [str(SCRIPT), "kubernetes"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1
     assert [line for line in done.stdout.splitlines() if line.startswith("part: ")] == [

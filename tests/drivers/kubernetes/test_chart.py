@@ -116,11 +116,42 @@ def installed(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     release = Installed(namespace)
     release.helm("install", {})
     yield release
-    helm("uninstall", RELEASE, "--namespace", namespace, "--wait", check=False)
-    made = "deployments,pods,leases,configmaps"
-    kubectl(
-        "-n", ours.namespace, "delete", made, "-l", "app.kubernetes.io/instance=charted", "--wait=false", check=False
-    )
+    remove(release)
+
+
+def remove(release: Installed) -> None:
+    helm("uninstall", release.release, "--namespace", release.namespace, "--wait", check=False)
+    made = ("deployments,pods,leases,configmaps", "-l", f"app.kubernetes.io/instance={release.instance}")
+    kubectl("-n", cluster.test_cluster().namespace, "delete", *made, "--wait=false", check=False)
+
+
+@pytest.fixture
+def several(installed: Installed) -> Iterator[Installed]:
+    """Two replicas that share a claim."""
+    release = Installed(installed.namespace, "two", "charted2")
+    claim = make_shared_claim(release.namespace)
+    release.helm("install", {"replicas": 2, "persistence": {"enabled": True, "existingClaim": claim}})
+    yield release
+    remove(release)
+    kubectl("delete", "persistentvolume", claim, "--wait=false", check=False)
+
+
+def make_shared_claim(namespace: str) -> str:
+    """A folder of this machine, which both nodes are on; the service's user may write there."""
+    name = f"{namespace}-shared"
+    folder = cluster.test_cluster().volume.parent / name
+    folder.mkdir()
+    os.chown(folder, 10001, 10001)
+    modes = {"accessModes": ["ReadWriteMany"]}
+    volume = {**modes, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(folder)}}
+    claim = {**modes, "storageClassName": "", "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
+    items = [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": claim},
+    ]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    kubectl("-n", namespace, "apply", "-f", "-", told=listed)
+    return name
 
 
 async def test_a_chat_works_in_a_service_that_helm_installed(installed: Installed) -> None:
