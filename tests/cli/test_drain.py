@@ -61,8 +61,8 @@ async def session_of(service: ServiceProcess, chat: str, version: str = FIRST_EV
 
 
 async def lines(service: ServiceProcess, chat: str) -> list[str]:
-    _, text = await service.bash(chat, "cat ~/runs 2>/dev/null || true")
-    return [line for line in text.split() if line != "(no"]
+    _, text = await service.bash(chat, "echo runs:; cat ~/runs 2>/dev/null || true")
+    return text.split()[1:]
 
 
 async def until(holds: Callable[[], Any]) -> None:

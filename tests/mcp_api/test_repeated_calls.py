@@ -90,7 +90,7 @@ class Restartable:
 
     async def runs(self, **options: Any) -> list[str]:
         """What the commands have written down."""
-        return (await self.service.bash("cat ~/runs 2>/dev/null || true", **options)).split()
+        return (await self.service.bash("echo runs:; cat ~/runs 2>/dev/null || true", **options)).split()[1:]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+from cubicle.journal import reading
 from tests.support.members import Worker, answer_of, workers
 from tests.support.process import ACCEPT
 
@@ -110,6 +111,24 @@ async def test_an_upload_of_any_size_goes_through_a_worker_that_keeps_nothing_of
     assert most - before < _MORE_MEMORY
     chunked = await other.client.put("/api/uploads/files/chunked.bin", content=body())
     assert (chunked.status_code, chunked.json()["sha256"]) == (201, digest)
+
+
+def audited(worker: Worker, kind: str) -> int:
+    """Records of a kind in the logs of both."""
+    folders = [path for path in worker._data.glob("audit*") if path.is_dir()]
+    return sum(entry.kind == kind for folder in folders for entry in reading.all_entries(folder))
+
+
+async def test_the_audit_log_tells_of_a_request_once(pair: Sequence[Worker]) -> None:
+    owner, other = pair
+    await owner.bash("audited", "true")
+    before = await asyncio.to_thread(audited, owner, "upload")
+    assert (await other.client.put("/api/uploads/audited/file", content=b"x")).status_code == 201
+    async with asyncio.timeout(20):
+        while (now := await asyncio.to_thread(audited, owner, "upload")) == before:
+            await asyncio.sleep(0.05)
+    assert now == before + 1
+    assert len(list(owner._data.glob("audit*"))) == 2
 
 
 async def test_a_part_of_a_file_and_its_head(pair: Sequence[Worker]) -> None:

@@ -9,7 +9,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cubicle.chat.links import Links
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.paths import BadPath, relative
-from cubicle.http_api.audited import note_audit
 from cubicle.http_api.chats import named_chat
 from cubicle.http_api.errors import HttpRefusal
 from cubicle.http_api.forwarding import Forwarder
@@ -33,7 +32,6 @@ class ForwardCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         chat = self._chat(scope) if scope["type"] in ("http", "websocket") else None
         if chat is not None and await self._forwarder(scope, receive, send, chat):
-            note_audit(HTTPConnection(scope), skip=True)  # the owner does
             return
         await self._app(scope, receive, send)
 

@@ -23,6 +23,7 @@ from cubicle.core.problem import Problem
 from cubicle.fairness.byte_budget import ByteBudget
 from cubicle.http_api.errors import response
 from cubicle.http_api.port_hosts import answer, target_of
+from cubicle.http_api.routes import ELSEWHERE
 from cubicle.http_api.uvicorn_http import connection_of, cut_off, when_gone
 from cubicle.http_api.uvicorn_ws import ClientLeft, ClientSocket
 from cubicle.http_api.websocket_proxy import ProxyEnding, ProxyLimits, WebSocketProxy
@@ -80,10 +81,12 @@ class Forwarder:
             for _ in range(_TRIES):
                 holder = await self.owners.place(chat)
                 if holder is None:
+                    scope.pop(ELSEWHERE, None)
                     return False
                 if HOPPED in scope:
                     await refuse(scope, receive, send, _NOT_MINE)
                     return True
+                scope[ELSEWHERE] = True
                 try:
                     await self._pass_on(scope, receive, send, chat, holder)
                 except MemberGone:

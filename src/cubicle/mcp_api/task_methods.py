@@ -33,7 +33,7 @@ _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _RELATED = "io.modelcontextprotocol/related-task"
 _SINCE = "2025-11-25"
 _POLL_MILLISECONDS = 1000
-_AT_ONCE_SECONDS = 0.5
+AT_ONCE_SECONDS = 0.5
 """A call of the newer era that ends within this is answered at once, and not by a task."""
 
 Params = TypeVar("Params")
@@ -118,7 +118,7 @@ class TaskMethods:
         with _task_found():
             async with self.tasks.started(caller, tool, arguments, identity, None) as (id, running):
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_AT_ONCE_SECONDS):
+                    async with asyncio.timeout(AT_ONCE_SECONDS):
                         await running.wait()
                 state = await self.tasks.state(caller.chat, id)
         if state.answer is not None and task_support(tool) != "required":

@@ -149,7 +149,7 @@ class Pods:
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
             found = await self._client.get("pods", pod.name)
-            if found is None or found["metadata"]["uid"] != pod.uid or has_ended(found) or not _began(found):
+            if found is None or found["metadata"]["uid"] != pod.uid or has_ended(found) or not _was_used(found):
                 return
             if pod_seen(found).lost:
                 log.warning("the node of the pod %s does not answer: it is given up", pod.name)
@@ -168,9 +168,9 @@ def _judged(pod: PodSeen, event: str, found: Object) -> PodSeen | None:
     return seen if seen.running else None
 
 
-def _began(pod: Object) -> bool:
-    """Whether a node was told to run it."""
-    return bool(pod.get("spec", {}).get("nodeName"))
+def _was_used(pod: Object) -> bool:
+    """Whether it ever ran, as far as the cluster was told: nobody has connected to one that did not."""
+    return bool((pod.get("status") or {}).get("phase", "Pending") != "Pending")
 
 
 def new_pod_name(sandbox: str) -> str:
