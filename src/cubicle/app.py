@@ -250,7 +250,7 @@ def make_app(parts: Parts) -> Starlette:
         exception_handlers=HANDLERS,
     )
     app.state.end_streams = end_streams
-    app.state.drain = parts.process.draining(drain.run, parts.fleet, parts.registry.journal)
+    app.state.drain = parts.process.draining(drain.run, parts.fleet)
     app.state.member_side = parts.process.member_side(app, parts.fleet, metrics.own)
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app

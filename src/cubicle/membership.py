@@ -11,6 +11,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from cubicle.core.chat import Chat
 from cubicle.http_api.forwarding import Forwarder
 from cubicle.http_api.member_side import MemberSide
 from cubicle.http_api.metrics import OtherPages
@@ -71,7 +72,7 @@ class ServiceProcess(Alone):
     def read_from(self, driver: Driver, journal: Journal, shares: PortShares) -> None:
         """From these comes what there is of a chat that it takes."""
 
-    def draining(self, drain: Drain, fleet: Fleet, journal: Journal) -> Drain:
+    def draining(self, drain: Drain, fleet: Fleet) -> Drain:
         """The same end of the process, during which its chats go to other members."""
         return drain
 
@@ -113,6 +114,12 @@ class Membership(ServiceProcess):
         self.owners.taken, self.owners.lost = fleet.take_in, fleet.lose
         self.owners.keeps = fleet.holds
         self.owners.chat_of = fleet.chat_of
+
+        async def forget(chat: Chat) -> None:
+            if self.owners.owns(chat.digest) and not fleet.holds(chat.digest):
+                await self.owners.release([chat.digest])
+
+        fleet.on_removed(forget)
         async with self._peers.followed(), self.owners.watching():
             yield
 
@@ -123,27 +130,28 @@ class Membership(ServiceProcess):
                 await journal.take(digest)
             await asyncio.to_thread(shares.look_again, digest)
 
-        self.owners.read = read
+        async def give(digest: str) -> None:
+            if isinstance(journal, SharedJournal):
+                await journal.give(digest)
 
-    def draining(self, drain: Drain, fleet: Fleet, journal: Journal) -> Drain:
+        self.owners.read, self.owners.give = read, give
+
+    def draining(self, drain: Drain, fleet: Fleet) -> Drain:
         async def run(is_over: Callable[[], bool]) -> None:
             async with asyncio.TaskGroup() as group:
-                task = group.create_task(self._hand_over(fleet, journal), name="hand over")
+                task = group.create_task(self._hand_over(fleet), name="hand over")
                 await drain(is_over)
                 task.cancel()
 
         return run
 
-    async def _hand_over(self, fleet: Fleet, journal: Journal) -> None:
+    async def _hand_over(self, fleet: Fleet) -> None:
         """Leave all chats to the others, each as soon as nobody uses it."""
         self.owners.leaving = True
         while True:
             free = [digest for digest in self.owners.owned() if fleet.let_go(digest)]
             self.owners.disown(free)  # before anything is waited for: nobody uses them here any more
             try:
-                if isinstance(journal, SharedJournal):
-                    for digest in free:
-                        await journal.give(digest)
                 await self.owners.release(free)
             except NoRecords as error:
                 log.warning("chats could not be left to other members: %s", error)

@@ -45,6 +45,8 @@ class Owners:
         """It takes no more chats: those that come are another's."""
         self.read: Callable[[str], Awaitable[None]] = _nothing
         """Called with the digest of each chat that it takes: reads what is on disk of it."""
+        self.give: Callable[[str], Awaitable[None]] = _nothing
+        """Called with the digest of each chat that it leaves to others: writes what is not on disk."""
         self.taken: Taken = _nothing_taken
         self.lost: Callable[[str], None] = lambda digest: None
         """Called with each chat that another has taken."""
@@ -111,8 +113,10 @@ class Owners:
         return True
 
     async def release(self, digests: Collection[str]) -> None:
-        """Let another own these; what was kept of them is on disk."""
+        """Let another own these, once what is kept of them is on disk."""
         self.disown(digests)
+        for digest in digests:
+            await self.give(digest)
         await self.records.release(list(digests))
 
     def disown(self, digests: Collection[str]) -> None:

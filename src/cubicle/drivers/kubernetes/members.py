@@ -104,11 +104,11 @@ class LeaseRecords:
                 return Ownership(self.name, 1)
             lease = await self._get(_OWNER, digest)
         found = _ownership(lease)
-        if lease is None or found != seen:
-            if found is None or not found.holder:
-                raise NoRecords("The chat changes hands at this moment.")
+        if lease is None or found is None:
+            raise NoRecords("The chat changes hands at this moment.")
+        if found != seen:
             return found
-        epoch = 1 if found is None else found.epoch + 1
+        epoch = found.epoch + 1
         change = {"spec": {"holderIdentity": self.name, "leaseTransitions": epoch}}
         changed = await self._do(self._client.patch("leases", lease["metadata"]["name"], _versioned(lease) | change))
         if changed is not None:
@@ -123,8 +123,7 @@ class LeaseRecords:
             lease = await self._get(_OWNER, digest)
             found = _ownership(lease)
             if lease is not None and found is not None and found.holder == self.name:
-                change = _versioned(lease) | {"spec": {"holderIdentity": ""}}
-                await self._do(self._client.patch("leases", lease["metadata"]["name"], change))
+                await self._do(self._client.delete("leases", lease, version=True))
 
     async def owned_by(self, holder: str) -> Sequence[str]:
         leases = await self._list(_OWNER)
@@ -245,7 +244,6 @@ def _versioned(lease: Object) -> Object:
 
 
 def _ownership(lease: Object | None) -> Ownership | None:
-    """Of one that was released the holder is empty, and dead."""
     spec = (lease or {}).get("spec") or {}
     return (
         None
