@@ -15,6 +15,7 @@ from cubicle.machine.errors import OwnerHasSandbox, StartFailed
 
 _MAX_CHOICES = 100
 """Blank pods that one chat tries: others may be quicker with each."""
+_MAX_IN_THE_WAY = 3
 _ANSWER_SECONDS = 55.0
 
 
@@ -38,29 +39,33 @@ class BlankTaker:
     async def take(self, owner: str) -> Taken | None:
         """None if there is none. Raises OwnerHasSandbox, StartFailed."""
         record: Record | None = None
+        in_the_way = 0
         for _ in range(_MAX_CHOICES):
             pod = self._blank.choose()
             if pod is None:
                 break
             try:
                 record = await self._named(record, owner, pod)
-                taken = await self._labelled(record, pod)
+                taken = await self._labelled(record, pod) if record is not None else None
             finally:
                 self._blank.release(pod)
-            if taken is not None:
+            if record is not None and taken is not None:
                 return await self._settled(record, taken)
+            in_the_way += record is None
+            if in_the_way > _MAX_IN_THE_WAY:  # one that nobody can read, say
+                raise OwnerHasSandbox("")
         if record is not None and not await self._records.remove(record):
             raise OwnerHasSandbox(await self._other(owner))
         return None
 
-    async def _named(self, record: Record | None, owner: str, pod: PodSeen) -> Record:
-        """The owner's record, which names this pod."""
+    async def _named(self, record: Record | None, owner: str, pod: PodSeen) -> Record | None:
+        """The owner's record, which names this pod; None if the one that was in the way is gone, as if given up."""
         if record is None:
             named = await self._records.create(Record("chat", pod.name, owner, pod=pod.name))
         else:
             named = await self._records.point_to(record, pod.name, pod.name)
-        if named is None:
-            raise OwnerHasSandbox(await self._other(owner))
+        if named is None and (other := await self._other(owner)):
+            raise OwnerHasSandbox(other)
         return named
 
     async def _other(self, owner: str) -> str:
