@@ -57,7 +57,19 @@ def relink(path: Path, target: str) -> None:
 @contextlib.contextmanager
 def locked(path: Path, seconds: float = 10.0) -> Iterator[None]:
     """Hold the lock of this file, which is made, against other threads and processes. Raises TimeoutError."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with _flocked(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), path, seconds):
+        yield
+
+
+@contextlib.contextmanager
+def locked_folder(path: Path, seconds: float = 10.0) -> Iterator[None]:
+    """The same with the lock of a folder, for which nothing is made: a full disk is no hindrance."""
+    with _flocked(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path, seconds):
+        yield
+
+
+@contextlib.contextmanager
+def _flocked(fd: int, path: Path, seconds: float) -> Iterator[None]:
     try:
         ends = time.monotonic() + seconds
         while True:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from cubicle import record
 from cubicle.chat.link_store import MAX_LINKS, LinkStore, TooManyLinks
 from cubicle.core.chat import Chat
 from cubicle.core.identity import LinkAccess
@@ -105,6 +107,13 @@ def test_of_a_removed_chat_only_stays_that_its_links_were_revoked(tmp_path: Path
     assert not store(tmp_path).holds(CHAT, before)
 
 
+def test_a_link_of_another_process_goes_with_its_chat_before_it_was_looked_at(tmp_path: Path) -> None:
+    links = store(tmp_path)
+    store(tmp_path).add(CHAT, LinkAccess.VIEW, "", NOW + 60)
+    asyncio.run(links.forget(CHAT))
+    assert not list(tmp_path.glob("*.json"))
+
+
 def test_a_one_time_token_is_used_once_whoever_comes_at_the_same_time(tmp_path: Path) -> None:
     links = store(tmp_path)
     with ThreadPoolExecutor(8) as pool:
@@ -113,3 +122,21 @@ def test_a_one_time_token_is_used_once_whoever_comes_at_the_same_time(tmp_path: 
     assert links.use_once("b" * 32, NOW - 200_000)
     assert links.use_once("c" * 32, NOW + 60)
     assert sorted(path.name[0] for path in (tmp_path / "used").iterdir()) == ["a", "c"]
+
+
+def test_links_of_a_removed_chat_go_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    links = store(tmp_path)
+    made = links.add(CHAT, LinkAccess.VIEW, "", NOW + 60)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(record, "write", full)
+    links.drop(CHAT.digest)
+    assert not links.holds(CHAT, Mark(0, made.id))
+    assert not store(tmp_path).holds(CHAT, Mark(0, made.id))
+
+
+def test_a_chat_without_links_leaves_no_file_behind_when_it_is_removed(tmp_path: Path) -> None:
+    store(tmp_path).drop(CHAT.digest)
+    assert list(tmp_path.iterdir()) == []

@@ -97,6 +97,9 @@ async def test_the_command_line_removes_it_all(service: ServiceProcess, beside: 
     assert code == 0, text
     await until_nothing_is_left(service)
     if beside:
+        async with asyncio.timeout(60):
+            while any("links" not in trace and "clock" not in trace for trace in traces(service._data, CHAT.digest)):
+                await asyncio.sleep(0.2)  # the service has not heard of it yet
         service.stop()
     assert left(service) == []
     found = [trace for trace in traces(service._data, CHAT.digest) if "links" not in trace]

@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_made_is_said_in_a_sentence(tmp_path: Path) -> N
         ("", b'{"short": "acme"}', "API_KEYS_FILE: a key is at least 8 printable ASCII characters without blanks."),
         ("", b'{"long-enough": "main"}', "API_KEYS_FILE: no tenant may be named 'main', which is the operator's."),
         ("", b"{}", "API_KEYS_FILE holds no key, and there is no MCP_API_KEY"),
-        ("", b"", "API_KEYS_FILE holds no key, and there is no MCP_API_KEY"),
+        ("", b"", "API_KEYS_FILE is empty: make a key with `cubicle keys add`."),
         ("", b"\xff\xfe", "API_KEYS_FILE is not UTF-8 text."),
     ],
 )

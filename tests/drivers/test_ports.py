@@ -61,7 +61,10 @@ async def test_the_guest_s_own_ports_are_known_among_a_thousand_of_a_program(mac
         own = {await stack.enter_async_context(machine.listen(0, nothing)) for _ in range(8)}
         program = await stack.enter_async_context(machine.run(["python3", "-c", MANY]))
         assert int((await anext(program.output))[1])
-        seen = await machine.ports()
+        async with asyncio.timeout(60):
+            # The kernel leaves some out when sockets come and go meanwhile, those of other namespaces as well.
+            while len(seen := await machine.ports()) < 256:
+                assert {one.port for one in seen if one.own} == own
         assert {one.port for one in seen if one.own} == own
         assert len(seen) == 256
         assert not own & {one.port for one in seen if not one.own}

@@ -68,7 +68,9 @@ async def test_what_is_ours_never_reaches_the_program(ground: Ground, program: i
         assert seen["target"] == "/?a=1"
 
 
-@pytest.mark.parametrize("sent", ["Bearer a.token.of-the-page", "Basic YTpi", "token abc", f"bearer  {KEYS['rival']}"])
+@pytest.mark.parametrize(
+    "sent", ["Bearer a.token.of-the-page", "Basic YTpiOmM=", "token a-word-of-its-own", f"bearer  {KEYS['rival']}"]
+)
 async def test_no_authorization_reaches_the_program(ground: Ground, program: int, sent: str) -> None:
     for by in ("header", "cookie"):
         seen = await echo(ground.client(CHAT, program, by=by), headers={"Authorization": sent})

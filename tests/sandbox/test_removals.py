@@ -97,3 +97,24 @@ async def test_a_removal_is_told_once(tmp_path: Path, now: bool, stopped: bool) 
         gone = [event.what for event in events if event.what in ("removed", "deleted") and event.chat is not None]
         assert len(gone) == 1
     await empty(driver)
+
+
+async def test_what_was_deleted_just_before_the_end_is_not_written_down_again(tmp_path: Path) -> None:
+    """The service has not looked since: its clock and the numbers of its journals would name the chat for ever."""
+    driver, clock = MemoryDriver(tmp_path), tmp_path / "clock.json"
+    async with (
+        Journal(removal.journal_folder(tmp_path)) as journal,
+        Fleet(driver, ChatIndex(tmp_path / "chats"), journal=journal, clock_file=clock) as fleet,
+    ):
+        async with fleet.lease(CHAT) as machine:
+            name = machine.name
+        await fleet._expiry.save()
+        assert CHAT.digest in clock.read_text() or name in clock.read_text()
+        await MemoryDriver(tmp_path).delete(name)  # what `cubicle rm --now` does
+        ChatIndex(tmp_path / "chats").remove(CHAT.digest)
+        removal.remove_records(tmp_path, CHAT.digest)
+        removal.remove_journal(tmp_path, CHAT.digest)
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and CHAT.digest.encode() in path.read_bytes()]
+    assert left == []
+    assert name not in clock.read_text()
+    await empty(driver)

@@ -125,11 +125,17 @@ class LinkStore:
 
     async def forget(self, chat: Chat) -> None:
         """The chat is removed. That its links were revoked is kept: they must not open a chat of the same name."""
-        if chat.digest in self._records:
+        if chat.digest in self._records or await asyncio.to_thread(self._is_kept, chat.digest):
             await asyncio.to_thread(self.drop, chat.digest)
 
+    def _is_kept(self, digest: str) -> bool:
+        """Whether there is a record; another process may have made one that was not looked at yet."""
+        return self._folder is not None and (self._folder / f"{digest}.json").exists()
+
     def drop(self, digest: str) -> None:
-        """The same by the name of the record. Blocks."""
+        """The same by the name of the record, on a full disk too. Blocks."""
+        if digest not in self._records and not self._is_kept(digest):
+            return
         with self._locked():
             known = self._fresh(digest)
             if known.epoch:
@@ -138,7 +144,8 @@ class LinkStore:
                 self._records.pop(digest, None)
                 if self._folder is not None:
                     record.remove(self._folder / f"{digest}.json")
-                self._touch()
+                with contextlib.suppress(OSError):  # a service that runs hears of the chat's end too
+                    self._touch()
 
     def use_once(self, id: str, expires: int) -> bool:
         """Whether this is the first use of a one-time token. On disk before it is answered. Blocks."""
@@ -179,7 +186,7 @@ class LinkStore:
             yield
             return
         record.make_folder(self._folder)
-        with durable.locked(self._folder / ".lock"):
+        with durable.locked_folder(self._folder):
             yield
 
     @contextlib.contextmanager

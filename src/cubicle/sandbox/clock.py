@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,11 @@ class ServiceClock:
     def uses(self) -> Mapping[str, float]:
         """The last uses that were kept."""
         return self._uses
+
+    def forget(self, keys: Collection[str]) -> None:
+        """Keep no last use of these."""
+        if keys:
+            self._uses = {key: seen for key, seen in self._uses.items() if key not in keys}
 
     @property
     def calm(self) -> float:

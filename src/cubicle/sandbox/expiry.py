@@ -19,6 +19,7 @@ from cubicle.sandbox.slot import Slot
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 60.0
+_LAST_LOOK_SECONDS = 5.0
 _SAVE_EVERY = 10
 """Sweeps between two times that the clock is saved."""
 _GAPS = 30
@@ -81,7 +82,7 @@ class Expiry:
         remove: Callable[[Slot], Awaitable[None]],
         trash_changed: Callable[[Collection[str]], Awaitable[None]],
         deleted: Callable[[str], Awaitable[None]],
-        follow_deleted: Callable[[], Awaitable[None]],
+        follow_deleted: Callable[[], Awaitable[Collection[str]]],
         empties_trash: bool = True,
     ) -> None:
         self._driver = driver
@@ -117,9 +118,18 @@ class Expiry:
                 log.exception("sweeping failed", extra={"chat": slot.chat.id if slot.chat else "?"})
         try:
             await self._sweep_trash()
-            await self._follow_deleted()
+            self._clock.forget(await self._follow_deleted())
         except Exception:
             log.exception("the trash could not be swept")
+
+    async def close(self) -> None:
+        """Save for the last time; what another program has just deleted is not written down again."""
+        try:
+            async with asyncio.timeout(_LAST_LOOK_SECONDS):
+                self._clock.forget(await self._follow_deleted())
+        except Exception:
+            log.exception("the sandboxes could not be looked at before the end")
+        await self.save()
 
     async def save(self) -> None:
         """Keep the clock and all last uses. One that cannot be written makes chats older than they count, no more."""

@@ -126,7 +126,7 @@ class Fleet:
             slot.hang_up()
         self.pool.close()
         await self._group.__aexit__(None, None, None)
-        await self._expiry.save()
+        await self._expiry.close()
         await self._driver.close()
 
     @asynccontextmanager

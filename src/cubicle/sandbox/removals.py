@@ -43,14 +43,18 @@ class Removals:
             if found.owner in records and found.owner not in self._slots and await self._claim(found.owner):
                 self._slots[found.owner] = self._slot_of(found, records[found.owner])
 
-    async def follow_deleted(self) -> None:
-        """Forget what was deleted for good: the driver does not know it, and nothing is written down of its chat."""
+    async def follow_deleted(self) -> set[str]:
+        """Forget what was deleted for good: the driver does not know it, and nothing is written down of its chat. The
+        keys of what is forgotten."""
         named = [slot for slot in self._slots.values() if slot.name and not slot.leases]
         there = {seen.name for seen in await self._driver.list()} if named else set()
+        forgotten: set[str] = set()
         for slot in [slot for slot in named if slot.name not in there]:
             async with slot.lock:
                 if slot.name and not slot.leases and await self._is_deleted(slot):
                     await self._forget(slot, gone=True)
+                    forgotten.add(slot.key)
+        return forgotten
 
     async def _is_deleted(self, slot: Slot) -> bool:
         if await self._driver.find(slot.digest, slot.name) is not None:
