@@ -31,6 +31,13 @@ class OperationSettings(BaseSettings):
         description="Processes that serve, each with its own part of the chats (docs/replicas.md). More than one: for "
         "hosts with many cores.",
     )
+    worker_hang_seconds: float = Field(
+        30,
+        ge=0,
+        le=3600,
+        description="With several WORKERS: one whose event loop stands still for so long is killed, and the others "
+        "take over its chats; 0: never.",
+    )
     replicas: int = Field(
         1, ge=1, le=64, description="Kubernetes: replicas of the service that share DATA_DIR (docs/replicas.md)."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -170,11 +171,14 @@ def _worker_of(client: httpx.AsyncClient, parent: int) -> int:
     return 0
 
 
+_TWO = {"DRIVER": "memory", "WORKERS": "2", "POOL_SIZE": "2", "EGRESS": "none", "DRAIN_SECONDS": "5"}
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> ServiceProcess:
     data = tmp_path / "data"
     data.mkdir()
-    return ServiceProcess(data, DRIVER="memory", WORKERS="2", POOL_SIZE="2", EGRESS="none", DRAIN_SECONDS="5")
+    return ServiceProcess(data, **_TWO)
 
 
 @pytest.fixture
@@ -210,6 +214,33 @@ async def test_the_parent_starts_a_dead_worker_again_and_ends_all_of_them(
         service.stop()
         assert not [child for child in children if Path(f"/proc/{child}").exists()]
         assert left in before
+
+
+async def test_the_others_take_over_from_a_worker_that_stands_still(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "data").mkdir()
+    service = ServiceProcess(tmp_path / "data", **_TWO, WORKER_HANG_SECONDS="5")
+    async with service.running(settings):
+        unused, clients = service.client, await connected_to(service, 2)
+        (hung, first), (_, second) = clients.items()
+        service.client = first
+        await service.bash("one", "echo kept > ~/kept")
+        os.kill(hung, signal.SIGSTOP)
+        service.client = second
+        began = time.monotonic()
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(httpx.TransportError, AssertionError):
+                    if await service.bash("one", "cat ~/kept") == (False, "kept\n"):
+                        break
+                await asyncio.sleep(0.1)
+        assert time.monotonic() - began < _LIMIT
+        assert not Path(f"/proc/{hung}").exists()
+        assert "a worker hangs" in service.log()
+        async with asyncio.timeout(60):
+            while len(_children(service.pid)) < 2:
+                await asyncio.sleep(0.1)
+        for client in [unused, *clients.values()]:
+            await client.aclose()
 
 
 async def test_workers_end_when_their_parent_is_killed(service: ServiceProcess, settings: Settings) -> None:

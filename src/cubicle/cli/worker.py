@@ -1,5 +1,5 @@
 """One worker of several: `python -m cubicle.cli.worker FD`, as cubicle.cli.workers starts it. FD takes a byte when it
-serves."""
+serves, and one every second from then on, for as long as its event loop goes on."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import click
 from cubicle import log as logs
 from cubicle.cli.errors import exits
 from cubicle.cli.process import prepare_process, run
+from cubicle.cli.workers import BEAT_SECONDS
 from cubicle.settings import Settings, load
 
 log = logging.getLogger("cubicle")
@@ -50,14 +51,20 @@ async def _serve(settings: Settings, told: dict[str, Any], ready: int) -> None:
     from cubicle.membership import Membership
 
     def tell() -> None:
-        os.write(ready, b"1")
-        os.close(ready)
+        os.set_blocking(ready, False)
+        _beat(ready)
 
     asyncio.get_running_loop().add_reader(0, _parent_gone)
     slot = int(told["slot"])
     records, keys = DiskRecords(settings.data_dir / FOLDER, slot), HopKeys(bytes.fromhex(told["secret"]))
     membership = Membership(records, keys, slot=slot, slots=int(told["slots"]), first=told["first"])
     await serve_member(settings, membership, shares_port=True, on_ready=tell)
+
+
+def _beat(ready: int) -> None:
+    with suppress(BlockingIOError, BrokenPipeError):
+        os.write(ready, b"1")
+    asyncio.get_running_loop().call_later(BEAT_SECONDS, _beat, ready)
 
 
 def _parent_gone() -> None:

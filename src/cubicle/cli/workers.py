@@ -32,6 +32,8 @@ log = logging.getLogger("cubicle")
 _STEADY_SECONDS = 10.0
 """A worker that ended sooner after its start is started again after a pause."""
 _PAUSES = (0.0, 1.0, 2.0, 5.0, 15.0, 30.0)
+BEAT_SECONDS = 1.0
+"""Between two bytes by which a worker shows that its event loop goes on."""
 
 
 def run(settings: Settings, given: Mapping[str, Any]) -> None:
@@ -99,6 +101,16 @@ class _Parent:
         self._running.pop(worker.slot, None)
         return code
 
+    async def _watched(self, worker: _Worker) -> int:
+        """The exit code; a worker that hangs is killed, which lets go of its lock: others take over its chats."""
+        limit = self._settings.worker_hang_seconds
+        watching = start_task(worker.kill_if_silent(limit), name=f"watch worker {worker.slot}") if limit else None
+        try:
+            return await self._ended(worker)
+        finally:
+            if watching is not None:
+                watching.cancel()
+
     async def _keep(self, slot: int, worker: _Worker | None) -> None:
         """Have one worker run, whatever happens to it."""
         failures = 0
@@ -107,7 +119,7 @@ class _Parent:
             if worker is None:
                 worker = _Worker(self._told, slot, self._lock, first=False)
                 await self._until_ready(worker)
-            code = await self._ended(worker)
+            code = await self._watched(worker)
             worker = None
             if self._signals:
                 return
@@ -154,6 +166,21 @@ class _Worker:
     async def ready(self) -> bool:
         """Whether it serves; False when it ended before that."""
         return bool(await self._ready.read(1))
+
+    async def kill_if_silent(self, limit: float) -> None:
+        """Once it serves. Time is counted in short steps: a parent that stood still itself has counted one of them."""
+        silent, step = 0.0, min(BEAT_SECONDS * 2, limit)
+        while silent < limit:
+            try:
+                async with asyncio.timeout(step):
+                    if not await self._ready.read(4096):
+                        return  # it is ending
+                silent = 0.0
+            except TimeoutError:
+                silent += step
+        log.error("a worker hangs: it is killed", extra={"worker": self.slot, "seconds": silent})
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     async def wait(self) -> int:
         return await self._process.wait()

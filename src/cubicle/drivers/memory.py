@@ -23,6 +23,7 @@ from pathlib import Path
 from cubicle import durable
 from cubicle.drivers.common.completion import in_thread
 from cubicle.drivers.common.disk_usage import used_bytes
+from cubicle.drivers.common.instance import SharedLock
 from cubicle.drivers.common.one_host import OneHost
 from cubicle.guest import bundle, operations, wire
 from cubicle.guest.guest_config import GuestConfig
@@ -79,6 +80,7 @@ class MemoryDriver(OneHost):
         self._root = os.geteuid() == 0
         self._uploads: dict[str, UploadFolder] = {}
         self._binding = threading.Lock()
+        self._lock = SharedLock(folder / "memory.lock")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -90,14 +92,19 @@ class MemoryDriver(OneHost):
     async def open(self) -> None:
         if not shutil.which("unshare"):
             raise Unusable("The memory driver needs the unshare command (Debian: apt-get install util-linux).")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._owners.mkdir(parents=True, exist_ok=True)
-        self._trash.mkdir(parents=True, exist_ok=True)
-        for half_made in self._folder.glob("*.new"):
-            shutil.rmtree(half_made)
+        await in_thread(self._open)
+
+    def _open(self) -> None:
+        for folder in (self._folder, self._owners, self._trash):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._lock.join()
+        if self._lock.is_alone():  # what another driver makes at this moment is its own
+            for half_made in self._folder.glob("*.new"):
+                shutil.rmtree(half_made)
+            self._lock.join()
 
     async def close(self) -> None:
-        pass
+        self._lock.close()
 
     async def start(self, name: str, owner: str | None) -> None:
         place = self._folder / name
@@ -291,6 +298,7 @@ class MemoryDriver(OneHost):
                 image="host",
             )
             for place in self._folder.iterdir()
+            if place.suffix != ".new"
         ]
 
     def _owned(self) -> dict[Path, str]:
