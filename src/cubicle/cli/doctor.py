@@ -120,6 +120,7 @@ def examine(settings: Settings) -> list[Check]:
             settings.docker_runtime,
             ImageStore(settings.image_dir),
             settings.sandbox_image,
+            settings.docker_network,
         )
         found += asyncio.run(docker_checks.run(subject))
     if settings.driver is DriverName.KUBERNETES:

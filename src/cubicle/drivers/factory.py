@@ -37,6 +37,7 @@ def make_driver(settings: Settings, space: FreeSpace | None = None) -> Driver:
                 address=EngineAddress(settings.docker_host, settings.docker_cert_path),
                 agents=settings.image_dir / "agents",
                 read_only=settings.docker_read_only,
+                network=settings.docker_network,
             )
         case DriverName.KUBERNETES:
             return make_kubernetes_driver(settings)

@@ -1,4 +1,4 @@
-"""What a command of a sandbox may try on the network; run inside by test_pod_programs.py, with nothing but Python."""
+"""What a command of a sandbox may try on the network; run inside by test_container_programs.py, with nothing but Python."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ def attempts() -> dict[str, Callable[[], str]]:
         "packet socket": lambda: made(socket.AF_PACKET, socket.SOCK_RAW, 3),
         "flush the rules": flush,
         "own loopback": lambda: own("127.0.0.1"),
+        "the host by loopback": lambda: own("127.0.0.11"),
         "own address": lambda: own(OWN),
     }
 

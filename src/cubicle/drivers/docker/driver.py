@@ -30,8 +30,8 @@ from cubicle.drivers.docker.cleaning import Cleaner
 from cubicle.drivers.docker.config import EngineFacts
 from cubicle.drivers.docker.engine import EngineAddress, EngineImage
 from cubicle.drivers.docker.engine_errors import ENGINE_ERRORS, last_words, plain, unless, why
+from cubicle.drivers.docker.far_guests import FarGuests
 from cubicle.drivers.docker.records import DockerHome, DockerRecords, word
-from cubicle.drivers.docker.streams import Streams
 from cubicle.guest import bundle
 from cubicle.images.store import ImageStore
 from cubicle.machine.errors import CannotRescue, NotRunning, OwnedByAnother, OwnerHasSandbox, SandboxError, StartFailed
@@ -67,6 +67,7 @@ class DockerDriver(OneHost):
         address: EngineAddress = _DEFAULT_ADDRESS,
         agents: Path | None = None,
         read_only: bool = False,
+        network: str = "",
     ) -> None:
         root = Path(os.path.realpath(data_dir))
         self._instance = instance_of(root)
@@ -78,7 +79,8 @@ class DockerDriver(OneHost):
         self._address = address
         self._agents = agents
         self._read_only = read_only
-        self._streams = Streams()
+        self._network = network
+        self.far = FarGuests()
         self._starts = asyncio.Semaphore(_MAX_CONCURRENT_STARTS)
         self._starting: set[str] = set()
         self._ids: dict[str, str] = {}
@@ -88,7 +90,7 @@ class DockerDriver(OneHost):
         self._image: EngineImage
         self.facts: EngineFacts
         self.by_socket = False
-        """Whether guests are reached by a socket of this machine; else each connection is an `exec` of their relay."""
+        """Whether guests are reached by a socket of this machine; else as `far` says."""
 
     async def open(self) -> None:
         self._client = self._address.client()
@@ -109,6 +111,9 @@ class DockerDriver(OneHost):
             if self.facts.gvisor and self._first_id:
                 # gVisor looks for the folder of a socket as the root user of containers, runc as the host's.
                 self.by_socket &= await in_thread(self._records.passable)
+            if self._network and not self.by_socket:
+                key_file, where = self._records.root / "guest-key.pem", (self._client, self._address, self.facts)
+                await self.far.use_network(self._network, *where, key_file, self._instance)
             if not self.facts.gvisor:
                 log.warning("%s; to close that: %s", (shared := sharing(self.facts)).found, shared.fix)
             if await in_thread(self._records.lock.is_alone):
@@ -134,13 +139,13 @@ class DockerDriver(OneHost):
             raise SandboxError(f"The Docker engine does not answer: {plain(error)}") from error
         kernel, name = str(info.get("KernelVersion", "")), info.get("Name")
         here = self._address.local and kernel == platform.release() and name == socket.gethostname()
-        return DriverHost(kernel, here)
+        return DriverHost(kernel, here, self.far.targets(self._address))
 
     async def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        await self._streams.close()
+        await self.far.close()
         self._records.close()
         await self._client.close()
         await self._client.connector.close()
@@ -246,7 +251,11 @@ class DockerDriver(OneHost):
         with unix_sockets.not_running():
             if self.by_socket:
                 return await unix_sockets.connect(self._records.home(name).socket, _CONNECT_SECONDS)
-            return await self._streams.open(await self._container(name), _CONNECT_SECONDS)
+            return await self.far.connect(name, await self._container(name), _CONNECT_SECONDS)
+
+    async def address(self, name: str) -> tuple[str, int] | None:
+        with unix_sockets.not_running():
+            return await self.far.address(await self._container(name))
 
     async def container_id(self, name: str) -> str:
         """The engine's id of a sandbox's container. Raises NotRunning."""
@@ -287,6 +296,7 @@ class DockerDriver(OneHost):
                 socket_dir=home.socket_dir if self.by_socket else None,
                 agents=await in_thread(self._shared_agents),
                 read_only=self._read_only,
+                tcp=self.far.terms(),
             )
             called = config.container_name(self._instance, home.name, owner)
             made = await complete(self._client.containers.create(config.container(wanted, self.facts), name=called))
@@ -294,7 +304,8 @@ class DockerDriver(OneHost):
         container = self._client.containers.container(container_id)
         told: dict[str, Any] = await container.show()
         root = config.PRIVATE if told["HostConfig"].get("ReadonlyRootfs") else "/"
-        await engine.put(container, root, config.guest_archive(self._image.guest, root))
+        programs = await self.far.programs(self.facts.machine)
+        await engine.put(container, root, config.guest_archive(self._image.guest, root, programs))
         await in_thread(home.socket.unlink, missing_ok=True)
         await container.start()
         await in_thread(home.began, bundle.digest(self._image.guest))
@@ -308,7 +319,7 @@ class DockerDriver(OneHost):
         deadline = time.monotonic() + _GUEST_SECONDS
         with contextlib.suppress(OSError):
             if not self.by_socket:
-                (await self._streams.open(container, _GUEST_SECONDS)).close()
+                await self.far.wait_for(home.name, container, _GUEST_SECONDS)
                 return
         while time.monotonic() < deadline and (await container.show())["State"]["Running"]:
             for _ in range(50):
@@ -414,7 +425,7 @@ class DockerDriver(OneHost):
             reason = await why(self._client.containers.container(entry["Id"])) if end is None else end
             state = State.FAILED if reason else State.STOPPED
         guest = await in_thread(lambda: home.guest)
-        terms = config.terms(self._limits, self.facts, read_only=self._read_only)
+        terms = config.terms(self._limits, self.facts, read_only=self._read_only, tcp=self.far.terms())
         made = (image, guest or bundle.digest(self._image.guest), entry["Labels"].get(config.TERMS))
         current = made == (self._image.digest, bundle.digest(self._image.guest), terms)
         return SandboxSeen(name, config.owner_of(self._instance, entry["Names"][0]), state, reason, image, current)

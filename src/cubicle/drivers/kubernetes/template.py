@@ -10,9 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from cubicle.drivers.common import seccomp_filter
+from cubicle.drivers.common import container_programs, seccomp_filter
 from cubicle.drivers.common.container import RLIMITS, WRITABLE
-from cubicle.drivers.kubernetes import pod_programs
 from cubicle.drivers.kubernetes.objects import (
     APP,
     BLANK,
@@ -98,7 +97,7 @@ _programs: dict[str, bytes] = {}
 def programs() -> dict[str, bytes]:
     """Everything that a pod's containers run, by file name. Read once."""
     if not _programs:
-        folder = Path(str(pod_programs.__file__)).parent
+        folder = Path(str(container_programs.__file__)).parent
         for name in ("network_rules.py", "provision.py", "launcher.py"):
             _programs[name] = (folder / name).read_bytes()
         for machine in _MACHINES:

@@ -1,4 +1,4 @@
-"""The programs of a pod, each in namespaces of its own: no cluster is needed."""
+"""The programs of a pod, and of a container on a network, each in namespaces of its own: no cluster is needed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cubicle.drivers.common import seccomp
+from cubicle.drivers.common import container_programs, seccomp
+from cubicle.drivers.common.container_programs import provision
 from cubicle.drivers.common.seccomp_filter import compile_filter
 from cubicle.drivers.common.syscall_numbers import NUMBERS
-from cubicle.drivers.kubernetes import pod_programs
-from cubicle.drivers.kubernetes.pod_programs import provision
 
-PROGRAMS = Path(str(pod_programs.__file__)).parent
+PROGRAMS = Path(str(container_programs.__file__)).parent
 ATTEMPTS = Path(__file__).with_name("network_attempts.py")
 NEED_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces and owners")
 # A pod's network in small: eth0, a neighbour that listens on 8000 and 9000, and a guest that listens on 8000.
@@ -39,7 +38,7 @@ inside "$python" "$attempts" serve 8000 9000 5353 &
 "$python" "$attempts" serve 8000 &
 ip route add default via 10.99.0.3
 for i in $(seq 200); do "$python" "$attempts" ready 10.99.0.3 8000 && "$python" "$attempts" ready 10.99.0.2 8000 && break; done
-[ "$rules" = none ] || "$python" -I -S "$programs/network_rules.py" 8000
+[ "$rules" = none ] || "$python" -I -S "$programs/network_rules.py" 8000 127.0.0.11
 "$python" "$attempts" answers "$neighbour"
 setpriv --reuid 1000 --regid 1000 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "$python" "$attempts" try
 kill $(jobs -p)
@@ -77,6 +76,7 @@ OPEN = {
     "outside in": "OPEN",
     "outside to the guest": "OPEN",
     "own loopback": "OPEN",
+    "the host by loopback": "OPEN",
     "own address": "OPEN",
     "raw socket": "EPERM",
     "packet socket": "EPERM",
@@ -93,6 +93,7 @@ CLOSED = OPEN | {
     "multicast": "EPERM",
     "multicast of IPv6": "EPERM",
     "outside in": "TIMEOUT",
+    "the host by loopback": "EHOSTUNREACH",
 }
 
 
@@ -150,6 +151,37 @@ def test_folders_are_made_once_and_temporary_ones_anew(tmp_path: Path) -> None:
     assert (volume / "home" / "mine").read_text() == "kept"
     assert not (volume / "tmp" / "old").exists()
     assert not list(volume.glob("*.new"))
+
+
+_GIVEN_UP = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import launcher
+launcher.give_up([12, 8])
+os.execv("/bin/sh", ["sh", "-c", "grep ^Cap /proc/self/status"])
+"""
+
+
+@NEED_ROOT
+def test_capabilities_that_are_given_up_do_not_come_back() -> None:
+    """Root of a new program would get all that are in the bounding set, or inherited."""
+    kept, both = "0x" + f"{1 << 6 | 1 << 7:x}", f"{1 << 6 | 1 << 7 | 1 << 8 | 1 << 12:x}"
+    words = ["setpriv", "--inh-caps=-all,+setgid,+setuid,+setpcap,+net_admin"]
+    words += ["--bounding-set=-all,+setgid,+setuid,+setpcap,+net_admin", "--no-new-privs"]
+    show = [*words, "grep", "^CapEff", "/proc/self/status"]
+    before = subprocess.run(show, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert int(before.split()[1], 16) == int(both, 16)
+    done = subprocess.run(
+        [*words, sys.executable, "-c", _GIVEN_UP, str(PROGRAMS)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {line.split()[0]: int(line.split()[1], 16) for line in done.stdout.splitlines()}
+    assert set(found.values()) <= {0, int(kept, 16)}
+    assert found["CapEff:"] == int(kept, 16)
 
 
 _FILTERED = """

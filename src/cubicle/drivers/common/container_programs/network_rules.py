@@ -1,10 +1,11 @@
-"""Before a sandbox starts: `network_rules.py PORT` closes the pod's network, by nftables over netlink.
+"""Before a sandbox starts: `network_rules.py PORT [ADDRESS...]` closes its network, by nftables over netlink.
 
-Nothing leaves but answers from the guest's port, nothing comes in but to that port, and nobody inside reaches it. The
-rules live in the pod's network namespace, for IPv4 and IPv6, without connection tracking. Whatever fails here ends the
-program with an error, and the pod never starts.
+Nothing leaves but answers from the guest's port, nothing comes in but to that port, and nobody inside reaches it, nor
+an ADDRESS (IPv4) of loopback where the host listens. The rules live in the sandbox's network namespace, for IPv4 and
+IPv6, without connection tracking. Whatever fails here ends the program with an error, and the sandbox never starts.
 
     output   oifname "lo" tcp dport PORT reject with tcp reset
+             oifname "lo" ip daddr ADDRESS reject with icmpx admin-prohibited
              oifname "lo" accept
              tcp sport PORT tcp flags & (syn | ack) != syn accept
              icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
@@ -29,8 +30,9 @@ _NEW_TABLE, _NEW_CHAIN, _NEW_RULE = 10 << 8, 10 << 8 | 3, 10 << 8 | 6
 _REQUEST, _ACK, _CREATE, _APPEND = 1, 4, 0x400, 0x800
 _INET = 1
 _HOOKS = {"in": 1, "through": 2, "out": 3}
-_META_IN, _META_OUT, _META_PROTOCOL = 6, 7, 16
-_TRANSPORT = 2
+_META_IN, _META_OUT, _META_FAMILY, _META_PROTOCOL = 6, 7, 15, 16
+_NETWORK, _TRANSPORT = 1, 2
+_IPV4, _IPV4_TO = b"\x02", 16
 _EQUAL, _NOT_EQUAL = 0, 1
 _LOOPBACK = b"lo".ljust(16, b"\0")
 _TCP, _ICMP, _ICMP6 = b"\x06", b"\x01", b"\x3a"
@@ -57,8 +59,8 @@ def _meta(key: int) -> bytes:
     return _expression(b"meta", _attribute(2, _number(key)), _attribute(1, _number(1)))
 
 
-def _payload(offset: int, length: int) -> bytes:
-    where = (_number(1), _number(_TRANSPORT), _number(offset), _number(length))
+def _payload(offset: int, length: int, header: int = _TRANSPORT) -> bytes:
+    where = (_number(1), _number(header), _number(offset), _number(length))
     return _expression(b"payload", *(_attribute(kind, value) for kind, value in enumerate(where, 1)))
 
 
@@ -95,13 +97,19 @@ def _icmp(protocol: bytes, kind: int) -> bytes:
     return _meta(_META_PROTOCOL) + _compare(protocol) + _payload(0, 1) + _compare(bytes([kind]))
 
 
-def rules(port: int, rejects: bool) -> list[tuple[str, bytes]]:
+def _to(address: str) -> bytes:
+    family = _meta(_META_FAMILY) + _compare(_IPV4)
+    return family + _payload(_IPV4_TO, 4, _NETWORK) + _compare(socket.inet_aton(address))
+
+
+def rules(port: int, addresses: list[str], rejects: bool) -> list[tuple[str, bytes]]:
     """Each rule with its chain."""
     refuse, reset = (_PROHIBITED, _RESET) if rejects else (_DROP, _DROP)
     leaving, coming = _meta(_META_OUT) + _compare(_LOOPBACK), _meta(_META_IN) + _compare(_LOOPBACK)
     answers = _port(0, port) + _payload(_FLAGS, 1) + _masked(_SYN_ACK) + _compare(_SYN, _NOT_EQUAL)
     found = [
         ("out", leaving + _port(2, port) + reset),
+        *(("out", leaving + _to(address) + refuse) for address in addresses),
         ("out", leaving + _ACCEPT),
         ("out", answers + _ACCEPT),
     ]
@@ -112,7 +120,7 @@ def rules(port: int, rejects: bool) -> list[tuple[str, bytes]]:
     return [*found, ("in", _icmp(_ICMP, 3) + _ACCEPT)]
 
 
-def batch(port: int, rejects: bool) -> tuple[bytes, int]:
+def batch(port: int, addresses: list[str], rejects: bool) -> tuple[bytes, int]:
     """All messages as one transaction, and how many answers it gets."""
     flags = _REQUEST | _CREATE | _ACK
     bodies = [(_NEW_TABLE, flags, _attribute(1, _TABLE))]
@@ -121,7 +129,7 @@ def batch(port: int, rejects: bool) -> tuple[bytes, int]:
         policy = _attribute(5, _number(0)) + _attribute(7, b"filter\0")
         name = _attribute(1, _TABLE) + _attribute(3, chain.encode() + b"\0")
         bodies.append((_NEW_CHAIN, flags, name + place + policy))
-    for chain, expressions in rules(port, rejects):
+    for chain, expressions in rules(port, addresses, rejects):
         name = _attribute(1, _TABLE) + _attribute(2, chain.encode() + b"\0")
         bodies.append((_NEW_RULE, flags | _APPEND, name + _nested(4, expressions)))
     whole = [(_BATCH_BEGIN, _REQUEST, b""), *bodies, (_BATCH_END, _REQUEST, b"")]
@@ -135,9 +143,9 @@ def _message(number: int, kind: int, flags: int, body: bytes) -> bytes:
     return struct.pack("=IHHII", len(body) + 20, kind, flags, number, 0) + family + body
 
 
-def apply(port: int, rejects: bool) -> None:
+def apply(port: int, addresses: list[str], rejects: bool) -> None:
     """Raises OSError if the kernel takes not every one of the rules; then it has taken none."""
-    data, expected = batch(port, rejects)
+    data, expected = batch(port, addresses, rejects)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER) as link:
         link.bind((0, 0))
         link.settimeout(5)
@@ -155,12 +163,12 @@ def apply(port: int, rejects: bool) -> None:
 
 
 def main() -> None:
-    port = int(sys.argv[1])
+    port, addresses = int(sys.argv[1]), sys.argv[2:]
     try:
-        apply(port, True)
+        apply(port, addresses, True)
     except OSError as error:
         sys.stderr.write(f"rules that reject are refused ({error}): rules that drop are tried\n")
-        apply(port, False)
+        apply(port, addresses, False)
 
 
 if __name__ == "__main__":
