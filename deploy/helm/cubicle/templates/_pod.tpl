@@ -16,7 +16,7 @@ spec:
   serviceAccountName: {{ include "cubicle.account" . }}
   automountServiceAccountToken: false
   enableServiceLinks: false
-  terminationGracePeriodSeconds: {{ add .Values.drainSeconds 20 }}
+  terminationGracePeriodSeconds: {{ add .Values.drainSeconds 25 }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -61,6 +61,9 @@ spec:
     {{- if include "cubicle.several" . }}
     - {name: members, containerPort: 8082}
     {{- end }}
+    # The cluster needs a moment to send new connections elsewhere; the service stops to listen at SIGTERM.
+    lifecycle:
+      preStop: {exec: {command: [sleep, "5"]}}
     # The first start proves the isolation with two pods of its own, which may take minutes.
     startupProbe:
       httpGet: {path: /health, port: http}
