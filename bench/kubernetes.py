@@ -18,16 +18,19 @@ import uvloop
 
 from bench.drivers import KINDS, sandbox
 from bench.report import Report, percentile
+from bench.workers import Chat as HttpChat
 from cubicle.core.chat import Chat
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.machine.machine import Machine
 from cubicle.sandbox.chat_index import ChatIndex
 from cubicle.sandbox.fleet import Fleet
 from tests.drivers.kubernetes import cluster
+from tests.support.replicas import replicas
 
 POOL = 5
-NEW_CHAT_MS, WARM_MS, WAKE_MS = 150.0, 1.5, 4000.0
-"""The bars: a new chat to the end of its first command; a warm `true` above the embedded driver's; a wake."""
+NEW_CHAT_MS, WARM_MS, HOP_MS, WAKE_MS = 150.0, 1.5, 3.0, 4000.0
+"""The bars: a new chat to the end of its first command; a warm `true` above the embedded driver's, and what it takes
+longer through another replica; a wake."""
 
 
 async def timed(machine: Machine) -> float:
@@ -87,6 +90,30 @@ async def wakes(fleet: Fleet, count: int, report: Report) -> None:
     report.row("wake until the first command's end", taken, percentile(taken, 0.5) <= WAKE_MS, f"(bar {WAKE_MS:g} ms)")
 
 
+async def hops(folder: Path, rounds: int, report: Report) -> None:
+    """Over HTTP, turn by turn: through the replica that owns the chat, and through another."""
+    async with replicas(folder, 2) as both:
+        times: list[list[float]] = [[], []]
+        await both[0].text("hop", "true")
+        chats = [await one_chat(each.port) for each in both]
+        for _ in range(rounds):
+            for chat, taken in zip(chats, times, strict=True):
+                taken.append(await chat.call())
+        more = percentile(times[1], 0.5) - percentile(times[0], 0.5)
+        report.row("warm bash_tool over HTTP, through the owner", times[0])
+        note = f"{more:+.2f} ms (bar {HOP_MS:+g} ms)"
+        report.row("warm bash_tool over HTTP, through another replica", times[1], more <= HOP_MS, note)
+        for chat in chats:
+            chat.close()
+
+
+async def one_chat(port: int) -> HttpChat:
+    loop, arguments = asyncio.get_running_loop(), {"command": "true", "description": "bench"}
+    _, chat = await loop.create_connection(lambda: HttpChat("hop", "bash_tool", dict(arguments)), "127.0.0.1", port)
+    await chat.call()
+    return chat
+
+
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[tuple[Fleet, KubernetesDriver]]:
     driver = cluster.make(folder, pool_size=POOL)()
@@ -106,6 +133,7 @@ async def measure(chats: int, rounds: int, wake: int, report: Report) -> None:
             await warm(fleet, folder, rounds, report)
             await new_chats(fleet, driver, chats, report)
             await wakes(fleet, wake, report)
+        await hops(folder, rounds, report)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
