@@ -95,6 +95,7 @@ def _named(asked: tuple[str, int, str], command: str) -> tuple[str, str, str]:
     return chat, command % call, key
 
 
+@pytest.mark.long
 async def test_no_call_fails_while_all_replicas_are_replaced(tmp_path: Path) -> None:
     async with replicas(tmp_path) as three:
         chats, over = [f"chat-{number}" for number in range(CHATS)], asyncio.Event()

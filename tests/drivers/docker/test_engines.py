@@ -231,11 +231,15 @@ async def test_the_storage_refuses_what_is_over_the_limit_of_one_sandbox(driver:
 # ---- the same engine from another machine, its guests over TCP
 
 
+def far_driver(addresses: Addresses, folder: Path, network: str) -> DockerDriver:
+    store = ImageStore(load().image_dir)
+    image = some_base(store).digest
+    return DockerDriver(folder / "far", store, image, limits=LIMITS, address=addresses.far, network=network)
+
+
 @pytest.fixture
 async def far(addresses: Addresses, tmp_path: Path) -> AsyncIterator[DockerDriver]:
-    store = ImageStore(load().image_dir)
-    where = {"limits": LIMITS, "address": addresses.far, "network": "bridge"}
-    driver = DockerDriver(tmp_path / "far", store, some_base(store).digest, **where)  # type: ignore[arg-type]
+    driver = await asyncio.to_thread(far_driver, addresses, tmp_path, "bridge")
     await driver.open()
     try:
         yield driver
@@ -294,8 +298,7 @@ async def test_every_wall_holds_on_a_network(far: DockerDriver) -> None:
 
 
 async def test_no_network_of_the_host_is_taken(addresses: Addresses, tmp_path: Path) -> None:
-    store = ImageStore(load().image_dir)
     for network in ("host", "nowhere"):
-        driver = DockerDriver(tmp_path / "no", store, some_base(store).digest, address=addresses.far, network=network)
+        driver = await asyncio.to_thread(far_driver, addresses, tmp_path, network)
         with pytest.raises(Unusable, match="DOCKER_NETWORK"):
             await driver.open()

@@ -154,6 +154,7 @@ def make_shared_claim(namespace: str) -> str:
     return name
 
 
+@pytest.mark.long
 async def test_a_chat_works_in_a_service_that_helm_installed(installed: Installed) -> None:
     started = time.monotonic()
     assert await installed.bash("id -un; hostname; echo kept > ~/kept") == "assistant\ncubicle\n"
@@ -163,6 +164,7 @@ async def test_a_chat_works_in_a_service_that_helm_installed(installed: Installe
     assert len(pods.split()) == 1
 
 
+@pytest.mark.long
 async def test_the_isolation_is_proved_from_inside_the_service(installed: Installed) -> None:
     headers = {"Authorization": f"Bearer {installed.key}"}
     async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
@@ -172,6 +174,7 @@ async def test_the_isolation_is_proved_from_inside_the_service(installed: Instal
     assert told["attempts"] > 60
 
 
+@pytest.mark.long
 async def test_the_metrics_are_for_whoever_has_the_token(installed: Installed) -> None:
     shown = await asyncio.to_thread(kubectl, "-n", installed.namespace, "get", "secret", RELEASE, "-o", "json")
     token = base64.b64decode(json.loads(shown)["data"]["metrics-token"]).decode()
@@ -182,6 +185,7 @@ async def test_the_metrics_are_for_whoever_has_the_token(installed: Installed) -
     assert "cubicle_build_info" in read.text
 
 
+@pytest.mark.long
 async def test_an_upgrade_keeps_chats_keys_and_files(installed: Installed) -> None:
     secret = ("-n", installed.namespace, "get", "secret", RELEASE, "-o", "jsonpath={.data}")
     before, keys = await asyncio.to_thread(installed.address), await asyncio.to_thread(kubectl, *secret)
@@ -192,6 +196,7 @@ async def test_an_upgrade_keeps_chats_keys_and_files(installed: Installed) -> No
     assert await installed.bash("cat ~/kept; pgrep -c sleep") == "kept\n1\n"
 
 
+@pytest.mark.long
 async def test_a_release_that_is_installed_again_finds_its_chats(installed: Installed) -> None:
     """Keys and claims stay after an uninstall, and so do pods and records, which the service made."""
     await installed.bash("echo still > ~/there")
@@ -202,6 +207,7 @@ async def test_a_release_that_is_installed_again_finds_its_chats(installed: Inst
     assert await installed.bash("cat ~/there; pgrep -c sleep") == "still\n1\n"
 
 
+@pytest.mark.long
 async def test_each_of_two_replicas_answers_for_the_same_chat(several: Installed) -> None:
     first, second = await asyncio.to_thread(several.addresses)
     await several.bash("echo $RANDOM > ~/drawn", first)

@@ -26,7 +26,16 @@ WRITES = {
 """That each has at the least: after each of them, the service is killed."""
 
 
-@pytest.fixture(params=CLUSTERS)
+SMALL = [param for param in CLUSTERS if param.id != "kubernetes"]
+LONG = [
+    pytest.param(*param.values, id=param.id, marks=[*param.marks, pytest.mark.long])
+    for param in CLUSTERS
+    if param not in SMALL
+]
+"""What a write leaves is the same in the small cluster, which every run tries."""
+
+
+@pytest.fixture(params=[*SMALL, *LONG])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     found: Make = request.param(tmp_path, pool_size=1)
     return found

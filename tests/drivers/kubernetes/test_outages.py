@@ -65,7 +65,7 @@ async def in_thread(*words: str) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("pool_size", [0, 1])
+@pytest.mark.parametrize("pool_size", [pytest.param(0, marks=pytest.mark.long), 1])
 async def test_a_drained_node_moves_its_chats_with_their_files_and_says_so(tmp_path: Path, pool_size: int) -> None:
     async with serving(tmp_path, pool_size) as (fleet, driver):
         if pool_size:
@@ -92,6 +92,7 @@ async def test_a_drained_node_moves_its_chats_with_their_files_and_says_so(tmp_p
             await in_thread("uncordon", node)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_a_chat_whose_node_is_cut_off_goes_on_at_another_with_its_files(tmp_path: Path) -> None:
     ours = await asyncio.to_thread(cluster.private)
@@ -130,6 +131,7 @@ async def answering(driver: KubernetesDriver) -> None:
                 return
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_chats_go_on_while_the_api_server_is_dead_and_new_ones_do_when_it_is_back(tmp_path: Path) -> None:
     ours = await asyncio.to_thread(cluster.private)
