@@ -65,10 +65,10 @@ class TestCluster:
                     os.kill(int(process.name), signal.SIGKILL)
 
     def start_api_server(self) -> None:
-        """It ends with the cluster."""
+        """It ends with the cluster, and is none of this run's processes: it gets nothing of its environment."""
         assert self.folder is not None
-        command = f"setsid {self.folder}/api-server </dev/null >>{self.folder}/api-server.log 2>&1 &"
-        subprocess.run(["bash", "-c", command], check=True, timeout=10)
+        command = f"setsid env -i PATH=$PATH {self.folder}/api-server </dev/null >>{self.folder}/api-server.log 2>&1 &"
+        subprocess.run(["bash", "-c", command], check=True, timeout=10, cwd="/")
 
 
 def private() -> TestCluster:
