@@ -154,7 +154,12 @@ def main() -> int:
         ):
             _wait_for_workers(parent, chosen.workers)
             labels = ("1 worker", f"{chosen.workers} workers")
-            uvloop.run(compare((single, several), labels, report, chosen.turns, chosen.seconds))
+            try:
+                uvloop.run(compare((single, several), labels, report, chosen.turns, chosen.seconds))
+            except BaseException:
+                for folder in (first, second):
+                    sys.stderr.write(f"{folder}:\n{(folder / 'log').read_text(errors='replace')[-4000:]}\n")
+                raise
     report.show()
     return 0 if report.good else 1
 

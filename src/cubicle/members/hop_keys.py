@@ -6,6 +6,7 @@ To change it: put the new one first, wait until all members have read the file, 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -44,7 +45,9 @@ class HopKeys:
 
 
 def _read(file: Path) -> tuple[bytes, ...]:
-    keys = tuple(line.strip() for line in record.read_bytes(file, _MAX_SIZE).splitlines() if line.strip())
+    """In a volume of a Secret the file is a link, and another one after each change."""
+    content = record.read_bytes(Path(os.path.realpath(file)), _MAX_SIZE)
+    keys = tuple(line.strip() for line in content.splitlines() if line.strip())
     if not keys or min(map(len, keys)) < _MIN_LENGTH:
         raise BadRecord(f"a secret of members has at least {_MIN_LENGTH} characters")
     return keys
