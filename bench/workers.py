@@ -47,9 +47,17 @@ class Chat(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._answer += data
-        if self._done is not None and self._answer.endswith(_ENDS):
+        if self._done is not None and self._is_whole():
             self._done.set_result(bytes(self._answer))
             self._done = None
+
+    def _is_whole(self) -> bool:
+        """By its chunks, or by the length that it names."""
+        head, gap, body = self._answer.partition(b"\r\n\r\n")
+        _, named, length = head.lower().partition(b"\r\ncontent-length:")
+        if gap and named:
+            return len(body) >= int(length.split(b"\r\n")[0])
+        return self._answer.endswith(_ENDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._done is not None:
