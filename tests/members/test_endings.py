@@ -221,9 +221,10 @@ async def test_the_others_take_over_from_a_worker_that_stands_still(tmp_path: Pa
     service = ServiceProcess(tmp_path / "data", **_TWO, WORKER_HANG_SECONDS="5")
     async with service.running(settings):
         unused, clients = service.client, await connected_to(service, 2)
-        (hung, first), (_, second) = clients.items()
+        first, second = clients.values()
         service.client = first
         await service.bash("one", "echo kept > ~/kept")
+        hung = await asyncio.to_thread(_worker_of, first, service.pid)  # a connection that was quiet may be another now
         os.kill(hung, signal.SIGSTOP)
         service.client = second
         async with asyncio.timeout(100):
