@@ -7,9 +7,10 @@ from pathlib import Path
 from cubicle.agents import budget, live_tokens
 from cubicle.chat.link_store import LinkStore
 from cubicle.egress import quota
-from cubicle.journal import anchor, writer
+from cubicle.journal import anchor, offline, writer
 from cubicle.metrics import recent_file
 from cubicle.ports import shares
+from cubicle.sandbox.service_lock import no_service_of
 
 
 def budgets_folder(data_dir: Path) -> Path:
@@ -44,6 +45,15 @@ def remove_journal(data_dir: Path, digest: str) -> None:
     """Remove the journal of a chat that is gone for good. A service that runs begins another one."""
     writer.remove_record(journal_folder(data_dir), digest)
     anchor.forget(journal_folder(data_dir), digest)
+
+
+def note_removal(data_dir: Path, limit: int, digest: str, sandbox: str, reason: str) -> None:
+    """Write into the journal of a chat that its sandbox is in the trash. A service that runs notices it, and does that
+    itself. `limit`: bytes of a journal; 0: there are none. Blocks. Raises OSError."""
+    with no_service_of(data_dir) as alone:
+        if alone and limit:
+            fields = {"what": "removed", "reason": reason, "sandbox": sandbox}
+            offline.append_entry(journal_folder(data_dir) / digest, limit, "lifecycle", fields)
 
 
 def audit_folder(data_dir: Path) -> Path:

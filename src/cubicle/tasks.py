@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -22,3 +26,25 @@ def start_task(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task
+
+
+@asynccontextmanager
+async def repeated(look: Callable[[], Awaitable[None] | None], seconds: float, *, name: str) -> AsyncIterator[None]:
+    """Within the block, look every so many seconds. One that fails is logged, and the next comes all the same."""
+    task = start_task(_repeat(look, seconds, name), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _repeat(look: Callable[[], Awaitable[None] | None], seconds: float, name: str) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            done = look()
+            if done is not None:
+                await done
+        except Exception:
+            log.exception("a look failed: %s", name)

@@ -8,6 +8,7 @@ from typing import Any
 
 from cubicle.tools.arguments import Arguments
 from cubicle.tools.base import Answer, Call, TaskSupport, Tool, fail, say, schema
+from cubicle.tools.questions import CannotAsk, Question
 
 
 class Fixture:
@@ -58,14 +59,49 @@ class ProtocolErrorJob(Fixture):
         raise RuntimeError("as it should")
 
 
-class ConfirmDelete(Fixture):
-    """Asks nothing, as no tool of this service does: the suite skips what would follow its question."""
+_CONFIRM = {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}
+_NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
+
+class ConfirmDelete(Fixture):
     name = "confirm_delete"
-    task_support = "forbidden"
+    schema = schema({"filename": {"type": "string"}}, ())
 
     async def __call__(self, call: Call, arguments: Arguments) -> Answer:
-        return say("It was not asked for.")
+        file = arguments.optional_text("filename") or "it"
+        try:
+            (reply,) = await call.ask([Question(f"Delete {file}?", _CONFIRM)])
+        except CannotAsk:
+            return fail("This needs a client that asks its user.")
+        confirmed = reply.action == "accept" and reply.content.get("confirm") is True
+        return say(f"Deleted {file}." if confirmed else f"{file} stays.")
 
 
-FIXTURES: tuple[Tool, ...] = (Greet(), SlowCompute(), FailingJob(), ProtocolErrorJob(), ConfirmDelete())
+class MultiInput(Fixture):
+    name = "multi_input"
+
+    async def __call__(self, call: Call, arguments: Arguments) -> Answer:
+        replies = await call.ask([Question("Who are you?", _NAME), Question("Who is next?", _NAME)])
+        return say(" and ".join(str(reply.content.get("name")) for reply in replies))
+
+
+class ToolWithTask(Fixture):
+    name = "test_tool_with_task"
+    task_support = "required"
+    asks_first: Mapping[str, Question] = {"user_name": Question("What is your name?", _NAME)}
+
+    async def __call__(self, call: Call, arguments: Arguments) -> Answer:
+        await asyncio.sleep(0.7)
+        given = arguments.values.get("user_name")
+        return say(f"Hello, {given.get('name')}!" if isinstance(given, dict) else "Hello, whoever you are!")
+
+
+FIXTURES: tuple[Tool, ...] = (
+    Greet(),
+    SlowCompute(),
+    FailingJob(),
+    ProtocolErrorJob(),
+    ConfirmDelete(),
+    MultiInput(),
+    ToolWithTask(),
+)

@@ -27,6 +27,7 @@ from cubicle.tools.base import Call
 from cubicle.tools.command_once import require_memory
 from tests.support.emptying import empty
 
+BOOT = "one"
 HOME = "/home/assistant"
 
 
@@ -338,15 +339,15 @@ def note(records: CallRecords, call_id: str, output: bytes = b"out", gap: int = 
 )
 def test_a_damaged_file_is_set_aside_and_nothing_is_believed_of_it(tmp_path: Path, damage: object) -> None:
     folder = tmp_path / "calls"
-    note(CallRecords(str(folder)), "c1")
+    note(CallRecords(str(folder), BOOT), "c1")
     newer = folder / "newer"
     newer.write_bytes(damage(newer.read_bytes()))  # type: ignore[operator]
-    records = CallRecords(str(folder))
+    records = CallRecords(str(folder), BOOT)
     assert records.find("c1") is None
     assert records.forgotten > 0
     assert len(list(folder.glob("newer.*.bad"))) == 1
     note(records, "c2")
-    again = CallRecords(str(folder))
+    again = CallRecords(str(folder), BOOT)
     assert again.find("c2") is not None
     assert again.forgotten == records.forgotten
 
@@ -354,13 +355,13 @@ def test_a_damaged_file_is_set_aside_and_nothing_is_believed_of_it(tmp_path: Pat
 def test_two_damaged_files_are_set_aside_each_time(tmp_path: Path) -> None:
     folder = tmp_path / "calls"
     for number in range(3):
-        note(CallRecords(str(folder)), "c1")
+        note(CallRecords(str(folder), BOOT), "c1")
         for name in ("older", "newer"):
             (folder / name).write_bytes(b"garbage")
-        records = CallRecords(str(folder))
+        records = CallRecords(str(folder), BOOT)
         assert records.find("c1") is None
         note(records, "c2")
-        again = CallRecords(str(folder))
+        again = CallRecords(str(folder), BOOT)
         assert again.find("c2") is not None
         assert again.forgotten == records.forgotten > 0
         assert len(list(folder.glob("*.bad"))) == 2 * (number + 1)
@@ -370,7 +371,7 @@ def test_two_damaged_files_are_set_aside_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("emptied", [True, False])
 def test_files_that_are_gone_are_missed(tmp_path: Path, gone: tuple[str, ...], *, emptied: bool) -> None:
     folder = tmp_path / "calls"
-    first = CallRecords(str(folder))
+    first = CallRecords(str(folder), BOOT)
     assert first.find("c1") is None
     assert first.forgotten == 0.0
     note(first, "c1")
@@ -378,9 +379,9 @@ def test_files_that_are_gone_are_missed(tmp_path: Path, gone: tuple[str, ...], *
         (folder / name).unlink()
         if emptied:
             (folder / name).touch()
-    records = CallRecords(str(folder))
+    records = CallRecords(str(folder), BOOT)
     records.find("c1")
-    again = CallRecords(str(folder))
+    again = CallRecords(str(folder), BOOT)
     again.find("c1")
     assert again.forgotten == records.forgotten
     assert (records.forgotten > 0) != (emptied and gone == ("armed",))
@@ -388,12 +389,12 @@ def test_files_that_are_gone_are_missed(tmp_path: Path, gone: tuple[str, ...], *
 
 def test_the_files_stay_within_their_bounds(tmp_path: Path) -> None:
     folder = tmp_path / "calls"
-    records = CallRecords(str(folder))
+    records = CallRecords(str(folder), BOOT)
     assert records.begin("long")
     for number in range(3 * call_records.MAX_LINES):
         note(records, f"c{number}", b"x" * 20_000)
     assert sum(file.stat().st_size for file in folder.iterdir()) < 2.1 * call_records.MAX_SEGMENT
-    for seen in (records, CallRecords(str(folder))):
+    for seen in (records, CallRecords(str(folder), BOOT)):
         assert seen.find("c0") is None
         assert seen.forgotten > 0
         newest = seen.find(f"c{3 * call_records.MAX_LINES - 1}")
@@ -406,9 +407,9 @@ def test_the_files_stay_within_their_bounds(tmp_path: Path) -> None:
 
 def test_what_is_old_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "calls"
-    note(CallRecords(str(folder)), "c1")
+    note(CallRecords(str(folder), BOOT), "c1")
     monkeypatch.setattr(call_records, "MAX_AGE", -1.0)
-    records = CallRecords(str(folder))
+    records = CallRecords(str(folder), BOOT)
     assert records.find("c1") is None
     assert records.forgotten > 0
 
@@ -419,14 +420,14 @@ def test_a_full_disk_stops_no_command_and_is_remembered(tmp_path: Path) -> None:
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small], check=True)
     try:
-        records = CallRecords(str(small / "calls"))
+        records = CallRecords(str(small / "calls"), BOOT)
         note(records, "c1")
         (small / "filler").write_bytes(b"x" * (256 * 1024 - 16 * 1024))
         assert records.begin("c2")
         assert not records.finish("c2", Exit(code=0), [(1, b"x" * 60_000)], 60_000, 0)
         (small / "filler").unlink()
         for number in range(2):
-            again = CallRecords(str(small / "calls"))
+            again = CallRecords(str(small / "calls"), BOOT)
             began = again.find("c2")
             assert began is not None
             assert began.exit is None
@@ -440,7 +441,7 @@ def test_a_full_disk_stops_no_command_and_is_remembered(tmp_path: Path) -> None:
 def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / "calls"
     folder.mkdir(mode=0o755)
-    records = CallRecords(str(folder))
+    records = CallRecords(str(folder), BOOT)
     assert not records.begin("c1")
     assert records.find("c1") is None
     assert records.forgotten > 0
@@ -450,6 +451,58 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     folder = tmp_path / "calls"
     folder.mkdir(mode=0o700)
     (folder / "newer").symlink_to(tmp_path / "elsewhere")
-    records = CallRecords(str(folder))
+    records = CallRecords(str(folder), BOOT)
     assert not records.begin("c1")
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("boots", [("one", "two"), ("", ""), ("one", ""), ("", "two")])
+def test_after_another_start_of_the_machine_what_is_not_known_may_be_forgotten(
+    tmp_path: Path, boots: tuple[str, str]
+) -> None:
+    """The power went: what was written last may not have reached the disk."""
+    folder = tmp_path / "calls"
+    first = CallRecords(str(folder), boots[0])
+    note(first, "c1")
+    assert first.forgotten == 0.0
+    before = (folder / "newer").read_bytes()
+    assert first.begin("lost")
+    (folder / "newer").write_bytes(before)
+    now = time.time()
+    records = CallRecords(str(folder), boots[1])
+    assert records.find("c1") is not None
+    assert records.find("lost") is None
+    assert records.forgotten >= now
+    note(records, "c2")
+    again = CallRecords(str(folder), boots[1])
+    assert again.find("c2") is not None
+    assert (again.forgotten == records.forgotten) == (boots[1] != "")
+
+
+def test_in_the_same_start_of_the_machine_a_new_guest_knows_everything(tmp_path: Path) -> None:
+    folder = tmp_path / "calls"
+    for number in range(3):
+        records = CallRecords(str(folder), BOOT)
+        assert records.find("never") is None
+        assert records.forgotten == 0.0
+        note(records, f"c{number}")
+    assert records.find("c0") is not None
+
+
+def test_that_there_are_records_is_on_disk_before_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    folder = tmp_path / "calls"
+    CallRecords(str(folder), BOOT).find("c1")
+    assert synced == [*(str(folder / name) for name in ("older", "newer")), str(folder), str(tmp_path)]
+    CallRecords(str(folder), BOOT).find("c1")
+    CallRecords(str(folder), "two").find("c1")
+    assert len(synced) == 4

@@ -46,10 +46,7 @@ async def test_the_operator_sees_the_free_space_and_the_floor(tmp_path: Path) ->
     assert 0 < told["free_bytes"] <= told["total_bytes"]
 
 
-def test_too_little_space_is_insufficient_storage() -> None:
+def test_too_little_space_is_told_with_a_time_to_try_again() -> None:
     problem = problem_of(NoSpace("The host is short of disk space."))
-    assert (problem.status, problem.title, problem.detail) == (
-        507,
-        "Insufficient Storage",
-        "The host is short of disk space.",
-    )
+    assert (problem.status, problem.detail) == (503, "The host is short of disk space.")
+    assert problem.headers == {"Retry-After": "60"}

@@ -23,7 +23,7 @@ from cubicle.drivers.factory import make_driver
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.routes import WEBSOCKET
 from cubicle.oauth import documents
-from cubicle.settings import Settings
+from cubicle.settings import BadSettings, Settings
 from tests.oauth.issuer_server import IssuerServer, issuer_server
 from tests.support.emptying import empty
 from tests.support.process import free_port
@@ -113,11 +113,22 @@ SECRET = "a-key-that-must-not-be-shown"
         ('{"version": 1, "salt": "00", "keys": []}', "salt"),
     ],
 )
-def test_a_service_does_not_start_with_a_bad_key_file(content: str | None, said: str, tmp_path: Path) -> None:
+async def test_a_service_does_not_start_with_a_bad_key_file(content: str | None, said: str, tmp_path: Path) -> None:
     """Not even with MCP_API_KEY beside it, unless the file is only without a key: it would serve fewer than it should."""
     file = tmp_path / "keys.json"
     if content is not None:
         file.write_text(content)
+    values = {"driver": "memory", "data_dir": tmp_path / "data", "api_keys_file": file}
+    with pytest.raises(BadSettings) as refused:
+        async with running(Settings(_env_file=None, **values)):  # type: ignore[arg-type, call-arg]
+            pass
+    assert said in " ".join(str(refused.value).split())
+    assert SECRET not in str(refused.value)
+
+
+def test_a_bad_key_file_ends_the_program_with_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(f'{{"{SECRET}": "a", "{SECRET}": "b"}}')
     environment = os.environ | {"DRIVER": "memory", "DATA_DIR": str(tmp_path / "data"), "PORT": str(free_port())}
     environment |= {"API_KEYS_FILE": str(file), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(
@@ -126,6 +137,6 @@ def test_a_service_does_not_start_with_a_bad_key_file(content: str | None, said:
     )  # fmt: skip
     shown = ended.stdout + ended.stderr
     assert ended.returncode != 0
-    assert said in " ".join(shown.split())
+    assert "names a key twice" in " ".join(shown.split())
     assert "Traceback" not in shown
     assert SECRET not in shown

@@ -167,7 +167,9 @@ DRIVERS = [
     pytest.param(("oci", {}), id="oci", marks=pytest.mark.oci),
     pytest.param(("oci", {"OCI_RUNTIME": "runsc"}), id="oci-runsc", marks=pytest.mark.oci),
     pytest.param(("docker", {}), id="docker-runc", marks=pytest.mark.docker),
-    pytest.param(("docker", {"DOCKER_RUNTIME": "runsc"}), id="docker-runsc", marks=pytest.mark.docker),
+    pytest.param(
+        ("docker", {"DOCKER_RUNTIME": "runsc"}), id="docker-runsc", marks=[pytest.mark.docker, pytest.mark.long]
+    ),
 ]
 
 

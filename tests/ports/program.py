@@ -119,14 +119,18 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def on_flood(self, query: dict[str, str]) -> None:
-        """Sends without end; /tmp tells how far it came."""
-        self.head(200, ("Content-Type", "application/octet-stream"), ("Connection", "close"))
+        """Sends without end; the note, which is there before the first byte, tells how far it came."""
         sent = 0
+        self.note(query["note"], sent)
+        self.head(200, ("Content-Type", "application/octet-stream"), ("Connection", "close"))
         while True:
             sent += self.connection.send(CHUNK)
-            with open(query["note"] + ".new", "w") as note:
-                note.write(str(sent))
-            os.replace(query["note"] + ".new", query["note"])
+            self.note(query["note"], sent)
+
+    def note(self, path: str, sent: int) -> None:
+        with open(path + ".new", "w") as file:
+            file.write(str(sent))
+        os.replace(path + ".new", path)
 
     def on_raw(self, query: dict[str, str]) -> None:
         """Whatever bytes the query has, then the end."""

@@ -25,7 +25,7 @@ READY_SECONDS = 1200
 
 UBUNTU_KEYRING = Path(os.environ.get("UBUNTU_KEYRING", "/usr/share/keyrings/ubuntu-archive-keyring.gpg"))
 # Ubuntu's archive is asked for by mmdebstrap's own default: this machine knows none of it.
-DISTRIBUTIONS = ["bookworm", "trixie", pytest.param("noble", marks=pytest.mark.long)]
+DISTRIBUTIONS = ["bookworm", *(pytest.param(name, marks=pytest.mark.long) for name in ("trixie", "noble"))]
 
 
 @pytest.fixture(params=DISTRIBUTIONS)

@@ -11,7 +11,7 @@ import pytest
 from cubicle.core.chat import Chat
 from tests.survival.conftest import serving
 
-pytestmark = [pytest.mark.oci, pytest.mark.serial, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(900)]
 
 FILES = (
     "chats/{digest}",

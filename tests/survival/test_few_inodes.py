@@ -11,7 +11,7 @@ from cubicle.sandbox.lost_found import LostFound
 from tests.support.process import ServiceProcess
 from tests.survival.cut_disk import cut_disk
 
-pytestmark = [pytest.mark.oci, pytest.mark.serial, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.oci, pytest.mark.timeout(900)]
 
 LEFT = range(8)
 

@@ -170,7 +170,7 @@ async def test_a_full_host_loses_no_chat_and_no_acknowledged_file(service: Servi
                 failed, said = await service.bash(chat, "true")
                 assert (failed, "short of disk space" in said) == (True, True), said
             upload = await service.client.put("/api/uploads/new/file.txt", content=b"hello")
-            assert upload.status_code == 507, upload.text
+            assert (upload.status_code, upload.headers["Retry-After"]) == (503, "60"), upload.text
             for writer in writers:
                 writer.over.set()
             for arguments in (("ps",), ("stop", "writes-too"), ("rm", "goes"), ("rm", "--now", "goes")):

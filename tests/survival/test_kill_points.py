@@ -20,7 +20,7 @@ from cubicle.images.store import ImageStore, Variant
 from tests.support.emptying import empty
 
 LONG = bool(os.environ.get("CUBICLE_LONG"))
-POINTS = 400 if LONG else 20
+POINTS = 400 if LONG else 6
 """Of each deed at most, evenly spread; a deed has 30 to 150."""
 
 Ask = Callable[[str, int], dict[str, Any]]

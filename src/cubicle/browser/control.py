@@ -70,7 +70,7 @@ class InputControl:
         self.holder: Viewer | None = None
         self._until = 0.0
         self._downloads: dict[str, str] = {}
-        self._pointer = Pointer(screen.start)
+        self._pointer = Pointer(screen.start, lambda viewer, tab: self.holder is viewer and self._screen.active is tab)
 
     # ---- the lease
 

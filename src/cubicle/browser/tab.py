@@ -73,6 +73,11 @@ class Tab:
     async def call(self, method: str, *, limit: float = 10.0, **params: Any) -> dict[str, Any]:
         return await self._devtools.call(method, self.session, limit=limit, **params)
 
+    @property
+    def reachable(self) -> bool:
+        """Whether an answer can still come: the connection to the browser is open."""
+        return not self._devtools.closed.is_set()
+
     def tell(self, method: str, **params: Any) -> None:
         if self.session:
             self._devtools.tell(method, self.session, **params)

@@ -6,16 +6,13 @@ AccessOver    what let the request in does so no longer
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
 
 from cubicle.chat.authentication import Authentication
 from cubicle.core.identity import Identity
-from cubicle.tasks import start_task
-
-log = logging.getLogger(__name__)
+from cubicle.tasks import repeated
 
 LOOK_SECONDS = 1.0
 _FULL_LOOK = 10
@@ -82,19 +79,5 @@ class AccessWatch:
             if ended or (checked and not self._authentication.still_holds(entry.identity)):
                 entry.end()
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = start_task(self._run(), name="watch access")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._seconds)
-            try:
-                self.look()
-            except Exception:
-                log.exception("what lets requests in could not be looked at")
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return repeated(self.look, self._seconds, name="watch access")

@@ -7,8 +7,8 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from cubicle import durable
 from cubicle.core import api_keys
 from cubicle.core.api_keys import ApiKey, BadKeys, KeyFile
 from cubicle.core.keys import KeyRing
-from cubicle.tasks import start_task
+from cubicle.tasks import repeated
 
 log = logging.getLogger(__name__)
 
@@ -92,25 +92,10 @@ class KeyFileWatch:
             self.changed(change, key)
         log.info("API_KEYS_FILE was read again", extra={"keys": len(ring)})
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         if self._source.path is None:
-            yield
-            return
-        task = start_task(self._run(), name="watch API_KEYS_FILE")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._seconds)
-            try:
-                await self.look()
-            except Exception:
-                log.exception("API_KEYS_FILE could not be looked at")
+            return nullcontext()
+        return repeated(self.look, self._seconds, name="watch API_KEYS_FILE")
 
 
 def read_file(path: Path) -> KeyFile:

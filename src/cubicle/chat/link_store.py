@@ -10,8 +10,8 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.identity import LinkAccess
 from cubicle.core.signing import DAY, Mark
 from cubicle.record import BadRecord, Fields, NewerRecord
-from cubicle.tasks import start_task
+from cubicle.tasks import repeated
 
 log = logging.getLogger(__name__)
 
@@ -163,22 +163,8 @@ class LinkStore:
         if self._folder is not None and await asyncio.to_thread(self._stamped) != self._stamp:
             await asyncio.to_thread(self.open)
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        task = start_task(self._watch(), name="watch links")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.look()
-            except Exception:
-                log.exception("the records of links could not be looked at")
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        return repeated(self.look, LOOK_SECONDS, name="watch links")
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

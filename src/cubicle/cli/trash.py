@@ -17,8 +17,9 @@ from cubicle.core.chat import Chat
 from cubicle.core.text import one_line
 from cubicle.drivers.factory import make_chat_index
 from cubicle.machine.errors import NotRunning, OwnerHasSandbox, SandboxError
-from cubicle.removal import remove_journal, remove_records
+from cubicle.removal import note_removal, remove_journal, remove_records
 from cubicle.sandbox.driver import SandboxSeen
+from cubicle.sandbox.lifecycle import BY_HAND
 from cubicle.sandbox.trash import Discarded, TrashNote
 from cubicle.settings import Settings, load
 
@@ -66,7 +67,12 @@ async def _remove(settings: Settings, host: SandboxHost, seen: SandboxSeen, now:
         await host.driver.delete(seen.name)
     else:
         record = host.records.get(seen.owner)
-        await host.driver.discard(seen.name, TrashNote(record.chat if record else None, "removed by hand", time.time()))
+        await host.driver.discard(seen.name, TrashNote(record.chat if record else None, BY_HAND, time.time()))
+        limit = int(settings.journal_mb * 2**20)
+        try:
+            await asyncio.to_thread(note_removal, settings.data_dir, limit, seen.owner, seen.name, BY_HAND)
+        except OSError as error:
+            click.echo(f"The journal of the chat does not say that it was removed: {error.strerror}.", err=True)
     if seen.owner is not None:
         make_chat_index(settings).remove(seen.owner)
         await asyncio.to_thread(remove_records, settings.data_dir, seen.owner)

@@ -9,7 +9,7 @@ import sys
 import time
 
 from . import exec_channels, files, listening, operations, ports, process_table, wire
-from .call_records import CallRecords
+from .call_records import CallRecords, read_boot
 from .commands import CommandTable
 from .connection import GuestChannel, GuestConnection
 from .guest_config import GuestConfig
@@ -34,7 +34,7 @@ class Guest:
             os.setgroups([])
             _shut(config.aliases)
         self.links: list[GuestConnection] = []
-        self.records = CallRecords(config.records)
+        self.records = CallRecords(config.records, read_boot())
         self._kept = KeptFiles(os.path.join(os.path.dirname(config.records), "kept"))
         self.command_table = CommandTable(
             self.loop, identity, self.home, config.env, self.records, lambda: bool(self.links), config.spawn_helper

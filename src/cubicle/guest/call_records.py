@@ -4,16 +4,19 @@ A command leaves a line when it begins and one, with the two ends of its output,
 a line before it is made and one when it is. So, when service and sandbox both ended in the middle, three things can be
 told apart: it never began, it is done (and how), it stopped on the way.
 
-Nothing is waited for: what is written outlives the guest and the service. For the loss of power the host keeps a
-journal. The lines are in two files of bounded size that only the guest can open; when one is full, the older one goes.
-`forgotten` is the time of the newest entry that went or could not be kept.
+Nothing is waited for: what is written outlives the guest and the service, and not the loss of power. That is noticed:
+the files say in which boot of the machine they were written, and a guest that finds another one takes it that entries
+may be missing up to now. That there are records at all is on disk before the first one counts.
+
+The lines are in two files of bounded size that only the guest can open; when one is full, the older one goes.
+`forgotten` is the time of the newest entry that went, may be missing, or could not be kept.
 
     {"id": …, "at": …}                                begun
     {"id": …, "at": …, "exit": {…}, "parts": [[stream, bytes], …], "head": …, "gap": …}, and then the output
     {"id": …, "at": …, "intent": {…}}                 a file is about to be changed
     {"id": …, "at": …, "answer": {…}, "keep": …}      it was changed
     {"id": …, "at": …, "dropped": true}               it was refused before anything was done
-    {"forgotten": …}
+    {"forgotten": …, "boot": …}
 """
 
 from __future__ import annotations
@@ -72,8 +75,11 @@ class CallRecord:
 class CallRecords:
     """All ids of the sandbox that are still known. The files are read at the first use, not at the guest's start."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, boot: str) -> None:
+        """`boot`: which start of the machine this is; empty if that cannot be told, and may be another each time."""
         self._folder = folder
+        self._boot = boot
+        self._boot_before: str | None = None
         self._is_open = self._broken = False
         self._files: list[int] = []  # the newer one is the last
         self._generation = self._size = self._lines = 0
@@ -182,7 +188,7 @@ class CallRecords:
         self._size = self._lines = 0
         for key in gone:
             del self._known[key]
-        self._write({"forgotten": self.forgotten})
+        self._write(self._first_line())
         for key, at, intent in again:
             line: dict[str, Any] = {"id": key, "at": at} if intent is None else {"id": key, "at": at, "intent": intent}
             self._known[key] = _Place(at, self._generation, self._write(line), True)
@@ -206,16 +212,33 @@ class CallRecords:
             self._known.clear()
             self._fail()
 
+    def _first_line(self) -> dict[str, Any]:
+        return {"forgotten": self.forgotten, "boot": self._boot}
+
     def _arm(self, new: bool, lost: bool) -> None:
         """Note whether something is missing. The newer file is never empty but in the middle of its making."""
         names = os.listdir(self._folder)
-        if lost or not self._size or _TRIPPED in names:
+        rebooted = not self._boot or self._boot_before != self._boot
+        if lost or rebooted or not self._size or _TRIPPED in names:
             self.forgotten = 0.0 if new else time.time()
-            self._write({"forgotten": self.forgotten})
+            self._write(self._first_line())
         if _TRIPPED in names:
             os.rename(os.path.join(self._folder, _TRIPPED), os.path.join(self._folder, _ARMED))
         elif _ARMED not in names:
             os.close(os.open(os.path.join(self._folder, _ARMED), os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if new:
+            self._put_on_disk()
+
+    def _put_on_disk(self) -> None:
+        """Once in the life of a sandbox: without the files it would look as if nothing had ever been done."""
+        for fd in self._files:
+            os.fsync(fd)
+        for folder in (self._folder, os.path.dirname(self._folder)):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def _load(self) -> bool:
         """Take in both files; False when one was damaged, and set aside: it is then as if nothing had been in it."""
@@ -256,12 +279,22 @@ class CallRecords:
         """One line; how many bytes of output follow it."""
         if "forgotten" in line:
             self.forgotten = max(self.forgotten, float(line["forgotten"]))
+            self._boot_before = str(line.get("boot"))
             return 0
         if line.get("dropped"):
             self._known.pop(line["id"], None)
             return 0
         self._known[line["id"]] = _Place(float(line["at"]), self._generation, offset, False)
         return sum(length for _, length in line.get("parts", ()))
+
+
+def read_boot() -> str:
+    """Which start of the machine this is; empty where nobody says so (gVisor)."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(64).strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _merged(parts: Parts) -> list[tuple[int, bytes]]:

@@ -58,7 +58,7 @@ def problem_of(error: Exception) -> Problem:
         case NoBrowser() | BrowserUnavailable() | TerminalUnavailable() | NoTerminal():
             return Problem(503, str(error))
         case NoSpace():
-            return Problem(507, str(error))
+            return Problem(503, str(error), {"Retry-After": "60"})
         case Busy():
             return Problem(429, str(error), {"Retry-After": "1"})
         case StartRefused():

@@ -45,7 +45,7 @@ from cubicle.mcp_api.resumption import CALL_DONE, CALL_ID
 from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
-from cubicle.mcp_api.task_methods import TaskMethods
+from cubicle.mcp_api.task_methods import TaskMethods, with_answers
 from cubicle.sandbox.fleet import Asleep
 from cubicle.tools.base import Answer, Tool
 from cubicle.tools.registry import Registry, UnknownTool
@@ -176,17 +176,23 @@ class McpHandlers:
 
     async def _create_task(self, context: Context, task: Mapping[str, Any]) -> HandlerResult:
         params = types.CallToolRequestParams.model_validate(dict(context.params or {}), by_name=False)
-        tool, caller, arguments = self._asked_for(context, params)
+        tool, caller, given = self._asked_for(context, params)
+        arguments = with_answers(context, tool, given, None)
+        if isinstance(arguments, types.InputRequiredResult):
+            return arguments
         id = scope_of(context).get(CALL_ID, "")
         return await self.task_methods.create(caller, tool, arguments, _identity(context), task.get("ttl"), call_id=id)
 
     async def _call_tool(
         self, context: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | dict[str, Any]:
-        tool, caller, arguments = self._asked_for(context, params)
+    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
+        tool, caller, given = self._asked_for(context, params)
+        arguments = with_answers(context, tool, given, (context.params or {}).get("inputResponses"))
+        if isinstance(arguments, types.InputRequiredResult):
+            return arguments
         started = time.monotonic()
         if self.task_methods.becomes_task(context, tool):
-            answer = await self.task_methods.run(caller, tool, arguments, _identity(context))
+            answer = await self.task_methods.run(context, caller, tool, arguments, _identity(context))
             if not isinstance(answer, Answer):
                 return answer
         else:
@@ -236,7 +242,7 @@ class McpHandlers:
     ) -> types.SubscriptionsListenResult:
         caller = caller_of(context)
         expires = caller.identity.expires if caller.identity is not None else None
-        return await self.listening.serve(context, params, caller.chat, expires)
+        return await self.listening.serve(context, params, caller.chat, self.task_methods, expires)
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams

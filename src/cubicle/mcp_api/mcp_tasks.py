@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cubicle.core.call_identity import TASK, CallIdentity, task_identity, task_of
@@ -26,13 +26,14 @@ from cubicle.mcp_api.running_calls import CAN_GO_ON, RunningCall
 from cubicle.mcp_api.task_limits import expires_at, first_begun, ttl_of
 from cubicle.tools.base import Answer, Tool
 from cubicle.tools.kept_answer import read_answer
+from cubicle.tools.questions import Question
 
 MAX_LISTED = 100
 """Tasks in one answer."""
 _LOST = "The service was restarted before the task had an answer, and the sandbox does not know how it ended."
 _NOT_KEPT = "The answer of the task was too large to be kept; look at what it left behind."
 
-Status = Literal["working", "completed", "failed", "cancelled"]
+Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
 class NoSuchTask(LookupError):
@@ -58,6 +59,8 @@ class TaskState:
     """It is completed, and its tool reports an error."""
     answer: Answer | None = None
     """Of one that is completed; a list has none."""
+    questions: Mapping[str, Question] = field(default_factory=dict)
+    """What it waits for, if it needs input."""
 
 
 class McpTasks:
@@ -83,16 +86,18 @@ class McpTasks:
         seconds: float | None,
         *,
         call_id: str = "",
+        may_ask: bool = False,
     ) -> AsyncIterator[tuple[str, RunningCall]]:
         """Begin a call as a task that is kept for so long, or join the one that it repeats: its id, and the call. It is
         on disk by then. Whoever leaves the block with an exception has told nobody of the task: it is then as with any
-        call whose caller leaves.
+        call whose caller leaves. `may_ask`: its tool may ask the user of this client.
 
         Raises Busy and OtherArguments.
         """
         ttl = max(1, min(self._max_seconds, int(seconds) if seconds is not None else self._max_seconds))
         own = await self._own_identity(caller.chat, tool, arguments, identity)
         running = await self._calls.start(caller, tool, arguments, own, id=call_id, ttl=ttl)
+        running.input.may_ask = running.input.may_ask or may_ask
         with running.followed(_unheard):
             await running.begun.wait()
             if isinstance(running.failure, OtherArguments):
@@ -127,7 +132,14 @@ class McpTasks:
         """Raises NoSuchTask."""
         running = await self.running(chat, id)
         kept = await self._kept(chat, _identity(id))
-        return await self._state(chat, id, kept, running is not None and not running.is_done)
+        state = await self._state(chat, id, kept, running is not None and not running.is_done)
+        return _waiting(state, running)
+
+    async def answer(self, chat: Chat, id: str, replies: Mapping[str, Any]) -> None:
+        """Answers to questions of a task; those that are not open are left out. Raises NoSuchTask and BadReply."""
+        running = await self.running(chat, id)
+        if running is not None:
+            running.input.answer(replies)
 
     async def left_behind(self, chat: Chat, id: str, identity: str) -> RunningCall | Answer | TaskState | None:
         """As that of RepeatedCalls, with the state of a task."""
@@ -172,8 +184,9 @@ class McpTasks:
         states = []
         for kept in part:
             identity = str(kept.begin.fields.get("identity"))
-            running = self._calls.running(chat, identity) is not None
-            states.append(_outcome(task_of(identity), kept.begin, kept.end, running))
+            known = self._calls.running(chat, identity)
+            state = _outcome(task_of(identity), kept.begin, kept.end, known is not None)
+            states.append(_waiting(state, known.call if known is not None else None))
         return states, part[-1].begin.number if len(found) > MAX_LISTED else None
 
 
@@ -195,6 +208,14 @@ def _outcome(id: str, begin: Entry, end: Entry | None, is_running: bool) -> Task
     if fields.get("answer") is None:
         return state("failed", str(fields.get("result") or "") or "The task was ended.")
     return state("completed", error=fields.get("error") is True)
+
+
+def _waiting(state: TaskState, running: RunningCall | None) -> TaskState:
+    """The same; of one whose tool has asked something, what that is."""
+    questions = running.input.open if running is not None else {}
+    if state.status != "working" or not questions:
+        return state
+    return replace(state, status="input_required", message="An answer of the user is needed.", questions=questions)
 
 
 def _without_answer(state: TaskState) -> TaskState:

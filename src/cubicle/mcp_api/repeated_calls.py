@@ -276,6 +276,7 @@ class RepeatedCalls:
             heard=lambda: running.is_followed,
             cancelled=lambda: running.cancelled,
             reached=lambda step: setattr(running, "step", step),
+            ask=running.input.ask,
             leaving=lambda: leaves and self._calls.stopping and not running.cancelled,
         )
         # The first step of `run` records the call: what is called soon comes after it.

@@ -24,6 +24,7 @@ from cubicle.core.chat import Chat
 from cubicle.fairness.fair_queue import FairQueue, LoopShare, current, metered
 from cubicle.fairness.fair_slots import Busy
 from cubicle.log import chat_fields
+from cubicle.mcp_api.task_input import TaskInput
 from cubicle.tasks import start_task
 from cubicle.tools.base import Answer, Step, TextContent, fail
 from cubicle.tools.output import Cap
@@ -95,6 +96,9 @@ class RunningCall:
         """Called if those who follow are told that it goes on without them."""
         self.failure: Exception | None = None
         """What the tool raised."""
+        self.input = TaskInput(self._tell_watchers)
+        """What the tool asks the user, if it is a task."""
+        self._watchers: list[Callable[[], None]] = []
 
     @property
     def is_done(self) -> bool:
@@ -128,6 +132,19 @@ class RunningCall:
             tell()
         else:
             self._ends.append(tell)
+
+    @contextmanager
+    def watched(self, tell: Callable[[], None]) -> Iterator[None]:
+        """Call this whenever its status changes, during the block. It is not followed by that."""
+        self._watchers.append(tell)
+        try:
+            yield
+        finally:
+            self._watchers.remove(tell)
+
+    def _tell_watchers(self) -> None:
+        for tell in list(self._watchers):
+            tell()
 
     @contextmanager
     def followed(self, report: Report) -> Iterator[None]:
@@ -212,6 +229,7 @@ class RunningCall:
                 tell()
             self._ends.clear()
             self._kept = Cap(0)
+            self._tell_watchers()
 
 
 def _so_far(kept: Cap) -> Answer:

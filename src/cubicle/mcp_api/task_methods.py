@@ -2,7 +2,8 @@
 
 In the first, a client asks for a task with `params.task`, lists its tasks, and fetches a result with `tasks/result`. In
 the second, a client declares the extension, the service decides which call becomes a task, and `tasks/get` has the
-result. The extension's `tasks/update` answers questions of a tool; no tool here asks any.
+result; `tasks/update` answers questions of a tool. News of a task's status come in the first form on the stream of
+`tasks/result`, in the second on that of `subscriptions/listen`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -26,13 +27,17 @@ from cubicle.mcp_api import jsonrpc
 from cubicle.mcp_api.mcp_tasks import McpTasks, NoSuchTask, TaskState
 from cubicle.mcp_api.request_context import Context, caller_of, is_modern, progress_stream, result_of, scope_of
 from cubicle.mcp_api.running_calls import RunningCall
+from cubicle.mcp_api.task_input import BadReply, input_requests, read_reply
 from cubicle.tools.base import Answer, Tool, task_support
+from cubicle.tools.questions import asks_first
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _RELATED = "io.modelcontextprotocol/related-task"
 _SINCE = "2025-11-25"
 _POLL_MILLISECONDS = 1000
+MAX_WATCHED = 100
+"""Tasks of which one stream tells."""
 AT_ONCE_SECONDS = 0.5
 """A call of the newer era that ends within this is answered at once, and not by a task."""
 
@@ -112,11 +117,17 @@ class TaskMethods:
         return declared and support != "forbidden"
 
     async def run(
-        self, caller: Caller, tool: Tool, arguments: Mapping[str, Any], identity: CallIdentity | None
+        self,
+        context: Context,
+        caller: Caller,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        identity: CallIdentity | None,
     ) -> Answer | dict[str, Any]:
         """The answer of a short call of the newer era, or the task that a longer one has become."""
+        may_ask = "elicitation" in _capabilities(context)
         with _task_found():
-            async with self.tasks.started(caller, tool, arguments, identity, None) as (id, running):
+            async with self.tasks.started(caller, tool, arguments, identity, None, may_ask=may_ask) as (id, running):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(AT_ONCE_SECONDS):
                         await running.wait()
@@ -140,6 +151,28 @@ class TaskMethods:
 
         return answered
 
+    async def find(self, context: Context, chat: Chat, asked: object) -> dict[str, RunningCall | None]:
+        """The tasks among these ids of which a client of the extension can be told, with the call of each that runs.
+        Raises MCPError."""
+        if not isinstance(asked, list) or not asked:
+            return {}
+        if not _declares(context):
+            raise _missing()
+        if len(asked) > MAX_WATCHED:
+            raise MCPError(jsonrpc.INVALID_PARAMS, f"At most {MAX_WATCHED} tasks can be listened to in one stream.")
+        found: dict[str, RunningCall | None] = {}
+        for id in asked if self.tasks.are_offered else ():
+            with suppress(NoSuchTask):
+                found[str(id)] = await self.tasks.running(chat, str(id))
+        return found
+
+    async def describe(self, chat: Chat, id: str) -> dict[str, Any] | None:
+        """A task of the extension as it is just now; None for one that has expired."""
+        try:
+            return _detailed(await self.tasks.state(chat, id))
+        except NoSuchTask:
+            return None
+
     async def _get(self, context: Context, params: types.GetTaskRequestParams) -> dict[str, Any]:
         state = await self.tasks.state(caller_of(context).chat, params.task_id)
         return _detailed(state) if is_modern(context) else _handshake_fields(state)
@@ -154,7 +187,9 @@ class TaskMethods:
                 async with following.running():
                     await running.wait()
         state = await self.tasks.state(chat, params.task_id)
-        if state.status == "working":
+        if running is not None:
+            await _notify_status(context, state)
+        if state.status in ("working", "input_required"):
             raise MCPError(jsonrpc.INTERRUPTED, "The service is being restarted. Ask for the result again in a minute.")
         if state.answer is None:
             code = jsonrpc.REQUEST_CANCELLED if state.status == "cancelled" else jsonrpc.TASK_FAILED
@@ -172,7 +207,12 @@ class TaskMethods:
         return _handshake_fields(state)
 
     async def _update(self, context: Context, params: UpdateTaskParams) -> dict[str, Any]:
-        await self.tasks.state(caller_of(context).chat, params.task_id)
+        chat = caller_of(context).chat
+        await self.tasks.state(chat, params.task_id)
+        try:
+            await self.tasks.answer(chat, params.task_id, params.input_responses or {})
+        except BadReply as error:
+            raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
         return {}
 
     async def _list(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
@@ -193,19 +233,50 @@ def _task_found() -> Iterator[None]:
         raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
 
 
-def _declares(context: Context) -> bool:
-    """Whether the client of this request has declared the extension."""
+async def _notify_status(context: Context, state: TaskState) -> None:
+    """Tell a client of 2025-11-25 that waits for the result."""
+    params = types.TaskStatusNotificationParams.model_validate(_handshake_fields(state))
+    told = cast(Any, types.TaskStatusNotification(params=params))  # the SDK does not send it by itself
+    await context.session.send_notification(told, context.request_id)
+
+
+def with_answers(
+    context: Context, tool: Tool, arguments: dict[str, Any], replies: object
+) -> dict[str, Any] | types.InputRequiredResult:
+    """The arguments of a call with what its tool wants to know of the user, or the questions. Raises MCPError."""
+    questions = asks_first(tool)
+    if not questions:
+        return arguments
+    if not is_modern(context) or "elicitation" not in _capabilities(context):
+        raise _missing({"elicitation": {}}, "capability elicitation")
+    given = replies if isinstance(replies, Mapping) else {}
+    left = {key: question for key, question in questions.items() if key not in given}
+    if left:
+        return types.InputRequiredResult.model_validate({"inputRequests": input_requests(left)})
+    try:
+        answers = {key: read_reply(given[key]) for key in questions}
+    except BadReply as error:
+        raise MCPError(jsonrpc.INVALID_PARAMS, str(error)) from None
+    own = {name: value for name, value in arguments.items() if name not in questions}
+    return own | {key: dict(reply.content) for key, reply in answers.items() if reply.action == "accept"}
+
+
+def _capabilities(context: Context) -> Mapping[str, Any]:
+    """What the client of this request of the newer era declares."""
     meta = (context.params or {}).get("_meta")
     capabilities = meta.get(_CAPABILITIES) if isinstance(meta, Mapping) else None
-    extensions = capabilities.get("extensions") if isinstance(capabilities, Mapping) else None
+    return capabilities if isinstance(capabilities, Mapping) else {}
+
+
+def _declares(context: Context) -> bool:
+    """Whether the client of this request has declared the extension."""
+    extensions = _capabilities(context).get("extensions")
     return isinstance(extensions, Mapping) and EXTENSION in extensions
 
 
-def _missing() -> MCPError:
-    needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-    return MCPError(
-        MISSING_REQUIRED_CLIENT_CAPABILITY, f"The client must declare the extension {EXTENSION} for this.", needed
-    )
+def _missing(needed: Mapping[str, Any] | None = None, named: str = f"extension {EXTENSION}") -> MCPError:
+    needed = {"requiredCapabilities": needed or {"extensions": {EXTENSION: {}}}}
+    return MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"The client must declare the {named} for this.", needed)
 
 
 def _check_modern(context: Context) -> None:
@@ -247,6 +318,8 @@ def _detailed(state: TaskState) -> dict[str, Any]:
     fields = _fields(state)
     if state.answer is not None:
         fields["result"] = {**result_of(state.answer), "resultType": "complete"}
+    elif state.questions:
+        fields["inputRequests"] = input_requests(state.questions)
     elif state.status == "failed":
         fields["error"] = {"code": jsonrpc.TASK_FAILED, "message": state.message}
     return fields

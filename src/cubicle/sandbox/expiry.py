@@ -126,6 +126,7 @@ class Expiry:
         """Save for the last time; what another program has just deleted is not written down again."""
         try:
             async with asyncio.timeout(_LAST_LOOK_SECONDS):
+                await self._trash_changed({each.name for each in await self._driver.discarded()})
                 self._clock.forget(await self._follow_deleted())
         except Exception:
             log.exception("the sandboxes could not be looked at before the end")

@@ -326,7 +326,8 @@ class Fleet:
 
     async def _machine_for(self, slot: Slot, chat: Chat) -> Machine:
         # Not what it was when it was last seen: it may have been removed, or restored, by the command line.
-        slot.name = await self._driver.find(chat.digest, slot.name) or ""
+        before, slot.name = slot.name, await self._driver.find(chat.digest, slot.name) or ""
+        self.lifecycle.note_replaced(chat, before, slot.name)
         if slot.name and (machine := await self._reconnected(slot, chat)) is not None:
             slot.since = await asyncio.to_thread(self._chat_index.enter, chat)
             return machine

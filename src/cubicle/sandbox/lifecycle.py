@@ -20,6 +20,7 @@ from cubicle.sandbox.slot import Slot
 
 log = logging.getLogger(__name__)
 
+BY_HAND = "removed by hand"
 _MAX_REASON = 500
 _LOOK_SECONDS = 8.0
 _PAUSES = (0.2, 0.4, 0.8, 1.6)
@@ -140,6 +141,13 @@ class Lifecycle:
     def _record(self, chat: Chat, what: str, reason: str, sandbox: str) -> None:
         fields = {"what": what, "reason": reason[:_MAX_REASON], "sandbox": sandbox}
         self._journal.record(chat, "lifecycle", fields, hold=not sandbox)
+
+    def note_replaced(self, chat: Chat, before: str, now: str) -> None:
+        """A call finds another sandbox than when its chat was last seen, or none: the command line removed that one,
+        and the journal was not told yet. It is no "removed" any more, after which what was before counts for nothing:
+        the call is in the journal already."""
+        if before and before != now:
+            self._record(chat, "replaced", BY_HAND, before)
 
     async def tell_removed(
         self, chat: Chat | None, sandbox: str, reason: str, *, gone: bool, machine: Machine | None = None

@@ -7,10 +7,8 @@ from collections.abc import Awaitable, Callable, Collection
 
 from cubicle.sandbox.chat_index import ChatIndex, ChatRecord
 from cubicle.sandbox.driver import Driver, SandboxSeen
-from cubicle.sandbox.lifecycle import Lifecycle
+from cubicle.sandbox.lifecycle import BY_HAND, Lifecycle
 from cubicle.sandbox.slot import Slot
-
-_REASON = "removed by hand"
 
 
 class Removals:
@@ -67,4 +65,4 @@ class Removals:
         machine = slot.machine
         slot.hang_up()
         self._slots.pop(slot.digest, None)
-        await self._lifecycle.tell_removed(slot.chat, slot.name, _REASON, gone=gone, machine=machine)
+        await self._lifecycle.tell_removed(slot.chat, slot.name, BY_HAND, gone=gone, machine=machine)

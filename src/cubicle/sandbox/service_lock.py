@@ -56,6 +56,17 @@ def service_of(data_dir: Path) -> str | None:
     return None
 
 
+@contextmanager
+def no_service_of(data_dir: Path) -> Iterator[bool]:
+    """Whether no service runs over this folder; then none starts during the block, unless it is a long one."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = open_lock(_file(data_dir))
+    try:
+        yield _taken(lock, fcntl.LOCK_SH)
+    finally:
+        os.close(lock)
+
+
 def _file(data_dir: Path) -> Path:
     return data_dir / "serving"
 

@@ -12,6 +12,7 @@ from cubicle.core.caller import Caller
 from cubicle.guest.operations import Exit
 from cubicle.tools.arguments import Arguments
 from cubicle.tools.line_numbers import count
+from cubicle.tools.questions import Ask, cannot_ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ class Call:
     """Told how far the call is. `leaving` is asked after that."""
     leaving: Callable[[], bool] = _never
     """Whether the service stops and the caller may come back to the next one: what runs in the sandbox goes on."""
+    ask: Ask = cannot_ask
+    """Asks the user of the client, while the call runs as a task."""
 
     @property
     def command_id(self) -> str:
