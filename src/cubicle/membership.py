@@ -120,7 +120,7 @@ class Membership(ServiceProcess):
                 await self.owners.release([chat.digest])
 
         fleet.on_removed(forget)
-        async with self._peers.followed(), self.owners.watching():
+        async with self._peers.followed(), self.owners.watching(), self._forwarder.watching():
             yield
 
     def read_from(self, driver: Driver, journal: Journal, shares: PortShares) -> None:

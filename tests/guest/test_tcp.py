@@ -229,3 +229,23 @@ def test_keys_are_made_once_and_can_be_rotated(tmp_path: Path) -> None:
         file.write_bytes(bad)
         with pytest.raises(Unusable):
             GuestKeys.load(file)
+
+
+@pytest.mark.parametrize("said", [b"x" * 65536, b"cubicle1" + b"\0" * 32 + b"\xff\xff" + b"x" * 65536, b""])
+async def test_who_talks_without_an_end_or_says_nothing_is_no_guest(said: bytes) -> None:
+    heard = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        with suppress(OSError):
+            while said:
+                writer.write(said)
+                await writer.drain()
+                heard += len(said)
+            await asyncio.sleep(3600)
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(OSError, match="speak as a guest" if said else None):
+            await connect(GuestAddress("127.0.0.1", port, "sandbox-1"), 1, KEYS, 0.5)
+    assert heard < 64 * 1024**2  # what the kernel took, nothing of it was read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -47,31 +48,50 @@ async def test_a_request_with_a_hop_that_was_made_for_it_is_answered(pair: Seque
 
 
 async def test_a_request_without_one_is_refused(pair: Sequence[Worker]) -> None:
-    assert (await inner(pair[0])).status_code == 403
+    assert (await inner(pair[0])).status_code == 421
 
 
 async def test_a_forged_one_is_refused(pair: Sequence[Worker]) -> None:
-    assert (await inner(pair[0], **header(pair[0], key=b"x" * 32))).status_code == 403
+    assert (await inner(pair[0], **header(pair[0], key=b"x" * 32))).status_code == 421
 
 
 @pytest.mark.parametrize("age", [MAX_AGE + 5, -MAX_AGE - 5])
 async def test_one_that_expired_or_is_of_the_future_is_refused(pair: Sequence[Worker], age: float) -> None:
-    assert (await inner(pair[0], **header(pair[0], age=age))).status_code == 403
+    assert (await inner(pair[0], **header(pair[0], age=age))).status_code == 421
 
 
 async def test_one_that_was_made_for_another_request_is_refused(pair: Sequence[Worker]) -> None:
-    assert (await inner(pair[0], "/files/owned/outputs/other", **header(pair[0]))).status_code == 403
-    assert (await inner(pair[0], PATH + "?download=1", **header(pair[0]))).status_code == 403
-    assert (await inner(pair[0], **header(pair[0], method="DELETE"))).status_code == 403
+    assert (await inner(pair[0], "/files/owned/outputs/other", **header(pair[0]))).status_code == 421
+    assert (await inner(pair[0], PATH + "?download=1", **header(pair[0]))).status_code == 421
+    assert (await inner(pair[0], **header(pair[0], method="DELETE"))).status_code == 421
 
 
 async def test_one_that_was_made_for_another_member_is_refused(pair: Sequence[Worker]) -> None:
-    assert (await inner(pair[0], **header(pair[0], to=pair[1].name))).status_code == 403
+    assert (await inner(pair[0], **header(pair[0], to=pair[1].name))).status_code == 421
 
 
 async def test_clients_cannot_send_one(pair: Sequence[Worker]) -> None:
     assert (await pair[0].client.get(PATH, headers=header(pair[0]))).status_code == 403
     assert (await pair[0].client.get("/members/sandboxes")).status_code == 404
+
+
+async def test_one_that_was_heard_on_its_way_is_good_for_nothing(pair: Sequence[Worker]) -> None:
+    heard = header(pair[0])
+    assert (await inner(pair[0], **heard)).status_code == 200
+    assert (await inner(pair[0], **heard)).status_code == 421
+
+
+async def test_a_client_whose_member_is_not_believed_is_told_to_try_again(tmp_path: Path) -> None:
+    """A secret that was not changed everywhere, or a wrong clock: nothing that the client did wrong."""
+    async with workers(tmp_path) as (owner, odd):
+        await owner.bash("owned", "echo kept > /mnt/user-data/outputs/file")
+        await odd.end(signal.SIGTERM)
+        odd._told["secret"] = "5" * 64
+        await odd.start()
+        answer = await odd.client.get(PATH)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert (await owner.client.get(PATH)).text == "kept\n"
+        assert "was not signed by a member" in owner.log()
 
 
 async def test_a_request_is_passed_on_once_and_no_further(pair: Sequence[Worker]) -> None:

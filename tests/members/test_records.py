@@ -9,12 +9,14 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cubicle.drivers.kubernetes.members import LeaseRecords
 from cubicle.members import disk_records
 from cubicle.members.disk_records import DiskRecords
+from cubicle.members.owners import Owners
 from cubicle.members.records import MemberRecords, Ownership
 from tests.drivers.kubernetes import cluster
 
@@ -120,6 +122,62 @@ async def test_a_member_reaches_another_and_knows_when_it_left(make: Make) -> No
             assert not await second.is_alive(first.name)
         finally:
             await second.close()
+
+
+def _odd_leases(member: str) -> list[dict[str, Any]]:
+    def lease(kind: str, name: str, spec: Any, notes: Any = None) -> dict[str, Any]:
+        labels = {"app.kubernetes.io/name": "cubicle-member", "app.kubernetes.io/instance": "small"}
+        labels["cubicle.dev/kind"] = kind
+        return {"metadata": {"name": name, "labels": labels, "annotations": notes}, "spec": spec}
+
+    far = {"cubicle.dev/address": "example.org:80"}
+    return [
+        lease("member", "small-member-", {"holderIdentity": ""}),
+        lease("member", "small-member-x", None),
+        lease("member", "small-member-y", {"holderIdentity": "../../x"}),
+        lease("member", "small-member-7-00000000", {"holderIdentity": member}),  # another's name
+        lease("member", "small-member-8-00000000", {"holderIdentity": "8-00000000"}, far),
+        lease(
+            "member", "small-member-9-00000000", {"holderIdentity": "9-00000000"}, {"cubicle.dev/address": "::1:99999"}
+        ),
+        lease("owner", "small-owner-garbage", {"holderIdentity": member}),
+        lease("owner", "small-owner-" + "c" * 32, {"holderIdentity": member, "leaseTransitions": "many"}),
+        lease("owner", "small-owner-" + "d" * 32, None),
+        lease("owner", "small-owner-" + "e" * 32, {"holderIdentity": "nobody", "leaseTransitions": 2**31 - 1}),
+        lease("owner", "elsewhere-" + "f" * 32, {"holderIdentity": member}),
+    ]
+
+
+async def test_leases_that_make_no_sense_are_nobody_and_keep_nobody_from_the_others(tmp_path: Path) -> None:
+    make = await asyncio.to_thread(on_a_cluster, tmp_path)
+    first, second = make(1), make(2)
+    (await first.open()).close()
+    (await second.open()).close()
+    try:
+        assert isinstance(first, LeaseRecords)
+        assert first._keeping is not None
+        await first.take(DIGEST, None)
+        for body in _odd_leases(first.name):
+            assert await first._client.create("leases", body) is not None
+        names = sorted([first.name, second.name, "8-00000000", "9-00000000"])
+        assert await second.living() == names
+        for name in ("8-00000000", "9-00000000"):  # it is nowhere that a member could be
+            with pytest.raises(OSError, match="not there"):
+                await second.dial(name)
+        assert await second.owned_by(first.name) == [DIGEST, "c" * 32]
+        for digest in ("d" * 32, "e" * 32):
+            seen = await second.owner(digest)
+            assert seen is not None
+            assert not await second.is_alive(seen.holder)
+            assert (await second.take(digest, seen)).holder == second.name
+        first._keeping.cancel()
+        owners = Owners(second)
+        async with asyncio.timeout(30), owners.watching():
+            while await second.owned_by(first.name) or first.name in await second.dead():
+                await asyncio.sleep(0.05)
+    finally:
+        await second.close()
+        await first.close()
 
 
 async def test_a_member_that_is_silent_is_dead_after_a_while(tmp_path: Path) -> None:

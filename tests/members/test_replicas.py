@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,15 @@ class Replica:
     records: LeaseRecords
     client: httpx.AsyncClient
 
-    async def bash(self, command: str) -> str:
+    async def ask(self, command: str) -> httpx.Response:
         arguments = {"command": command, "description": "test"}
         params = {"name": "bash_tool", "arguments": arguments}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         headers = {"Accept": ACCEPT, "Content-Type": "application/json", "X-Chat-Id": CHAT.id}
-        answer = answer_of(await self.client.post("/mcp", content=body, headers=headers))
+        return await self.client.post("/mcp", content=body, headers=headers)
+
+    async def bash(self, command: str) -> str:
+        answer = answer_of(await self.ask(command))
         assert not answer["result"]["isError"], answer
         return str(answer["result"]["content"][0]["text"])
 
@@ -92,9 +95,7 @@ async def settings(tmp_path: Path) -> AsyncIterator[Settings]:
 
 
 @pytest.mark.timeout(600)
-async def test_a_replica_that_is_silent_loses_its_chats_and_finds_out(settings: Settings, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    await asyncio.to_thread(secret.write_text, "0123456789abcdef0123456789abcdef\n")
+async def test_a_replica_that_is_silent_loses_its_chats_and_finds_out(settings: Settings, secret: Path) -> None:
     async with replica(settings, 1, secret) as one, replica(settings, 2, secret) as two:
         await one.bash("echo kept > ~/file; (sleep 3165 &) >/dev/null 2>&1")
         assert await two.bash("cat ~/file") == "kept\n"
@@ -106,6 +107,10 @@ async def test_a_replica_that_is_silent_loses_its_chats_and_finds_out(settings: 
             while not two.membership.owners.owns(CHAT.digest):
                 await asyncio.sleep(0.05)
         assert await two.bash("cat ~/file; pgrep -cfx 'sleep 3165'") == "kept\n1\n"
+        assert one.membership.owners.owns(CHAT.digest)  # it believes so: the guest and the record say otherwise
+        answer = await one.ask("touch ~/twice")
+        assert answer.status_code == 503 or answer_of(answer)["result"]["isError"]
+        assert await two.bash("ls ~/twice 2>&1; cat ~/file").endswith("No such file or directory\nkept\n")
         await one.records._renew()
         async with asyncio.timeout(60):
             while one.membership.owners.owns(CHAT.digest):
@@ -113,3 +118,61 @@ async def test_a_replica_that_is_silent_loses_its_chats_and_finds_out(settings: 
         assert await one.bash("cat ~/file") == "kept\n"
         assert two.membership.owners.owns(CHAT.digest)
         assert (await two.records.owner(CHAT.digest)) is not None
+
+
+@asynccontextmanager
+async def odd_member(settings: Settings, answer: bytes) -> AsyncIterator[LeaseRecords]:
+    """A member that owns the chat, takes connections, and sends these bytes again and again, or nothing."""
+    finder, instance = cluster_finder(settings), settings.kubernetes_instance
+    records = LeaseRecords(
+        finder, instance, slot=2, address="127.0.0.1", port=0, dead_seconds=_DEAD, renew_seconds=_RENEW
+    )
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while True:
+                writer.write(answer)
+                await writer.drain()
+                if not answer:
+                    await asyncio.sleep(3600)
+
+    async with await asyncio.start_server(talk, sock=await records.open()):
+        assert (await records.take(CHAT.digest, None)).holder == records.name
+        try:
+            yield records
+        finally:
+            await records.close()
+
+
+@pytest.fixture
+async def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    await asyncio.to_thread(file.write_text, "0123456789abcdef0123456789abcdef\n")
+    return file
+
+
+@pytest.mark.timeout(600)
+async def test_a_request_at_a_member_that_hangs_is_given_up_when_it_counts_as_dead(
+    settings: Settings, secret: Path
+) -> None:
+    async with replica(settings, 1, secret) as one, odd_member(settings, b"") as hung:
+        waiting = [asyncio.create_task(one.ask("touch ~/done")) for _ in range(3)]
+        reading = asyncio.create_task(one.client.get(f"/files/{CHAT.id}/"))
+        done, _ = await asyncio.wait([*waiting, reading], timeout=_DEAD * 2)
+        assert not done  # it renews its Lease, so a long command may run there
+        assert hung._keeping is not None
+        hung._keeping.cancel()
+        async with asyncio.timeout(60):
+            told = await asyncio.gather(*waiting)
+        assert {(answer.status_code, answer.headers["retry-after"]) for answer in told} == {(503, "1")}
+        assert (await reading).status_code in (200, 404, 503)  # what only reads may be asked for again
+        assert await one.bash("ls ~/done 2>/dev/null || echo none") == "none\n"
+        assert one.membership.owners.owns(CHAT.digest)
+
+
+@pytest.mark.timeout(600)
+async def test_a_member_that_answers_without_an_end_is_not_listened_to(settings: Settings, secret: Path) -> None:
+    async with replica(settings, 1, secret) as one, odd_member(settings, b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 9999):
+        async with asyncio.timeout(60):
+            assert (await one.ask("true")).status_code == 503
+            assert (await one.client.get("/health")).status_code == 200

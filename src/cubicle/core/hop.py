@@ -6,13 +6,17 @@ import base64
 import binascii
 import hmac
 import json
+import secrets
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 HEADER = b"cubicle-hop"
 MAX_AGE = 30.0
 """Seconds that one works. The clocks of two hosts may differ by as much."""
 _MAX_LENGTH = 2048
+_MAX_ID = 64
+_MAX_SEEN = 100_000
 _PURPOSE = b"cubicle hop 1"
 
 
@@ -32,11 +36,32 @@ class Hop:
     """As the client sees it."""
     client: tuple[str, int] | None
     """The client's address."""
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Of this request alone."""
+
+
+class SeenHops:
+    """Remembers hops for as long as they work: each is good for one request. Of very many the first are forgotten."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._by_time: deque[tuple[float, str]] = deque()
+
+    def is_new(self, hop: Hop, now: float) -> bool:
+        """Whether it comes for the first time. `now`: of a clock that nobody sets."""
+        while self._by_time and (self._by_time[0][0] < now - 2 * MAX_AGE or len(self._by_time) >= _MAX_SEEN):
+            self._ids.discard(self._by_time.popleft()[1])
+        if hop.id in self._ids:
+            return False
+        self._ids.add(hop.id)
+        self._by_time.append((now, hop.id))
+        return True
 
 
 def signed(key: bytes, hop: Hop, method: str, target: bytes, now: float) -> bytes:
     """The value of the header, for this method and target alone."""
-    fields = {"from": hop.sender, "to": hop.to, "scheme": hop.scheme, "client": hop.client, "at": round(now, 3)}
+    names = {"from": hop.sender, "to": hop.to, "id": hop.id}
+    fields = {**names, "scheme": hop.scheme, "client": hop.client, "at": round(now, 3)}
     body = base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode())
     return body + b"." + _mac(key, body, method, target)
 
@@ -51,13 +76,14 @@ def opened(keys: Sequence[bytes], value: bytes, method: str, target: bytes, to: 
     try:
         fields = json.loads(base64.urlsafe_b64decode(body))
         client = None if fields["client"] is None else (str(fields["client"][0]), int(fields["client"][1]))
-        hop, at = Hop(str(fields["from"]), str(fields["to"]), str(fields["scheme"]), client), float(fields["at"])
+        words = [str(fields[name]) for name in ("from", "to", "scheme")]
+        hop, at = Hop(words[0], words[1], words[2], client, str(fields["id"])[:_MAX_ID]), float(fields["at"])
     except (ValueError, TypeError, LookupError, binascii.Error, RecursionError):
         raise BadHop("It cannot be read.") from None
     if hop.to != to:
         raise BadHop("It is for another member.")
     if not abs(now - at) <= MAX_AGE:
-        raise BadHop("It has expired.")
+        raise BadHop(f"It has expired, or the clocks of the members differ: it is {now - at:.0f} seconds old.")
     return hop
 
 

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -36,6 +37,7 @@ from cubicle.members.hop_keys import HopKeys
 from cubicle.members.owners import Owners
 from cubicle.members.records import NoRecords
 from cubicle.ports.program import BadRequest, ProgramConnection
+from cubicle.tasks import start_task
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ HOPPED = "cubicle.hop"
 _CONNECT_SECONDS = 10.0
 """For a member that is about to listen."""
 _PAUSE_SECONDS = 0.05
+_LOOK_SECONDS = 1.0
 _MAX_IDLE = 64
 _IDLE_SECONDS = 30.0
 _TRIES = 4
@@ -69,6 +72,8 @@ class Forwarder:
         self.owners = owners
         self._keys = keys
         self._idle: dict[str, deque[tuple[float, ProgramConnection]]] = {}
+        self._in_use: dict[str, set[Callable[[], None]]] = {}
+        """What closes each connection to a member that carries a request."""
         self._threads = FileThreads()
         self._frames = ByteBudget(of_chat=64 * 1024**2, of_tenant=256 * 1024**2)
         self._unattached: Unattached | None = None
@@ -107,7 +112,8 @@ class Forwarder:
             connection = self._kept(holder) or await self._dial(holder)
             exchange = _Exchange(self, scope, receive, send, connection, chat, holder)
             try:
-                await exchange.run(self.lines(scope, holder))
+                with self._using(holder, connection.close):
+                    await exchange.run(self.lines(scope, holder))
             except BadRequest as error:
                 connection.close()
                 await refuse(scope, receive, send, Problem(400, str(error)))
@@ -165,6 +171,46 @@ class Forwarder:
         self._unattached = self._unattached or Unattached()
         return DialledSocket(sock, self._unattached)
 
+    @contextmanager
+    def _using(self, holder: str, close: Callable[[], None]) -> Iterator[None]:
+        closers = self._in_use.setdefault(holder, set())
+        closers.add(close)
+        try:
+            yield
+        finally:
+            closers.discard(close)
+            if not closers and self._in_use.get(holder) is closers:
+                del self._in_use[holder]
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Give up requests whose member has ended, within the block: one that is cut off hangs up on nobody."""
+        task = start_task(self._watch(), name="requests at members")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for holder in list(self._in_use):
+                try:
+                    if not await self.owners.records.is_alive(holder):
+                        self._give_up(holder)
+                except NoRecords as error:
+                    log.debug("a member cannot be looked at: %s", error)
+                except Exception:
+                    log.exception("a member cannot be looked at")
+
+    def _give_up(self, holder: str) -> None:
+        closers = list(self._in_use.get(holder, ()))
+        if closers:
+            log.warning("requests are given up: their member has ended", extra={"requests": len(closers)})
+        for close in closers:
+            close()
+
     def _kept(self, holder: str) -> ProgramConnection | None:
         kept = self._idle.get(holder)
         while kept:
@@ -212,7 +258,7 @@ class Forwarder:
             for name, value in self.lines(scope, holder)
             if name not in _OF_HANDSHAKE and name != b"sec-websocket-protocol"
         ]
-        with self._frames.account(chat) as account:
+        with self._frames.account(chat) as account, self._using(holder, stream.close):
             try:
                 backend = await WebSocketClient.over(
                     stream,
@@ -224,7 +270,10 @@ class Forwarder:
                 )
             except HandshakeRefused as error:
                 status = error.status if 400 <= error.status < 600 else 502
-                await refuse(scope, receive, send, Problem(status, "The WebSocket was refused."))
+                again = status == _NOT_MINE.status
+                if again:
+                    self.owners.doubt(chat, holder)
+                await refuse(scope, receive, send, _LOST if again else Problem(status, "The WebSocket was refused."))
                 return
             except SandboxError:
                 self.owners.doubt(chat, holder)
@@ -233,7 +282,8 @@ class Forwarder:
             try:
                 await client.accept(backend.subprotocol)
                 limits = ProxyLimits(most=None, silence=0, without_code=close_codes.NORMAL, cancelled=lambda: _RESTART)
-                await WebSocketProxy(client, backend, None, limits).run()
+                with self._using(holder, backend.abort):
+                    await WebSocketProxy(client, backend, None, limits).run()
             except (WebSocketDisconnect, ClientLeft):
                 pass
             finally:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle.core import hop
-from cubicle.core.hop import BadHop
+from cubicle.core.hop import BadHop, SeenHops
 from cubicle.core.problem import Problem
 from cubicle.http_api.forwarding import HOPPED, refuse
 from cubicle.http_api.port_hosts import target_of
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 PREFIX = b"/members/"
 """What members ask each other beneath this is no route of the service."""
 _FOREIGN = Problem(403, "This request was not passed on by a member of this service.")
+_NOT_BELIEVED = Problem(421, "This request was not passed on by a member of this service.")
+"""To a member, which tells its client to try again: its secret or its clock is another."""
 
 Answers = Mapping[bytes, Callable[[], Awaitable[tuple[str, bytes]]]]
 """What a member tells other members: media type and body, by the target that they ask for."""
@@ -48,6 +50,7 @@ class MemberSide:
         self._name = name
         self._keys = keys
         self._answers = answers
+        self._seen = SeenHops()
         self.state: Any = getattr(app, "state", None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,9 +63,11 @@ class MemberSide:
                 raise BadHop("There is not one.")
             method = scope.get("method", "WS")
             made = hop.opened(self._keys.believed, values[0], method, target, self._name, time.time())
+            if not self._seen.is_new(made, time.monotonic()):
+                raise BadHop("It came before.")
         except BadHop as error:
             log.warning("a request of a member was refused: %s", error)
-            await refuse(scope, receive, send, _FOREIGN)
+            await refuse(scope, receive, send, _NOT_BELIEVED)
             return
         if target.startswith(PREFIX):
             await self._tell(scope, receive, send, target)

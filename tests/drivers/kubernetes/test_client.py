@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from aiohttp import web
 
+from cubicle.drivers.common.guest_tcp import GuestKeys
 from cubicle.drivers.kubernetes.client import ApiError, Follower, KubernetesClient
 from cubicle.drivers.kubernetes.cluster import Cluster
+from cubicle.drivers.kubernetes.pods import Pods
 from cubicle.tasks import start_task
 
 Answer = Callable[[web.Request], web.StreamResponse]
@@ -65,12 +70,28 @@ def events(*told: tuple[str, dict[str, object]]) -> Answer:
 
 
 async def test_a_busy_server_is_asked_again_and_a_change_is_not_sent_twice() -> None:
-    async with server(status(503), status(429), body(kind="Pod")) as client:
-        assert await client.get("pods", "a") == {"kind": "Pod"}
-    async with server(status(503), body(kind="Pod")) as client:
+    async with server(status(503), status(429), body(**pod("a", 1))) as client:
+        assert await client.get("pods", "a") == pod("a", 1)
+    async with server(status(503), body(**pod("a", 1))) as client:
         with pytest.raises(ApiError) as refused:
             await client.create("pods", {"metadata": {"name": "a"}})
         assert refused.value.status == 503
+
+
+async def test_a_change_that_the_server_did_not_look_at_is_sent_again_and_not_for_ever() -> None:
+    async with server(status(429), status(429), body(**pod("a", 1))) as client:
+        assert await client.create("pods", {"metadata": {"name": "a"}}) == pod("a", 1)
+    asked = []
+
+    def busy(request: web.Request) -> web.Response:
+        asked.append(time.monotonic())
+        return web.json_response({"message": "later"}, status=429, headers={"Retry-After": "1"})
+
+    async with server(busy) as client:
+        with pytest.raises(ApiError, match="later"):
+            await client.patch("leases", "a", {})
+    assert len(asked) == 3
+    assert asked[1] - asked[0] >= 1  # as long as it wants
 
 
 async def test_what_is_not_there_or_there_already_is_told_apart_from_errors() -> None:
@@ -82,11 +103,97 @@ async def test_what_is_not_there_or_there_already_is_told_apart_from_errors() ->
             await client.patch("pods", "a", {})
 
 
-@pytest.mark.parametrize("said", ["", "[]", "null", "{", "\xff\0", "<html>"])
+_ODD = ['{"kind": "Pod"}', '{"metadata": []}', '{"metadata": {"name": "a"}}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("said", ["", "[]", "null", "{", "\xff\0", "<html>", *_ODD])
 async def test_nonsense_is_an_error_of_the_server(said: str) -> None:
     async with server(text(said)) as client:
         with pytest.raises(ApiError):
             await client.get("pods", "a")
+        with pytest.raises(ApiError):
+            await client.patch("pods", "a", {})
+
+
+@pytest.mark.parametrize(
+    "page", [{"items": [1]}, {"items": 5, "metadata": {}}, {"items": [{}], "metadata": {}}, {"metadata": "x"}, {}]
+)
+async def test_a_list_that_makes_no_sense_is_an_error(page: dict[str, object]) -> None:
+    async with server(body(**page)) as client:
+        with pytest.raises(ApiError):
+            await client.list("pods", "x=y")
+
+
+@pytest.mark.parametrize("odd", [{"status": []}, {"spec": 5}, {"status": {"containerStatuses": "x"}}, {"labels": 1}])
+async def test_a_pod_that_makes_no_sense_is_an_error(odd: dict[str, object]) -> None:
+    told = pod("a", 1)
+    assert isinstance(told["metadata"], dict)
+    told["metadata"] |= {"labels": odd.pop("labels", {})}
+    async with server(body(**{**told, **odd})) as client:
+        with pytest.raises(ApiError, match="makes no sense"):
+            await Pods(client, GuestKeys(())).get("a")
+
+
+def endless(code: int = 200) -> Answer:
+    class Endless(web.StreamResponse):
+        async def prepare(self, request: web.BaseRequest) -> Any:
+            writer = await super().prepare(request)
+            with suppress(ConnectionError):
+                while True:
+                    await self.write(b" " * 1_000_000)
+            return writer
+
+    return lambda request: Endless(status=code)
+
+
+@pytest.mark.parametrize("code", [200, 500, 403])
+async def test_an_answer_without_an_end_is_cut(code: int) -> None:
+    async with server(endless(code)) as client:
+        with pytest.raises(ApiError, match="too long"):
+            await client.create("pods", {"metadata": {"name": "a"}})
+        with pytest.raises(ApiError, match="too l"):
+            async for _ in client.watch("pods", {}, 60):
+                pass
+
+
+async def test_a_list_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicle.drivers.kubernetes.client._MAX_PAGES", 5)
+    async with server(body(items=[pod("a", 1)], metadata={"resourceVersion": "7", "continue": "more"})) as client:
+        with pytest.raises(ApiError, match="never comes to an end"):
+            await client.list("pods", "x=y")
+
+
+async def test_a_server_that_never_answers_is_waited_for_so_long_and_no_longer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "http://127.0.0.1:{1}".format(*silent.getsockname())
+        client = KubernetesClient(Cluster(address, None, "test"), seconds=0.2)
+        try:
+            async with asyncio.timeout(30):
+                with pytest.raises(ApiError, match="does not answer"):
+                    await client.get("pods", "a")
+        finally:
+            await client.close()
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_not_asked_all_the_time() -> None:
+    asked = 0
+
+    def count(answer: Answer) -> Answer:
+        def handle(request: web.Request) -> web.StreamResponse:
+            nonlocal asked
+            asked += 1
+            return answer(request)
+
+        return handle
+
+    for last in (events(), status(410), events(("ERROR", {"code": 410, "metadata": {}}))):
+        asked = 0
+        async with server(listed(1, "a"), count(last)) as client:
+            task = start_task(Follower(client, "pods", "x=y", lambda found: found).run(), name="follower")
+            await asyncio.sleep(2)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert 1 <= asked <= 12
 
 
 async def test_a_server_that_is_not_there_is_an_error() -> None:
@@ -104,9 +211,10 @@ async def test_a_list_comes_in_pages() -> None:
 
 
 async def test_a_list_keeps_what_is_asked_for() -> None:
-    long = {"metadata": {"name": "a", "uid": "a", "managedFields": [{"manager": "x"}]}, "spec": {"long": "x" * 1000}}
+    named = {"name": "a", "uid": "a", "resourceVersion": "1"}
+    long = {"metadata": {**named, "managedFields": [{"manager": "x"}]}, "spec": {"long": "x" * 1000}}
     async with server(body(items=[long], metadata={"resourceVersion": "7"})) as client:
-        assert (await client.list("leases", ""))[0] == [{**long, "metadata": {"name": "a", "uid": "a"}}]
+        assert (await client.list("leases", ""))[0] == [{**long, "metadata": named}]
         found, _ = await client.list("pods", "", lambda one: {"metadata": {"name": one["metadata"]["name"]}})
         assert found == [{"metadata": {"name": "a"}}]
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import random
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -21,29 +22,40 @@ Object = dict[str, Any]
 _SECONDS = 30.0
 _PAGE = 100
 """Of pods, that is a megabyte: reading it keeps the event loop for some ten milliseconds."""
+_MAX_PAGES = 2000
 _MAX_EVENT = 4 * 1024**2
+_MAX_ANSWER = 32 * 1024**2
+_MAX_REFUSAL = 64 * 1024
 _MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
 _TRIES = 3
 _BUSY = frozenset({429, 500, 503, 504})
-_MAX_PAUSE = 10.0
+_NOT_DONE = 429
+"""The server did nothing of what it was asked, so that a change can be sent again."""
+_MAX_RETRY_AFTER = 5.0
+_MIN_PAUSE, _MAX_PAUSE = 0.2, 10.0
+_STEADY_SECONDS = 5.0
+"""What was followed for so long has no trouble that is to be waited for."""
+_NONSENSE = "The API server answered in a way that makes no sense."
 
 
 class ApiError(SandboxError):
     """The API server said no, or nothing (status 0)."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, wait: float = 0.0) -> None:
         super().__init__(message)
         self.status = status
+        self.wait = wait
+        """Seconds after which it wants to be asked again."""
 
 
 class KubernetesClient:
     """One API server and one namespace."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, seconds: float = _SECONDS) -> None:
         self.cluster = cluster
         connector = aiohttp.TCPConnector(ssl=cluster.tls if cluster.tls is not None else False, limit=64)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_SECONDS))
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=seconds))
 
     async def close(self) -> None:
         await self._session.close()
@@ -64,7 +76,7 @@ class KubernetesClient:
     async def patch(self, kind: str, name: str, body: Object) -> Object | None:
         """A merge patch. None if there is none, or another version than the body says."""
         try:
-            return await self.request("PATCH", self.path(kind, name), body, _MERGE)
+            return _whole(await self.request("PATCH", self.path(kind, name), body, _MERGE))
         except ApiError as error:
             if error.status in (404, 409):
                 return None
@@ -97,12 +109,17 @@ class KubernetesClient:
         found: list[Object] = []
         kept = reduce or without_history
         params = {"labelSelector": selector, "limit": str(_PAGE)}
-        while True:
+        for _ in range(_MAX_PAGES):
             page = await self.request("GET", self.path(kind), params=params)
-            found += map(kept, page.get("items") or [])
-            if not (more := page["metadata"].get("continue")):
-                return found, str(page["metadata"].get("resourceVersion", ""))
-            params["continue"] = more
+            try:
+                found += map(kept, map(_whole, page.get("items") or []))
+                more, version = page["metadata"].get("continue"), str(page["metadata"].get("resourceVersion", ""))
+            except (KeyError, TypeError, ValueError, AttributeError):
+                raise ApiError(0, _NONSENSE) from None
+            if not more:
+                return found, version
+            params["continue"] = str(more)
+        raise ApiError(0, f"The API server has more than {_MAX_PAGES * _PAGE} {kind}, or never comes to an end.")
 
     async def watch(
         self, kind: str, params: Mapping[str, str], seconds: float
@@ -114,7 +131,7 @@ class KubernetesClient:
         try:
             async with self._session.get(url, params=asked, headers=await self._headers(), timeout=limit) as response:
                 if response.status != 200:
-                    raise ApiError(response.status, _message(await response.text(errors="replace")))
+                    raise ApiError(response.status, _message(await _content(response, _MAX_REFUSAL)))
                 try:
                     async with aclosing(_lines(response)) as lines:
                         async for line in lines:
@@ -133,14 +150,15 @@ class KubernetesClient:
         params: Mapping[str, str] | None = None,
     ) -> Object:
         """One request; what is safe to repeat is tried again while the server is busy. Raises ApiError."""
-        tries = _TRIES if method == "GET" else 1
-        for left in reversed(range(tries)):
+        for left in reversed(range(_TRIES)):
             try:
                 return await self._once(method, path, body, content_type, params)
             except ApiError as error:
-                if not left or (error.status and error.status not in _BUSY):
+                again = error.status == _NOT_DONE or (method == "GET" and error.status in (0, *_BUSY))
+                if not left or not again:
                     raise
-            await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
+                wait = error.wait
+            await asyncio.sleep(wait + random.uniform(0.1, 0.5))  # noqa: S311 - no secret
         raise AssertionError("unreachable")
 
     async def _once(
@@ -151,22 +169,22 @@ class KubernetesClient:
         url = self.cluster.server + path
         try:
             async with self._session.request(method, url, data=data, headers=headers, params=params) as response:
-                content = await response.read()
+                content = await _content(response, _MAX_ANSWER)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, f"The API server does not answer: {_plain(error)}") from None
         if response.status >= 300:
-            raise ApiError(response.status, _message(content.decode(errors="replace")))
+            raise ApiError(response.status, _message(content), _retry_after(response))
         try:
             found = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise ApiError(0, "The API server answered in a way that makes no sense.")
+            raise ApiError(0, _NONSENSE)
         return found
 
     async def _unless(self, status: int, method: str, path: str, body: Object | None = None) -> Object | None:
         try:
-            return await self.request(method, path, body)
+            return _whole(await self.request(method, path, body))
         except ApiError as error:
             if error.status == status:
                 return None
@@ -192,31 +210,33 @@ class Follower:
 
     async def run(self) -> None:
         """Runs for as long as the driver does."""
-        pause = 0.2
+        pause = _MIN_PAUSE
         while True:
+            began = time.monotonic()
             try:
                 found, version = await self._client.list(self._kind, self._selector, self._reduce)
                 self.objects = {one["metadata"]["name"]: one for one in found}
                 self.ready.set()
                 await self._tell()
-                pause = 0.2
                 await self._follow(version)
             except ApiError as error:
-                if error.status == 410:
-                    continue
-                log.warning("the list of %s cannot be followed: %s", self._kind, error)
+                if error.status != 410:
+                    log.warning("the list of %s cannot be followed: %s", self._kind, error)
             except (KeyError, TypeError, ValueError, AttributeError):
                 log.exception("an object of the cluster is not as it should be")
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
-            pause = min(_MAX_PAUSE, pause * 2)
+            pause = await _paused(pause, began)
 
     async def _follow(self, version: str) -> None:
+        pause = _MIN_PAUSE
         while True:
+            began = time.monotonic()
             params = {"labelSelector": self._selector, "resourceVersion": version}
             seconds = random.uniform(240, 300)  # noqa: S311 - no secret
             async with aclosing(self._client.watch(self._kind, params, seconds)) as events:
                 async for event, found in events:
                     version = await self._apply(event, found)
+            if time.monotonic() - began < _STEADY_SECONDS:  # one that hangs up at once is not asked at once
+                pause = await _paused(pause, began)
 
     async def _apply(self, event: str, found: Object) -> str:
         """Keep one change; the version from which to go on."""
@@ -233,6 +253,30 @@ class Follower:
     async def _tell(self) -> None:
         async with self.changed:
             self.changed.notify_all()
+
+
+async def _paused(pause: float, began: float) -> float:
+    """Wait before the next try; how long to wait before the one after that."""
+    if time.monotonic() - began > _STEADY_SECONDS:
+        pause = _MIN_PAUSE
+    await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+    return min(_MAX_PAUSE, pause * 2)
+
+
+async def _content(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """What it answered, if that is no more. Raises ApiError."""
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > most:
+            _abort(response)
+            raise ApiError(0, "The API server's answer is too long.")
+    return bytes(content)
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    told = response.headers.get("Retry-After", "")
+    return min(float(told), _MAX_RETRY_AFTER) if told.isdecimal() else 0.0
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
@@ -252,6 +296,14 @@ def _abort(response: aiohttp.ClientResponse) -> None:
         response.connection.transport.abort()
 
 
+def _whole(found: Object) -> Object:
+    """An object as every one is: with a name, and what changes of it are tied to. Raises ApiError."""
+    meta = found.get("metadata")
+    if not isinstance(meta, dict) or not meta.keys() >= {"name", "uid", "resourceVersion"}:
+        raise ApiError(0, _NONSENSE)
+    return found
+
+
 def without_history(found: Object) -> Object:
     """An object without who has set which of its fields: half of what a Lease takes."""
     found["metadata"].pop("managedFields", None)
@@ -262,16 +314,16 @@ def _event(line: bytes) -> tuple[str, Object]:
     try:
         event = json.loads(line)
         return str(event["type"]), dict(event["object"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ApiError(0, "The API server sent an event that makes no sense.") from None
 
 
-def _message(content: str) -> str:
+def _message(content: bytes) -> str:
     """What the API server said, in a sentence; it is for the operator."""
     try:
         said = str(json.loads(content)["message"])
-    except (ValueError, KeyError, TypeError):
-        said = content
+    except (ValueError, KeyError, TypeError, RecursionError):
+        said = content[:1200].decode(errors="replace")
     return f"The API server refused: {said[:300]}"
 
 

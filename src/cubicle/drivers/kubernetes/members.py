@@ -8,7 +8,9 @@ dead and lives finds its chats in the hands of others, and the guests serve the 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import re
 import secrets
 import socket
 import time
@@ -17,7 +19,7 @@ from typing import TypeVar
 
 from cubicle.drivers.kubernetes.client import KubernetesClient
 from cubicle.drivers.kubernetes.cluster import Cluster
-from cubicle.drivers.kubernetes.objects import INSTANCE, KIND, Object, record_name, selector, word
+from cubicle.drivers.kubernetes.objects import INSTANCE, KIND, Object, record_name, selector
 from cubicle.machine.errors import SandboxError
 from cubicle.members.records import NoRecords, Ownership
 from cubicle.tasks import start_task
@@ -33,6 +35,11 @@ _NAME = "app.kubernetes.io/name"
 _ADDRESS = "cubicle.dev/address"
 _MEMBER, _OWNER = "member", "owner"
 _BACKLOG = 4096
+_MEMBER_NAME = re.compile(r"[1-9][0-9]{0,3}-[0-9a-f]{8}")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+_MAX_EPOCH = 2**31 - 1
+"""Of `leaseTransitions`."""
+_KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 
 
 class LeaseRecords:
@@ -108,7 +115,7 @@ class LeaseRecords:
             raise NoRecords("The chat changes hands at this moment.")
         if found != seen:
             return found
-        epoch = found.epoch + 1
+        epoch = found.epoch + 1 if found.epoch < _MAX_EPOCH else 1
         change = {"spec": {"holderIdentity": self.name, "leaseTransitions": epoch}}
         changed = await self._do(self._client.patch("leases", lease["metadata"]["name"], _versioned(lease) | change))
         if changed is not None:
@@ -127,8 +134,9 @@ class LeaseRecords:
 
     async def owned_by(self, holder: str) -> Sequence[str]:
         leases = await self._list(_OWNER)
-        held = [lease for lease in leases if (lease.get("spec") or {}).get("holderIdentity") == holder]
-        return [str(lease["metadata"]["name"]).rpartition("-")[2] for lease in held]
+        held = [str(lease["metadata"]["name"]) for lease in leases if _holder(lease) == holder]
+        digests = [name.rpartition("-")[2] for name in held if name.startswith(f"{self._instance}-{_OWNER}-")]
+        return [digest for digest in digests if _DIGEST.fullmatch(digest)]
 
     # ---- who is there
 
@@ -165,6 +173,9 @@ class LeaseRecords:
             async with asyncio.timeout(self._renew_seconds):
                 await asyncio.get_running_loop().sock_connect(sock, address)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a node that is lost hangs up on nobody
+            for option, value in _KEEP_ALIVE:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
         except BaseException:
             sock.close()
             raise
@@ -192,16 +203,22 @@ class LeaseRecords:
         self._renewed = time.monotonic()
 
     async def _look(self) -> None:
-        """See which members' Leases have changed."""
-        leases = {_key(lease): lease for lease in await self._list(_MEMBER)}
+        """See which members' Leases have changed. What is in the place of one and is none counts for nothing."""
+        leases = {name: lease for lease in await self._list(_MEMBER) if (name := self._member(lease))}
         self._seen = {name: seen for name, seen in self._seen.items() if name in leases}
+        self._addresses = {}
         for name, lease in leases.items():
-            version = str(lease["metadata"]["resourceVersion"])
+            version = str(lease["metadata"].get("resourceVersion"))
             if self._seen.get(name, ("", 0.0))[0] != version:
                 self._seen[name] = (version, time.monotonic())
-            host, _, port = str((lease["metadata"].get("annotations") or {}).get(_ADDRESS, "")).rpartition(":")
-            if host and port.isdigit():
-                self._addresses[name] = (host.strip("[]"), int(port))
+            if (address := _address(lease)) is not None:
+                self._addresses[name] = address
+
+    def _member(self, lease: Object) -> str:
+        """The name of the member whose Lease this is; nothing if it is nobody's."""
+        name = _holder(lease)
+        right = _MEMBER_NAME.fullmatch(name) and lease["metadata"]["name"] == record_name(self._instance, _MEMBER, name)
+        return name if right else ""
 
     # ---- objects
 
@@ -220,7 +237,10 @@ class LeaseRecords:
         }
 
     async def _get(self, kind: str, key: str) -> Object | None:
-        return await self._do(self._client.get("leases", record_name(self._instance, kind, word(key))))
+        return await self._do(self._read(kind, key))
+
+    async def _read(self, kind: str, key: str) -> Object | None:
+        return await self._client.get("leases", record_name(self._instance, kind, key))
 
     async def _list(self, kind: str) -> list[Object]:
         found, _ = await self._do(self._client.list("leases", selector(self._instance, _APP, **{KIND: kind})))
@@ -234,8 +254,19 @@ class LeaseRecords:
             raise NoRecords(f"The records of members cannot be used: {error}") from error
 
 
-def _key(lease: Object) -> str:
-    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+def _holder(lease: Object) -> str:
+    spec = lease.get("spec")
+    return str(spec.get("holderIdentity") or "") if isinstance(spec, dict) else ""
+
+
+def _address(lease: Object) -> tuple[str, int] | None:
+    """Where a member says that it is."""
+    notes = lease["metadata"].get("annotations")
+    host, _, port = str(notes.get(_ADDRESS, "") if isinstance(notes, dict) else "").rpartition(":")
+    try:
+        return (str(ipaddress.ip_address(host.strip("[]"))), int(port)) if 0 < int(port) < 65536 else None
+    except ValueError:
+        return None
 
 
 def _versioned(lease: Object) -> Object:
@@ -244,9 +275,9 @@ def _versioned(lease: Object) -> Object:
 
 
 def _ownership(lease: Object | None) -> Ownership | None:
-    spec = (lease or {}).get("spec") or {}
-    return (
-        None
-        if lease is None
-        else Ownership(str(spec.get("holderIdentity") or ""), int(spec.get("leaseTransitions") or 1))
-    )
+    """An owner who is no member, or nobody, does not live: whoever is asked takes the chat."""
+    if lease is None:
+        return None
+    spec = lease.get("spec")
+    epoch = spec.get("leaseTransitions") if isinstance(spec, dict) else None
+    return Ownership(_holder(lease), epoch if isinstance(epoch, int) and epoch > 0 else 1)

@@ -27,6 +27,7 @@ _END_SECONDS = 120.0
 _GRACE = 1
 _PAUSE = 0.02
 _WATCH_SECONDS = 60.0
+_WATCH_PAUSE = 0.5
 _QUIET_SECONDS = 1.0
 _MAX_HALTED = 1000
 
@@ -48,11 +49,11 @@ class Pods:
 
     async def get(self, name: str) -> PodSeen | None:
         found = await self._client.get("pods", name) if name else None
-        return None if found is None else pod_seen(reduced_pod(found))
+        return None if found is None else _seen(found)
 
     async def list(self, selector: str) -> list[PodSeen]:
         found, _ = await self._client.list("pods", selector, reduced_pod)
-        return [pod_seen(pod) for pod in found]
+        return [_seen(pod) for pod in found]
 
     async def create(self, body: Object) -> PodSeen:
         """Raises StartFailed."""
@@ -62,7 +63,7 @@ class Pods:
             raise StartFailed(f"The sandbox could not be started. {error}") from error
         if made is None:
             raise StartFailed("A pod of this name is there already.")
-        return pod_seen(reduced_pod(made))
+        return _seen(made)
 
     async def come_up(self, pod: PodSeen, epoch: int, seconds: float) -> PodSeen:
         """Wait until its guest answers. Raises StartFailed, which says what was in the way."""
@@ -89,7 +90,7 @@ class Pods:
                             return seen
             except ApiError as error:
                 log.warning("a pod that starts cannot be watched: %s", error)
-                await asyncio.sleep(0.5)
+            await asyncio.sleep(_WATCH_PAUSE)
 
     async def answering(self, pod: PodSeen, epoch: int) -> None:
         """Returns when the guest of a pod that runs answers: a container runs before its guest is loaded."""
@@ -149,18 +150,26 @@ class Pods:
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
             found = await self._client.get("pods", pod.name)
-            if found is None or found["metadata"]["uid"] != pod.uid or has_ended(found) or not _was_used(found):
+            if found is None or (seen := _seen(found)).uid != pod.uid or has_ended(found) or not _was_used(found):
                 return
-            if pod_seen(found).lost:
+            if seen.lost:
                 log.warning("the node of the pod %s does not answer: it is given up", pod.name)
                 return
             await asyncio.sleep(0.2)
         raise SandboxError("The sandbox's processes could not be ended: its node does not say that they did.")
 
 
+def _seen(found: Object) -> PodSeen:
+    """Raises ApiError for what is no pod."""
+    try:
+        return pod_seen(reduced_pod(found))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ApiError(0, "The API server tells of a pod that makes no sense.") from None
+
+
 def _judged(pod: PodSeen, event: str, found: Object) -> PodSeen | None:
     """The pod if it runs, None if it has to be waited for. Raises StartFailed."""
-    seen = pod_seen(reduced_pod(found))
+    seen = _seen(found)
     if event == "DELETED" or seen.leaving or seen.uid != pod.uid:
         raise PodLeft
     if seen.ended or seen.trouble:

@@ -165,8 +165,10 @@ class Records:
     def _parsed(self, lease: Object) -> Record | None:
         try:
             record = Record.parse(lease)
-        except (KeyError, TypeError, ValueError, SandboxError):
-            log.warning("the Lease %s is no record that can be read: it is left as it is", lease["metadata"]["name"])
+        except (KeyError, TypeError, ValueError, AttributeError, SandboxError):
+            meta = lease.get("metadata")
+            name = str(meta.get("name"))[:300] if isinstance(meta, dict) else "without a name"
+            log.warning("the Lease %r is no record that can be read: it is left as it is", name)
             return None
         if record.kind == "chat":
             self._owners[record.sandbox] = record.owner
