@@ -103,6 +103,7 @@ async def test_many_chats_claim_by_many_services_at_once(make: Make, driver: Kub
             for service in services:
                 await blank(service, chats + 2)
             await claim_at_once(services, [f"{number:016x}{chat:016x}" for chat in range(chats)])
+            print(f"round {number + 1}: {chats} chats, {chats} winners, {chats} pods")
 
 
 async def claim_at_once(services: list[KubernetesDriver], owners: list[str]) -> None:
