@@ -150,9 +150,8 @@ class Membership(ServiceProcess):
         self.owners.leaving = True
         while True:
             free = [digest for digest in self.owners.owned() if fleet.let_go(digest)]
-            self.owners.disown(free)  # before anything is waited for: nobody uses them here any more
             try:
-                await self.owners.release(free)
+                await self.owners.release(free)  # before it waits for anything, nobody uses them here any more
             except NoRecords as error:
                 log.warning("chats could not be left to other members: %s", error)
             await asyncio.sleep(_HAND_OVER_SECONDS)

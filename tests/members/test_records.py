@@ -93,14 +93,16 @@ async def test_of_many_who_want_a_chat_one_gets_it(make: Make, member: MemberRec
 async def test_what_is_released_is_the_next_ones(make: Make, member: MemberRecords) -> None:
     await member.take(DIGEST, None)
     await member.take(OTHER, None)
-    await member.release([DIGEST])
+    await member.release({DIGEST: 2})  # of another time that it was its own
+    assert await member.owner(DIGEST) == Ownership(member.name, 1)
+    await member.release({DIGEST: 1})
     other = make(2)
     (await other.open()).close()
     try:
         seen = await other.owner(DIGEST)
         assert seen is None or not await other.is_alive(seen.holder)
         assert (await other.take(DIGEST, seen)).holder == other.name
-        await other.release([OTHER])  # it is not the other's
+        await other.release({OTHER: 1})  # it is not the other's
         assert await member.owner(OTHER) == Ownership(member.name, 1)
     finally:
         await other.close()

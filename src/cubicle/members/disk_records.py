@@ -15,7 +15,7 @@ import secrets
 import shutil
 import socket
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -106,11 +106,11 @@ class DiskRecords:
             raise NoRecords("The chat changes hands at this moment.")
         return owner
 
-    async def release(self, digests: Sequence[str]) -> None:
+    async def release(self, epochs: Mapping[str, int]) -> None:
         def release() -> None:
             assert self._table is not None
-            rows = [(digest, self.name) for digest in digests]
-            self._table.executemany("DELETE FROM owners WHERE digest = ? AND holder = ?", rows)
+            rows = [(digest, self.name, epoch) for digest, epoch in epochs.items()]
+            self._table.executemany("DELETE FROM owners WHERE digest = ? AND holder = ? AND epoch = ?", rows)
 
         await self._run(release)
 

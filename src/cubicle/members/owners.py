@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 from cubicle.core.chat import Chat
 from cubicle.members.records import MemberRecords, NoRecords
@@ -40,7 +40,8 @@ class Owners:
         """The epoch of each chat that this member owns."""
         self._guesses: OrderedDict[str, str] = OrderedDict()
         self._settling: dict[str, asyncio.Task[str | None]] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self._giving: dict[str, asyncio.Future[None]] = {}
+        """Chats that were its own, of which something may still be written: it does not take them again before."""
         self.leaving = False
         """It takes no more chats: those that come are another's."""
         self.read: Callable[[str], Awaitable[None]] = _nothing
@@ -96,6 +97,7 @@ class Owners:
         """Own a chat that nobody living owns; whether this member owns it."""
         if digest in self._mine:
             return True
+        await self._given(digest)
         if self.leaving:
             return False
         try:
@@ -106,23 +108,35 @@ class Owners:
         except NoRecords as error:
             log.error("%s", error)
             return False
-        if got.holder != self.name or not await self._can_read(digest):
+        if got.holder != self.name or not await self._can_read(digest, got.epoch):
             return False
         self._mine[digest] = got.epoch
         self._guesses.pop(digest, None)
         return True
 
     async def release(self, digests: Collection[str]) -> None:
-        """Let another own these, once what is kept of them is on disk."""
-        self.disown(digests)
-        for digest in digests:
-            await self.give(digest)
-        await self.records.release(list(digests))
+        """Let another own these, once what is kept of them is on disk. From the call on they are not used here."""
+        with self._leaving(digests) as epochs:
+            for digest in epochs:
+                await self.give(digest)
+            await self.records.release(epochs)
 
-    def disown(self, digests: Collection[str]) -> None:
-        """Use these no more: they are about to be released."""
-        for digest in digests:
-            self._mine.pop(digest, None)
+    @contextmanager
+    def _leaving(self, digests: Collection[str]) -> Iterator[Mapping[str, int]]:
+        """These are not its own any more. Until the end of the block it does not take them again."""
+        epochs = {digest: self._mine.pop(digest) for digest in digests if digest in self._mine}
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._giving.update(dict.fromkeys(epochs, done))
+        try:
+            yield epochs
+        finally:
+            for digest in epochs:
+                self._giving.pop(digest, None)
+            done.set_result(None)
+
+    async def _given(self, digest: str) -> None:
+        while (done := self._giving.get(digest)) is not None:
+            await asyncio.shield(done)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -142,6 +156,7 @@ class Owners:
 
     async def _settle(self, chat: Chat) -> str | None:
         digest = chat.digest
+        await self._given(digest)
         for _ in range(_TRIES):
             seen = await self.records.owner(digest)
             if seen is not None and seen.holder != self.name and await self.records.is_alive(seen.holder):
@@ -157,7 +172,7 @@ class Owners:
 
     async def _own(self, chat: Chat, epoch: int) -> None:
         """From now on it is this member's, unless what there is of it cannot be had."""
-        if not await self._can_read(chat.digest):
+        if not await self._can_read(chat.digest, epoch):
             raise NoRecords("What is kept of this chat cannot be read at present.")
         if epoch > 1:
             log.info("took over a chat", extra={"chat": chat.id, "epoch": epoch})
@@ -170,13 +185,13 @@ class Owners:
         if len(self._mine) > _MAX_EMPTY:
             await self._drop_empty()
 
-    async def _can_read(self, digest: str) -> bool:
+    async def _can_read(self, digest: str, epoch: int) -> bool:
         """Read what there is of a chat that was taken; one of which it cannot be had is anybody's again."""
         try:
             await self.read(digest)
         except Exception:
             log.exception("what is kept of a chat could not be read")
-            await self.records.release([digest])
+            await self.records.release({digest: epoch})
             return False
         return True
 
@@ -220,8 +235,15 @@ class Owners:
             found = await self.records.owner(digest)
             if found is not None and found.holder != self.name:
                 log.warning("another member has taken a chat of this one", extra={"epoch": found.epoch})
-                self.disown([digest])
-                self.lost(digest)
+                with self._leaving([digest]):
+                    self.lost(digest)
+                    await self._let_go(digest)
+
+    async def _let_go(self, digest: str) -> None:
+        try:
+            await self.give(digest)
+        except Exception:
+            log.exception("what was kept of a chat could not be written")
 
     async def _take_over(self, holder: str) -> None:
         """Own this member's part of what a dead one owned. Each living one does the same with another part."""

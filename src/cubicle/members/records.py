@@ -6,7 +6,7 @@ NoRecords    the records cannot be read or written at present
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,8 +46,8 @@ class MemberRecords(Protocol):
     async def take(self, digest: str, seen: Ownership | None) -> Ownership:
         """Own the chat, if its owner is still who was seen; the owner from now on, which may be another."""
 
-    async def release(self, digests: Sequence[str]) -> None:
-        """Own these no more: who is asked for one of them next takes it."""
+    async def release(self, epochs: Mapping[str, int]) -> None:
+        """Own these no more: who is asked for one of them next takes it. Those that changed hands since are left alone."""
 
     async def owned_by(self, holder: str) -> Sequence[str]:
         """The chats of a member, dead or alive."""

@@ -14,7 +14,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from cubicle.drivers.kubernetes.client import KubernetesClient
@@ -125,11 +125,10 @@ class LeaseRecords:
             raise NoRecords("The chat changes hands at this moment.")
         return now
 
-    async def release(self, digests: Sequence[str]) -> None:
-        for digest in digests:
+    async def release(self, epochs: Mapping[str, int]) -> None:
+        for digest, epoch in epochs.items():
             lease = await self._get(_OWNER, digest)
-            found = _ownership(lease)
-            if lease is not None and found is not None and found.holder == self.name:
+            if lease is not None and _ownership(lease) == Ownership(self.name, epoch):
                 await self._do(self._client.delete("leases", lease, version=True))
 
     async def owned_by(self, holder: str) -> Sequence[str]:
