@@ -47,7 +47,7 @@ class MemberRecords(Protocol):
         """Own the chat, if its owner is still who was seen; the owner from now on, which may be another."""
 
     async def release(self, epochs: Mapping[str, int]) -> None:
-        """Own these no more: who is asked for one of them next takes it. Those that changed hands since are left alone."""
+        """Own these no more: whoever is asked for one next takes it. One that changed hands since is left alone."""
 
     async def owned_by(self, holder: str) -> Sequence[str]:
         """The chats of a member, dead or alive."""
