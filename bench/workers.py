@@ -39,11 +39,13 @@ class Chat(asyncio.Protocol):
     def __init__(self, chat: str, tool: str, arguments: dict[str, object]) -> None:
         self._chat, self._tool, self._arguments = chat, tool, arguments
         self._transport: asyncio.Transport
+        self._port = 0
         self._answer = bytearray()
         self._done: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._port = transport.get_extra_info("peername")[1]
 
     def data_received(self, data: bytes) -> None:
         self._answer += data
@@ -70,7 +72,10 @@ class Chat(asyncio.Protocol):
         lines = ["POST /mcp HTTP/1.1", "Host: 127.0.0.1", "Accept: application/json, text/event-stream"]
         lines += ["Content-Type: application/json", f"X-Chat-Id: {self._chat}", f"Content-Length: {len(body)}", "", ""]
         self._answer.clear()
-        self._done = done = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if self._transport.is_closing():  # the service ends connections that are idle
+            await loop.create_connection(lambda: self, "127.0.0.1", self._port)
+        self._done = done = loop.create_future()
         began = time.perf_counter()
         self._transport.write("\r\n".join(lines).encode() + body)
         answer = await done
