@@ -242,7 +242,8 @@ async def test_who_talks_without_an_end_or_says_nothing_is_no_guest(said: bytes)
                 writer.write(said)
                 await writer.drain()
                 heard += len(said)
-            await asyncio.sleep(3600)
+            await reader.read()
+        writer.close()
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]

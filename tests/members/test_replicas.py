@@ -130,11 +130,12 @@ async def odd_member(settings: Settings, answer: bytes) -> AsyncIterator[LeaseRe
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            while True:
+            while answer:
                 writer.write(answer)
                 await writer.drain()
-                if not answer:
-                    await asyncio.sleep(3600)
+            while await reader.read(65536):
+                pass
+        writer.close()
 
     async with await asyncio.start_server(talk, sock=await records.open()):
         assert (await records.take(CHAT.digest, None)).holder == records.name

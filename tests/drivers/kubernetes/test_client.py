@@ -124,7 +124,7 @@ async def test_a_list_that_makes_no_sense_is_an_error(page: dict[str, object]) -
             await client.list("pods", "x=y")
 
 
-@pytest.mark.parametrize("odd", [{"status": []}, {"spec": 5}, {"status": {"containerStatuses": "x"}}, {"labels": 1}])
+@pytest.mark.parametrize("odd", [{"status": [1]}, {"spec": 5}, {"status": {"containerStatuses": [5]}}, {"labels": 1}])
 async def test_a_pod_that_makes_no_sense_is_an_error(odd: dict[str, object]) -> None:
     told = pod("a", 1)
     assert isinstance(told["metadata"], dict)
