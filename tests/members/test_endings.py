@@ -233,9 +233,9 @@ async def test_the_others_take_over_from_a_worker_that_stands_still(tmp_path: Pa
                     if await service.bash("one", "cat ~/kept") == (False, "kept\n"):
                         break
                 await asyncio.sleep(0.1)
-        assert not Path(f"/proc/{hung}").exists()
-        assert "a worker hangs" in service.log()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60):  # its parent has killed it, says so, and starts another
+            while Path(f"/proc/{hung}").exists() or "a worker hangs" not in service.log():
+                await asyncio.sleep(0.1)
             while len(_children(service.pid)) < 2:
                 await asyncio.sleep(0.1)
         for client in [unused, *clients.values()]:
