@@ -207,7 +207,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for mark, reason in (("oci", _no_oci), ("docker", _no_docker)):
+    for mark, reason in (("oci", _no_oci), ("docker", _no_docker), ("kubernetes", _no_kubernetes)):
         if item.get_closest_marker(mark) and (missing := reason()):
             absent(missing)
 
@@ -225,6 +225,10 @@ def _no_oci() -> str:
     if not any(shutil.which(name, path=_path()) for name in ("runc", "crun")):
         return "needs runc or crun: make setup"
     return ""
+
+
+def _no_kubernetes() -> str:
+    return "" if os.environ.get("KUBECONFIG") else "needs a cluster: scripts/with-kubernetes pytest …"
 
 
 @functools.cache

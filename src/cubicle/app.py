@@ -42,6 +42,7 @@ from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
 from cubicle.http_api.files import FileRoutes
+from cubicle.http_api.forward_check import ForwardCheck
 from cubicle.http_api.gauges import Gauges
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
 from cubicle.http_api.issuer_login import IssuerLogin
@@ -82,6 +83,7 @@ from cubicle.log import forget_user
 from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
+from cubicle.membership import ServiceProcess
 from cubicle.metering import Metering
 from cubicle.outbound import has_sub_agent, make_agent_tokens, make_network, make_sub_agents
 from cubicle.ports.links import PortLinks
@@ -115,22 +117,21 @@ from cubicle.webhooks.webhooks import Webhooks
 log = logging.getLogger(__name__)
 
 
-def make_journal(settings: Settings) -> Journal:
+def make_journal(settings: Settings, kind: type[Journal] = Journal) -> Journal:
     folder = removal.journal_folder(settings.data_dir)
-    return Journal(folder, limit=int(settings.journal_mb * 2**20), max_age=settings.journal_days * 86400)
+    return kind(folder, limit=int(settings.journal_mb * 2**20), max_age=settings.journal_days * 86400)
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Starlette]:
-    """The whole service, from the first sandbox of the pool to the last open connection."""
+async def running(settings: Settings, process: ServiceProcess | None = None) -> AsyncIterator[Starlette]:
+    """The whole service, from the first sandbox of the pool to the last open connection; or one of its processes."""
+    process = process or ServiceProcess()
     web = make_web(settings)
     access = await Access.open(settings, removal.links_folder(settings.data_dir), web)
     links = access.links
-    port_links = make_port_links(settings, access.secret, links)
-    port_shares = await open_port_shares(settings)
+    port_links, port_shares = make_port_links(settings, access.secret, links), await open_port_shares(settings)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
-    space = make_free_space(settings)
-    driver = make_driver(settings, space)
+    driver = make_driver(settings, space := make_free_space(settings))
     library = SkillCatalogue(None, settings.skills_dir, settings.user_skills_dir, users)
     prompt = make_prompt(settings, library, links, driver, port_links)
     provisioner = Provisioner(library, prompt)
@@ -138,44 +139,45 @@ async def running(settings: Settings) -> AsyncIterator[Starlette]:
     own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
     servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
     agent_tokens = make_agent_tokens(settings, access.secret)
-    network = make_network(settings, driver, servers, agent_tokens, tokens)
-    metering = Metering(settings, network, access.ring)
-    notes = JournalNotes(journal := make_journal(settings))
-    auditing = Auditing(settings, access, network, notes)
-    calls = UnfinishedCalls(journal)
+    network = make_network(settings, driver, servers, agent_tokens, tokens, process.own, process.others)
+    metering = Metering(settings, network, access.ring, process.own, process.others)
+    notes = JournalNotes(journal := make_journal(settings, process.journal_kind))
+    auditing, calls = Auditing(settings, access, network, notes, process.own), UnfinishedCalls(journal)
     beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
-    fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal)
-    screens, webhooks, startup_check = LiveViews(), make_webhooks(settings), make_startup_check(settings, driver)
+    fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal, process)
+    webhooks = make_webhooks(settings, shared=process.is_shared, delivers=process.leads)
+    screens, startup_check = LiveViews(), make_startup_check(settings, driver, only_looks=not process.is_first)
+    process.read_from(driver, journal, port_shares)
     await claim_image(settings, driver)
     auditing.follow(fleet)
     told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
     async with web, told as sources, auditing.audit, journal, agent_tokens, network, fleet, screens:
         await check_isolation(startup_check, sources)
-        await collect_images(settings, driver)
-        activity = Activity(journal)
-        workplace = Workspace(fleet, provisioner, tokens)
+        if process.is_first:
+            await collect_images(settings, driver)
+        activity, workplace = Activity(journal), Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
         built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
         registry = auditing.tools(metering.tools(built))
-        uploads = Uploads(fleet, journal)
+        uploads, queue = Uploads(fleet, journal), FairQueue()
         keepers = (
             activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
         )  # fmt: skip
         for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
             fleet.on_removed(forget)
-        queue = FairQueue()
         endpoint = McpEndpoint(
             registry, uploads, instructions_by(prompt), settings, access.authentication, queue, calls, access.secret,
-            access.watch,
+            access.watch, process.forwarder,
         )  # fmt: skip
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing, webhooks,
+            metering, auditing, webhooks, process,
         )  # fmt: skip
-        checking = checking_isolation(startup_check, fleet, sources)
-        async with access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(), checking:
+        checking, sharing = checking_isolation(startup_check, fleet, sources), process.running(fleet)
+        calls_run = endpoint.running()
+        async with access.running(), metering.running(fleet), calls_run, agents or nullcontext(), checking, sharing:
             yield make_app(parts)
 
 
@@ -206,6 +208,7 @@ class Parts:
     metering: Metering
     auditing: Auditing
     webhooks: Webhooks
+    process: ServiceProcess
 
 
 def make_app(parts: Parts) -> Starlette:
@@ -214,10 +217,11 @@ def make_app(parts: Parts) -> Starlette:
     access, ask_for_key = parts.access, asking_for_key(parts.pages)
     port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
     gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
-    overview = OverviewRoutes(make_sources(parts, gauges))
+    overview, metrics = OverviewRoutes(make_sources(parts, gauges)), MetricsRoutes(gauges, parts.process.other_metrics)
     visits = EndedVisits(make_ports(parts))
 
-    drain = Drain(settings.drain_seconds, parts.endpoint.drain)
+    forwarder = parts.process.forwarder
+    drain = Drain(settings.drain_seconds, parts.endpoint.drain, refuses=forwarder is None)
 
     def end_streams() -> None:
         """End what goes on by itself; a server calls it before it waits for its connections."""
@@ -227,9 +231,7 @@ def make_app(parts: Parts) -> Starlette:
         visits.end_soon()
 
     app = Starlette(
-        routes=table.bind(
-            **make_routes(parts, table), ports=port_routes, overview=overview, metrics=MetricsRoutes(gauges)
-        ),
+        routes=table.bind(**make_routes(parts, table), ports=port_routes, overview=overview, metrics=metrics),
         middleware=[
             Middleware(RequestMetrics, parts.metering.metrics),
             Middleware(DrainCheck, drain, settings.mcp_paths),
@@ -242,12 +244,15 @@ def make_app(parts: Parts) -> Starlette:
             Middleware(Cors, table, settings.cors_origins, locked=bool(access.ring), hosts=settings.known_hosts),
             Middleware(OriginCheck, [base_url(settings)], table),
             Middleware(AccessCheck, access.authentication, table, ask_for_key, settings.single_user_mode, access.watch),
+            *([Middleware(ForwardCheck, forwarder, table, parts.links)] if forwarder is not None else []),
             Middleware(AuditRequired, parts.auditing.audit),
             Middleware(QuotaCheck, parts.metering.quotas, table),
         ],
         exception_handlers=HANDLERS,
     )
-    app.state.end_streams, app.state.drain = end_streams, drain.run
+    app.state.end_streams = end_streams
+    app.state.drain = parts.process.draining(drain.run, parts.fleet)
+    app.state.member_side = parts.process.member_side(app, parts.fleet, metrics.own)
     app.state.fair_queue = parts.queue  # connections work on what they read in it
     return app
 
@@ -267,7 +272,10 @@ def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLink
 def make_ports(parts: Parts) -> ASGIApp:
     settings, links, shares = parts.settings, parts.port_links, parts.port_shares
     used = parts.auditing.port_link_used
-    return make_port_app(settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings), used)
+    return make_port_app(
+        settings, parts.fleet, links, shares, parts.access.ring, parts.queue, base_url(settings), used,
+        parts.process.forwarder,
+    )  # fmt: skip
 
 
 def make_sources(parts: Parts, gauges: Gauges) -> Sources:
@@ -337,19 +345,21 @@ def make_fleet(
     provisioner: Provisioner,
     sandbox_services: Sequence[SandboxService],
     journal: Journal,
+    process: ServiceProcess,
 ) -> Fleet:
     return Fleet(
         driver,
         make_chat_index(settings),
-        pool_size=settings.pool_size,
+        pool_size=-(-settings.pool_size // process.part.slots),
         idle_after=settings.container_max_age_hours * 3600,
         remove_after=settings.data_max_age_days * 86400,
         trash_after=settings.trash_days * 86400,
-        clock_file=settings.data_dir / "clock.json",
+        clock_file=process.own(settings.data_dir / "clock.json"),
         furnish=provisioner.dress,
         sandbox_services=sandbox_services,
         space=space,
         journal=journal,
+        sharing=process,
     )
 
 

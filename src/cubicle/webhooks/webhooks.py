@@ -47,7 +47,12 @@ class Webhooks:
         retry_seconds: Sequence[float] = RETRY_SECONDS,
         timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.time,
+        shared: bool = False,
+        delivers: bool = True,
     ) -> None:
+        """`shared`: other processes of the service tell of events, too. One of them delivers."""
+        self._shared = shared
+        self._delivers = delivers
         self._file = file
         self._clock = clock
         self._retry_seconds = retry_seconds
@@ -197,7 +202,8 @@ class Webhooks:
 
     def _serve(self) -> None:
         assert self._begin is not None
-        for receiver in (one for one in self._receivers if one.name not in self._deliveries):
+        receivers = self._receivers if self._delivers else ()
+        for receiver in (one for one in receivers if one.name not in self._deliveries):
             self._deliveries[receiver.name] = self._begin(
                 receiver, self.store, self.on_disk, retry_seconds=self._retry_seconds, timeout=self._timeout,
                 clock=self._clock,
@@ -208,6 +214,9 @@ class Webhooks:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
                 await self.look()
+                if self._shared:
+                    for one in self._deliveries.values():
+                        one.wake()
             except Exception:
                 log.exception("WEBHOOKS_FILE could not be looked at")
 
