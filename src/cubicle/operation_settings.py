@@ -180,7 +180,7 @@ class OperationSettings(BaseSettings):
         "Empty: nobody is.",
     )
 
-    @field_validator("webhooks_file", mode="before")
+    @field_validator("webhooks_file", "member_secret_file", mode="before")
     @classmethod
     def _no_file(cls, value: Any) -> Any:
         return value or None

@@ -75,7 +75,7 @@ class KubernetesSettings(BaseSettings):
 
     @field_validator("kubeconfig", "kubernetes_pod_template", "kubernetes_key_file", mode="before")
     @classmethod
-    def _no_file(cls, value: Any) -> Any:
+    def _no_file_of_a_cluster(cls, value: Any) -> Any:
         return value or None
 
     @field_validator("kubernetes_instance")
