@@ -99,6 +99,14 @@ async def test_who_signs_the_challenge_is_served_and_gets_no_descriptors(guest: 
     machine.close()
 
 
+async def test_the_port_by_which_it_is_reached_is_none_that_a_program_opened(guest: TcpGuest) -> None:
+    machine = await guest.machine()
+    try:
+        assert guest.address.port not in {one.port for one in await machine.ports()}
+    finally:
+        machine.close()
+
+
 async def test_another_key_is_refused(guest: TcpGuest) -> None:
     with pytest.raises((NotThisGuest, ConnectionError)):
         await guest.socket(keys=OTHER_KEYS)

@@ -146,6 +146,8 @@ def _shut(aliases: dict[str, str]) -> None:
 
 
 def _listen(config: GuestConfig) -> socket.socket:
+    if config.tcp is not None:
+        listening.hidden_ports.add(config.tcp)
     if config.listen_fd is not None:
         server = socket.socket(fileno=config.listen_fd)
         server.set_inheritable(False)

@@ -199,12 +199,12 @@ async def test_an_upgrade_keeps_chats_keys_and_files(installed: Installed) -> No
 @pytest.mark.long
 async def test_a_release_that_is_installed_again_finds_its_chats(installed: Installed) -> None:
     """Keys and claims stay after an uninstall, and so do pods and records, which the service made."""
-    await installed.bash("echo still > ~/there")
+    await installed.bash("echo still > ~/there; setsid sleep 3165 </dev/null >/dev/null 2>&1 &")
     await asyncio.to_thread(helm, "uninstall", RELEASE, "--namespace", installed.namespace, "--wait")
     gone = ("-n", installed.namespace, "wait", "pods", "-l", "app.kubernetes.io/name=cubicle", "--for=delete")
     await asyncio.to_thread(kubectl, *gone, "--timeout=100s", check=False)
     await asyncio.to_thread(installed.helm, "install", {})
-    assert await installed.bash("cat ~/there; pgrep -c sleep") == "still\n1\n"
+    assert await installed.bash("cat ~/there; pgrep -cfx 'sleep 3165'") == "still\n1\n"
 
 
 @pytest.mark.long

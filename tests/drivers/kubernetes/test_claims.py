@@ -24,13 +24,14 @@ from tests.support.emptying import leave
 
 OWNER, OTHER = "a" * 32, "b" * 32
 Make = Callable[[], KubernetesDriver]
-CLUSTERS = [
-    pytest.param(cluster.make_small, id="small-cluster"),
-    pytest.param(cluster.make, id="kubernetes", marks=pytest.mark.kubernetes),
-]
+SMALL = pytest.param(cluster.make_small, id="small-cluster")
+REAL = pytest.param(cluster.make, id="kubernetes", marks=pytest.mark.kubernetes)
+SELDOM = [SMALL, pytest.param(cluster.make, id="kubernetes", marks=[pytest.mark.kubernetes, pytest.mark.long])]
+"""What a write leaves is the same in the small cluster, which every run tries."""
+seldom = pytest.mark.parametrize("make", SELDOM, indirect=True)
 
 
-@pytest.fixture(params=CLUSTERS)
+@pytest.fixture(params=[SMALL, REAL])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     found: Make = request.param(tmp_path, pool_size=3)
     return found
@@ -136,6 +137,7 @@ async def test_a_crash_after_the_record_is_mended_by_the_next_call(driver: Kuber
     assert [seen.owner for seen in await driver.list() if seen.name == name] == [OWNER]
 
 
+@seldom
 async def test_a_crash_after_the_record_leaves_no_claim_on_what_another_took(driver: KubernetesDriver) -> None:
     pod = driver._blank.choose()
     assert pod is not None
@@ -154,6 +156,7 @@ async def test_a_crash_after_the_record_leaves_no_claim_on_what_another_took(dri
     assert await driver.find(OWNER) == pod.name
 
 
+@seldom
 async def test_two_that_crashed_before_the_label_have_nothing_when_the_pod_is_gone(driver: KubernetesDriver) -> None:
     pod = driver._blank.choose()
     assert pod is not None
@@ -169,6 +172,7 @@ async def test_two_that_crashed_before_the_label_have_nothing_when_the_pod_is_go
     assert await driver.take_blank(OWNER) not in (None, pod.name)
 
 
+@seldom
 @pytest.mark.parametrize("end", ["delete", "discard"])
 async def test_a_claim_that_crashed_gets_nothing_of_the_chat_that_took_the_pod_instead(
     driver: KubernetesDriver, end: str
@@ -193,6 +197,7 @@ async def test_a_claim_that_crashed_gets_nothing_of_the_chat_that_took_the_pod_i
     machine.close()
 
 
+@seldom
 async def test_a_record_that_a_claim_lost_meanwhile_ends_the_claim_and_its_pod(driver: KubernetesDriver) -> None:
     """Another service has given the claim up: it stood still for longer than a claim may take."""
     pod = driver._blank.choose()
@@ -208,6 +213,7 @@ async def test_a_record_that_a_claim_lost_meanwhile_ends_the_claim_and_its_pod(d
     assert await driver.find(OWNER) is None
 
 
+@seldom
 async def test_a_crash_after_the_label_is_nothing(driver: KubernetesDriver) -> None:
     """Who only connects has the sandbox for good as well: its pod may go without a stop, as in a drain."""
     pod = driver._blank.choose()
@@ -235,6 +241,7 @@ async def test_a_crash_after_the_label_is_nothing(driver: KubernetesDriver) -> N
     machine.close()
 
 
+@seldom
 async def test_a_crash_within_a_deletion_is_finished_by_whoever_comes(driver: KubernetesDriver) -> None:
     name = str(await driver.take_blank(OWNER))
     record = await driver._records.of_owner(OWNER)
@@ -303,6 +310,7 @@ async def test_the_sweeper_removes_what_no_record_stands_for(driver: KubernetesD
     assert await driver.sweeper.sweep(-1e9) == {}
 
 
+@seldom
 async def test_of_two_sweepers_one_works(make: Make, driver: KubernetesDriver) -> None:
     second = make()
     await second.open()
@@ -312,6 +320,7 @@ async def test_of_two_sweepers_one_works(make: Make, driver: KubernetesDriver) -
     await second.close()
 
 
+@seldom
 async def test_a_record_that_nobody_can_read_is_left_alone(driver: KubernetesDriver) -> None:
     body = Record("chat", "box", OWNER, pod="box").body(driver._terms.instance)
     body["metadata"]["labels"]["cubicle.dev/sandbox"] = "NOT-A-NAME"

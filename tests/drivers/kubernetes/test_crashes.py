@@ -15,7 +15,7 @@ import pytest
 from cubicle.drivers.kubernetes import template
 from cubicle.drivers.kubernetes.driver import KubernetesDriver
 from cubicle.sandbox.warm_pool import connect, new_name
-from tests.drivers.kubernetes.test_claims import CLUSTERS, blank, end_pool, owners_of_pods
+from tests.drivers.kubernetes.test_claims import SELDOM, blank, end_pool, owners_of_pods
 from tests.support.emptying import leave
 
 Make = Callable[[], KubernetesDriver]
@@ -26,16 +26,7 @@ WRITES = {
 """That each has at the least: after each of them, the service is killed."""
 
 
-SMALL = [param for param in CLUSTERS if param.id != "kubernetes"]
-LONG = [
-    pytest.param(*param.values, id=param.id, marks=[*param.marks, pytest.mark.long])
-    for param in CLUSTERS
-    if param not in SMALL
-]
-"""What a write leaves is the same in the small cluster, which every run tries."""
-
-
-@pytest.fixture(params=[*SMALL, *LONG])
+@pytest.fixture(params=SELDOM)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     found: Make = request.param(tmp_path, pool_size=1)
     return found
