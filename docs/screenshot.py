@@ -1,187 +1,151 @@
-"""Plays a short chat against a real service and takes a picture of its workspace. Started by scripts/screenshot."""
+"""From the start of a service to the demo's "Take control", as a newcomer goes: a terminal, a browser, what is visible.
+
+Keeps pictures of the way, says how long it took, and makes the picture of README.md. Started by scripts/screenshot.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import io
-import json
 import os
-import random
+import pty
+import re
+import shlex
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import httpx
 from PIL import Image
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Browser, Page, async_playwright, expect
 
-CHAT = "quarterly-report"
-SIZE = {"width": 1440, "height": 820}
-READY_SECONDS = 120
-CITIES = {"Lisbon": 1.35, "Porto": 1.0, "Faro": 0.7, "Braga": 0.55}
-
-REPORT = '''\
-"""Sum the sales of each city and draw them as one page."""
-import csv
-from collections import defaultdict
-from pathlib import Path
-
-rows = list(csv.DictReader(open("/mnt/user-data/uploads/sales.csv")))
-totals, months = defaultdict(float), defaultdict(float)
-for row in rows:
-    totals[row["city"]] += float(row["amount"])
-    months[row["month"]] += float(row["amount"])
-
-best = max(totals.values())
-bars = "".join(
-    f'<p><b>{city}</b><i style="width:{60 * total / best:.0f}%"></i> {total:,.0f} €</p>'
-    for city, total in sorted(totals.items(), key=lambda item: -item[1])
-)
-top = max(months.values())
-line = " ".join(f"{40 + 94 * i},{230 - 200 * v / top:.0f}" for i, (_, v) in enumerate(sorted(months.items())))
-dots = "".join(
-    f'<circle cx="{40 + 94 * i}" cy="{230 - 200 * v / top:.0f}" r="5"/>'
-    f'<text x="{40 + 94 * i}" y="262">{month}</text>'
-    for i, (month, v) in enumerate(sorted(months.items()))
-)
-page = f"""<!doctype html><meta charset="utf-8"><title>Sales</title><style>
-body {{ font: 19px system-ui, sans-serif; margin: 44px 64px; color: #1c2733 }}
-h1 {{ font-size: 40px; margin: 0 }} h2 {{ margin: 40px 0 12px; font-size: 22px; color: #51606f }}
-p {{ display: flex; align-items: center; gap: 14px; margin: 12px 0 }} b {{ width: 90px }}
-i {{ height: 30px; background: #2f6fde; border-radius: 4px }}
-svg {{ width: 1120px; height: 275px }} polyline {{ fill: none; stroke: #e0663c; stroke-width: 4 }}
-circle {{ fill: #e0663c }} text {{ font-size: 15px; text-anchor: middle; fill: #51606f }}
-</style><h1>Sales 2026</h1>{sum(totals.values()):,.0f} € in {len(rows)} rows
-<h2>By city</h2>{bars}<h2>By month</h2><svg viewBox="0 0 1120 275"><polyline points="{line}"/>{dots}</svg>"""
-Path("/mnt/user-data/outputs/report.html").write_text(page)
-print(f"{len(rows)} rows, {len(totals)} cities, {sum(totals.values()):,.2f} € in total")
-'''
-
-STEPS: tuple[tuple[str, dict[str, Any]], ...] = (
-    (
-        "bash_tool",
-        {
-            "command": "cd /mnt/user-data/uploads && wc -l sales.csv && head -4 sales.csv",
-            "description": "Look at the uploaded file",
-        },
-    ),
-    (
-        "create_file",
-        {"path": "/home/assistant/report.py", "file_text": REPORT, "description": "Write the report script"},
-    ),
-    ("bash_tool", {"command": "python3 report.py", "description": "Make the report"}),
-    (
-        "str_replace",
-        {
-            "path": "/home/assistant/report.py",
-            "old_str": "<h1>Sales 2026</h1>",
-            "new_str": "<h1>Coffee sales, 2026</h1>",
-            "description": "Say in the title what is sold",
-        },
-    ),
-    (
-        "bash_tool",
-        {
-            "command": "python3 report.py && ls -l /mnt/user-data/outputs",
-            "description": "Make it again",
-        },
-    ),
-    (
-        "bash_tool",
-        {
-            "command": 'curl -s -X PUT "$(cubicle-browser)/json/new?file:///mnt/user-data/outputs/report.html" | '
-            "jq -r '.title, .url'",
-            "description": "Open the report in the browser",
-        },
-    ),
-)
-
-# Opened in the picture: an edit, as a diff. A call that runs is open by itself.
-OPENED = ("Say in the title",)
-LAST_LINE = "Porto: 108 rows"
-CHECK = (
-    "bash_tool",
-    {
-        "command": "for city in Lisbon Porto Faro Braga; do\n"
-        '  awk -F, -v c="$city" \'$2 == c { n++; s += $3 } END { printf "%s: %d rows, %.2f\\n", c, n, s }\' '
-        "/mnt/user-data/uploads/sales.csv\n"
-        "  sleep 5\n"
-        "done",
-        "description": "Check the totals in another way",
-    },
-)
+ADDRESS = re.compile(r"open (http://\S+)")
+WIDE = {"width": 1440, "height": 820}
+MEDIUM = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+LIMIT = 60.0
+"""Seconds from the start to "Take control"."""
 
 
-def sales() -> str:
-    """The same made-up table each time."""
-    dice = random.Random(8)  # noqa: S311 — a table for a picture
-    lines = ["month,city,amount"]
-    for month in range(1, 13):
-        for city, weight in CITIES.items():
-            lines += [
-                f"2026-{month:02},{city},{weight * dice.uniform(700, 1100) * (1 + month / 14):.2f}" for _ in range(9)
-            ]
-    return "\n".join(lines) + "\n"
+@dataclass
+class Way:
+    """What was seen on the way, and when."""
+
+    folder: Path
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    async def keep(self, page: Page, name: str) -> bytes:
+        png = await page.screenshot()
+        (self.folder / f"{name}.png").write_bytes(png)
+        self.say(name)
+        return png
+
+    def say(self, what: str) -> None:
+        sys.stdout.write(f"{self.seconds:5.1f} s  {what}\n")
+        sys.stdout.flush()
 
 
 @asynccontextmanager
-async def service(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """`cubicle serve` over a data folder of its own; afterwards nothing of it is left."""
+async def service(command: str, folder: Path) -> AsyncIterator[str]:
+    """The service on a terminal, with a data folder of its own; gives the address that it writes there."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = os.environ | {"PORT": str(port), "DATA_DIR": str(folder / "data"), "SANDBOX_IMAGE": "standard"}
-    process = await asyncio.create_subprocess_exec("cubicle", "serve", cwd=folder, env=environment)
+    terminal, program = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *shlex.split(command), env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=program, stderr=program
+    )
+    os.close(program)
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
-            async with asyncio.timeout(READY_SECONDS):
-                while not await _healthy(client):
-                    if process.returncode is not None:
-                        sys.exit("the service did not start: see above")
-                    await asyncio.sleep(0.1)
-            yield client
+        async with asyncio.timeout(LIMIT):
+            yield await _address(terminal)
     finally:
         if process.returncode is None:
             process.terminate()
+        rest = asyncio.create_task(asyncio.to_thread(_drain, terminal))
         await process.wait()
-        gone = await asyncio.create_subprocess_exec("cubicle", "rm", "--all", "--now", cwd=folder, env=environment)
+        await rest
+        gone = await asyncio.create_subprocess_exec("cubicle", "rm", "--all", "--now", env=environment)
         await gone.wait()
+        os.close(terminal)
 
 
-async def _healthy(client: httpx.AsyncClient) -> bool:
+async def _address(terminal: int) -> str:
+    """The first address that a person would open. What is read is written here, too."""
+    loop, written, found = asyncio.get_running_loop(), "", asyncio.Event()
+
+    def read() -> None:
+        nonlocal written
+        with suppress(OSError):
+            written += os.read(terminal, 65536).decode(errors="replace")
+        if ADDRESS.search(written):
+            found.set()
+
+    loop.add_reader(terminal, read)
     try:
-        return (await client.get("/health")).status_code == 200
-    except httpx.TransportError:
-        return False
+        await found.wait()
+    finally:
+        loop.remove_reader(terminal)
+        sys.stdout.write(written)
+    match = ADDRESS.search(written)
+    assert match is not None
+    return match[1]
 
 
-async def call(client: httpx.AsyncClient, tool: str, arguments: dict[str, Any]) -> None:
-    """One tool call, as an MCP client makes it."""
-    params = {"name": tool, "arguments": arguments}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": CHAT}
-    answer = (await client.post("/mcp", json=body, headers=headers)).raise_for_status().text
-    last = [line.removeprefix("data: ") for line in answer.splitlines() if line.startswith(("data: ", "{"))][-1]
-    result = json.loads(last)["result"]
-    if result["isError"]:
-        sys.exit(f"{tool}: {result['content'][0]['text']}")
+def _drain(terminal: int) -> None:
+    """What is written to a terminal that nobody reads holds the writer up."""
+    with suppress(OSError):
+        while os.read(terminal, 65536):
+            pass
 
 
-async def pose(page: Page, url: str) -> bytes:
-    """The workspace with Activity on the left and the model's browser on the right; the last call still runs."""
-    await page.goto(url)
-    await page.evaluate("""localStorage.setItem("cubicle.panes", '["activity", "browser"]')""")
-    await page.evaluate("""localStorage.setItem("cubicle.share", "0.42")""")
-    await page.goto(url)
-    await expect(page.locator(".call")).to_have_count(len(STEPS) + 1)
-    for description in OPENED:
-        await page.locator(".call", has_text=description).first.locator("summary, button").first.click()
-    await expect(page.get_by_text(LAST_LINE)).to_be_visible(timeout=60_000)
-    await page.wait_for_timeout(2000)  # the picture of the live browser comes in frames
-    return await page.screenshot()
+async def look_around(browser: Browser, address: str, way: Way) -> None:
+    """The home page in other sizes and colours."""
+    for name, size, scheme in (("home-dark", MEDIUM, "dark"), ("home-phone", PHONE, "light")):
+        page = await browser.new_page(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+        await page.goto(address)
+        await expect(page.get_by_text("MCP URL")).to_be_visible()
+        await way.keep(page, name)
+        await page.close()
+
+
+async def walk(browser: Browser, address: str, way: Way) -> bytes:
+    """Click what is visible; the picture is that of the workspace when the script is over."""
+    page = await browser.new_page(viewport=WIDE, color_scheme="light")  # type: ignore[arg-type]
+    page.set_default_timeout(LIMIT * 1000)
+    await page.goto(address)
+    await expect(page.get_by_role("heading", name="Your AI's computer is ready")).to_be_visible()
+    await expect(page.get_by_text("waiting for the first client…")).to_be_visible()
+    await way.keep(page, "home")
+    await page.get_by_role("button", name="Play the demo").click()
+    await expect(page.get_by_text(re.compile(r"\d+ of \d+: "))).to_be_visible(timeout=LIMIT * 1000)
+    await way.keep(page, "demo")
+    over = page.locator(".demo-bar").get_by_role("button", name="Take control")
+    await expect(over).to_be_visible(timeout=LIMIT * 1000)
+    way.say('"Take control" is there')
+    if way.seconds > LIMIT:
+        sys.exit(f"it took more than {LIMIT:g} s")
+    await expect(page.get_by_role("textbox", name="Address")).to_have_value(re.compile("127.0.0.1:8123"))
+    await expect(page.locator(".live-blank")).to_be_hidden()
+    picture = await way.keep(page, "over")
+    await over.click()
+    await expect(page.get_by_text("You have control.")).to_be_visible()
+    await way.keep(page, "control")
+    await page.goto(address)
+    await expect(page.get_by_role("link", name=re.compile("demo"))).to_be_visible()
+    await expect(page.locator(".chat-picture img")).to_be_visible()
+    await way.keep(page, "home-after")
+    await look_around(browser, address, way)
+    return picture
 
 
 def write(png: bytes, target: Path) -> None:
@@ -191,22 +155,23 @@ def write(png: bytes, target: Path) -> None:
     sys.stdout.write(f"{target}: {target.stat().st_size / 1000:.0f} KB\n")
 
 
-async def main(target: Path) -> None:
+async def main(command: str, target: Path | None, kept: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="cubicle-screenshot-") as folder:
-        async with service(Path(folder)) as client, async_playwright() as playwright:
-            (await client.post(f"/api/uploads/{CHAT}/sales.csv", content=sales().encode())).raise_for_status()
-            (await client.post(f"/browser/{CHAT}/start")).raise_for_status()
-            for tool, arguments in STEPS:
-                await call(client, tool, arguments)
-            checking = asyncio.create_task(call(client, *CHECK))
+        way = Way(kept or Path(folder))
+        way.folder.mkdir(parents=True, exist_ok=True)
+        async with async_playwright() as playwright, service(command, Path(folder)) as address:
+            way.say(f"the terminal says {address}")
             browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-            page = await browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
-            picture = await pose(page, f"{client.base_url}/preview/{CHAT}/")
+            picture = await walk(browser, address, way)
             await browser.close()
-            checking.cancel()
-            await asyncio.gather(checking, return_exceptions=True)
-    write(picture, target)
+    if target is not None:
+        write(picture, target)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--serve", default="cubicle serve", help="the command that serves")
+    parser.add_argument("--picture", type=Path, help="write the picture of README.md to this file")
+    parser.add_argument("--keep", type=Path, help="keep all pictures in this folder")
+    chosen = parser.parse_args()
+    asyncio.run(main(chosen.serve, chosen.picture, chosen.keep))

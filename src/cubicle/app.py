@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,24 +17,28 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
 from cubicle import removal
-from cubicle.agents.mcp_servers import read_servers
+from cubicle.agents.mcp_servers import McpServers, read_servers
 from cubicle.agents.runs import SubAgents
 from cubicle.auditing import Auditing
+from cubicle.browser.frame_store import FrameStore
 from cubicle.browser.live_views import LiveViews
 from cubicle.chat.access import Access
 from cubicle.chat.activity import Activity
 from cubicle.chat.journal_notes import JournalNotes
 from cubicle.chat.links import Links
+from cubicle.core.chat import Chat
 from cubicle.drivers.factory import make_chat_index, make_driver, make_free_space, make_limits
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
 from cubicle.http_api.activity import ActivityRoutes
 from cubicle.http_api.admin import AdminRoutes
 from cubicle.http_api.archive import ArchiveRoutes
+from cubicle.http_api.assets import CARD
 from cubicle.http_api.audited import AuditedRequests, AuditRequired
 from cubicle.http_api.auth import AccessCheck, SignIn
 from cubicle.http_api.body_limit import BodyLimit
 from cubicle.http_api.browser import BrowserRoutes
+from cubicle.http_api.changes import ChangeRoutes
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.cors import Cors
 from cubicle.http_api.disk_health import DiskHealthRoutes
@@ -41,9 +46,14 @@ from cubicle.http_api.draining import Drain, DrainCheck
 from cubicle.http_api.ended_visits import EndedVisits
 from cubicle.http_api.errors import HANDLERS
 from cubicle.http_api.fair_share import FairShare
+from cubicle.http_api.file_edits import FileEditRoutes
+from cubicle.http_api.file_history import FileHistoryRoutes
+from cubicle.http_api.file_search import SearchRoutes
+from cubicle.http_api.file_views import FileViewRoutes
 from cubicle.http_api.files import FileRoutes
 from cubicle.http_api.forward_check import ForwardCheck
 from cubicle.http_api.gauges import Gauges
+from cubicle.http_api.home import HomeRoutes
 from cubicle.http_api.isolation_health import IsolationHealthRoutes
 from cubicle.http_api.issuer_login import IssuerLogin
 from cubicle.http_api.links import LinkRoutes
@@ -72,6 +82,7 @@ from cubicle.http_api.security_headers import SecurityHeaders
 from cubicle.http_api.service import ServiceRoutes
 from cubicle.http_api.skills import SkillRoutes
 from cubicle.http_api.terminal import TerminalRoutes
+from cubicle.http_api.timeline import TimelineRoutes
 from cubicle.http_api.undo import UndoRoutes
 from cubicle.http_api.uploads import UploadRoutes
 from cubicle.http_api.visits import Visits
@@ -82,10 +93,12 @@ from cubicle.journal.journal import Journal
 from cubicle.log import forget_user
 from cubicle.mcp_api.endpoint import McpEndpoint
 from cubicle.mcp_api.handlers import Instructions
+from cubicle.mcp_api.ui_cards import UiCards
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.membership import ServiceProcess
 from cubicle.metering import Metering
 from cubicle.outbound import has_sub_agent, make_agent_tokens, make_network, make_sub_agents
+from cubicle.ports.known_ports import KnownPorts
 from cubicle.ports.links import PortLinks
 from cubicle.ports.notes import PortNotes
 from cubicle.ports.services import StartCommands
@@ -106,9 +119,11 @@ from cubicle.startup import (
     checking_isolation,
     claim_image,
     collect_images,
+    make_recorder,
     make_startup_check,
     make_webhooks,
     open_port_shares,
+    running_recorder,
     telling_webhooks,
 )
 from cubicle.tools.registry import Registry
@@ -126,8 +141,7 @@ def make_journal(settings: Settings, kind: type[Journal] = Journal) -> Journal:
 async def running(settings: Settings, process: ServiceProcess | None = None) -> AsyncIterator[Starlette]:
     """The whole service, from the first sandbox of the pool to the last open connection; or one of its processes."""
     process = process or ServiceProcess()
-    web = make_web(settings)
-    access = await Access.open(settings, removal.links_folder(settings.data_dir), web)
+    access = await Access.open(settings, removal.links_folder(settings.data_dir), web := make_web(settings))
     links = access.links
     port_links, port_shares = make_port_links(settings, access.secret, links), await open_port_shares(settings)
     users = SettingsService(web, settings.settings_url, settings.settings_token) if settings.settings_url else None
@@ -136,48 +150,53 @@ async def running(settings: Settings, process: ServiceProcess | None = None) -> 
     prompt = make_prompt(settings, library, links, driver, port_links)
     provisioner = Provisioner(library, prompt)
     tokens = UserTokens(users) if users is not None else None
-    own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
-    servers = await asyncio.to_thread(read_servers, settings.mcp_servers_file, own)
+    servers = await asyncio.to_thread(make_servers, settings)
     agent_tokens = make_agent_tokens(settings, access.secret)
     network = make_network(settings, driver, servers, agent_tokens, tokens, process.own, process.others)
     metering = Metering(settings, network, access.ring, process.own, process.others)
     notes = JournalNotes(journal := make_journal(settings, process.journal_kind))
-    auditing, calls = Auditing(settings, access, network, notes, process.own), UnfinishedCalls(journal)
-    beside = (metering, agent_tokens, network, StartCommands(), notes, calls)
+    auditing = Auditing(settings, access, network, notes, process.own)
+    calls, known_ports, recorder = UnfinishedCalls(journal), KnownPorts(), make_recorder(settings)
+    beside = (metering, agent_tokens, network, StartCommands(known_ports), notes, calls, recorder)
     fleet = make_fleet(settings, driver, space, provisioner, [part.attached for part in beside], journal, process)
     webhooks = make_webhooks(settings, shared=process.is_shared, delivers=process.leads)
     screens, startup_check = LiveViews(), make_startup_check(settings, driver, only_looks=not process.is_first)
     process.read_from(driver, journal, port_shares)
     await claim_image(settings, driver)
     auditing.follow(fleet)
-    told = telling_webhooks(webhooks, fleet, metering.quotas, access.keys)
-    async with web, told as sources, auditing.audit, journal, agent_tokens, network, fleet, screens:
+    async with (
+        web, telling_webhooks(webhooks, fleet, metering.quotas, access.keys) as sources, auditing.audit, journal,
+        running_recorder(recorder, fleet, screens), agent_tokens, network, fleet, screens,
+    ):  # fmt: skip
         await check_isolation(startup_check, sources)
         if process.is_first:
             await collect_images(settings, driver)
         activity, workplace = Activity(journal), Workspace(fleet, provisioner, tokens)
         agents = make_sub_agents(settings, workplace, servers, agent_tokens, journal)
-        built = Registry.build(workplace, settings, agents, activity, PortNotes(port_links), journal)
+        built = Registry.build(
+            workplace, settings, agents, activity, PortNotes(port_links, known_ports), journal, screens.hand_backs
+        )
         registry = auditing.tools(metering.tools(built))
+        home = HomeRoutes.build(settings, access.ring, fleet, registry, recorder)
         uploads, queue = Uploads(fleet, journal), FairQueue()
-        keepers = (
-            activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes, tokens,
+        forget_removed(
+            fleet, activity, prompt, agent_tokens, network, uploads, port_shares, port_links, links.store, notes,
+            tokens, screens.hand_backs, known_ports, home, recorder,
         )  # fmt: skip
-        for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
-            fleet.on_removed(forget)
         endpoint = McpEndpoint(
             registry, uploads, instructions_by(prompt), settings, access.authentication, queue, calls, access.secret,
-            access.watch, process.forwarder,
+            access.watch, process.forwarder, home.clients, UiCards(links, fleet, port_links, CARD),
         )  # fmt: skip
         pages = await asyncio.to_thread(make_pages, settings, links, fleet, port_links)
         parts = Parts(
             settings, access, links, queue, library, prompt, provisioner, space, startup_check,
             fleet, screens, activity, agents, registry, uploads, endpoint, pages, port_links, port_shares, notes,
-            metering, auditing, webhooks, process,
+            metering, auditing, webhooks, process, known_ports, home, recorder.store,
         )  # fmt: skip
-        checking, sharing = checking_isolation(startup_check, fleet, sources), process.running(fleet)
-        calls_run = endpoint.running()
-        async with access.running(), metering.running(fleet), calls_run, agents or nullcontext(), checking, sharing:
+        async with (
+            access.running(), metering.running(fleet), endpoint.running(), agents or nullcontext(),
+            checking_isolation(startup_check, fleet, sources), process.running(fleet), home,
+        ):  # fmt: skip
             yield make_app(parts)
 
 
@@ -209,15 +228,19 @@ class Parts:
     auditing: Auditing
     webhooks: Webhooks
     process: ServiceProcess
+    known_ports: KnownPorts
+    home: HomeRoutes
+    frames: FrameStore
 
 
 def make_app(parts: Parts) -> Starlette:
     """Every route and all middleware."""
     settings, table = parts.settings, RouteTable(parts.settings.mcp_paths)
     access, ask_for_key = parts.access, asking_for_key(parts.pages)
-    port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares)
+    port_routes = PortRoutes(parts.fleet, parts.port_links, parts.port_shares, parts.known_ports)
     gauges = Gauges(parts.metering.metrics, parts.fleet, parts.queue, parts.space, parts.auditing.audit, parts.webhooks)
     overview, metrics = OverviewRoutes(make_sources(parts, gauges)), MetricsRoutes(gauges, parts.process.other_metrics)
+    file_views = FileViewRoutes(parts.fleet)
     visits = EndedVisits(make_ports(parts))
 
     forwarder = parts.process.forwarder
@@ -227,11 +250,15 @@ def make_app(parts: Parts) -> Starlette:
         """End what goes on by itself; a server calls it before it waits for its connections."""
         parts.endpoint.end_streams()
         port_routes.end_streams()
+        file_views.end_streams()
         overview.end_streams()
+        parts.home.end_streams()
         visits.end_soon()
 
     app = Starlette(
-        routes=table.bind(**make_routes(parts, table), ports=port_routes, overview=overview, metrics=metrics),
+        routes=table.bind(
+            **make_routes(parts, table), ports=port_routes, overview=overview, file_views=file_views, metrics=metrics
+        ),
         middleware=[
             Middleware(RequestMetrics, parts.metering.metrics),
             Middleware(DrainCheck, drain, settings.mcp_paths),
@@ -261,6 +288,24 @@ def make_web(settings: Settings) -> httpx.AsyncClient:
     """For the settings service and issuers. Reading all authorities takes long; without those two it trusts nobody."""
     calls = bool(settings.settings_url or settings.oauth_issuers)
     return httpx.AsyncClient(verify=httpx.create_ssl_context() if calls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+
+def make_servers(settings: Settings) -> McpServers:
+    """Those of MCP_SERVERS_FILE. Blocks."""
+    own = (base_url(settings), f"http://127.0.0.1:{settings.port}")
+    return read_servers(settings.mcp_servers_file, own)
+
+
+class Keeper(Protocol):
+    """Knows something of chats."""
+
+    def forget(self, chat: Chat) -> Awaitable[None] | None: ...
+
+
+def forget_removed(fleet: Fleet, *keepers: Keeper | None) -> None:
+    """Have all of them forget what they know of a chat that is removed."""
+    for forget in (*(keeper.forget for keeper in keepers if keeper is not None), forget_user):
+        fleet.on_removed(forget)
 
 
 def make_port_links(settings: Settings, secret: bytes, links: Links) -> PortLinks:
@@ -304,16 +349,22 @@ def make_routes(parts: Parts, table: RouteTable) -> dict[str, object]:
         "archive": ArchiveRoutes(fleet, pages.asleep_page),
         "files": FileRoutes(fleet, links, pages.asleep_page),
         "raw": RawRoutes(fleet, links),
-        "browser": BrowserRoutes(fleet, settings.public_base_url, visits=visits),
+        "browser": BrowserRoutes(fleet, settings.public_base_url, visits=visits, screens=parts.screens),
         "live_view": LiveRoutes(fleet, parts.screens, parts.notes),
         "terminal": TerminalRoutes(fleet, sub_agents=parts.agents, visits=visits, notes=parts.notes),
-        "activity": ActivityRoutes(parts.activity),
+        "activity": ActivityRoutes(parts.activity, parts.registry.journal),
         "start": StartRoutes(fleet, visits),
+        "file_search": SearchRoutes(fleet),
+        "file_edits": FileEditRoutes(fleet, parts.registry.journal),
+        "file_history": FileHistoryRoutes(fleet, parts.registry.journal),
         "replay": ReplayRoutes(parts.registry.journal, removal.journal_folder(settings.data_dir)),
+        "timeline": TimelineRoutes(parts.registry.journal, parts.frames),
+        "changes": ChangeRoutes(fleet),
         "undo": UndoRoutes(fleet, parts.activity, parts.registry.journal),
         "links": LinkRoutes(links),
         "admin": AdminRoutes(fleet, parts.activity),
         "webhooks": WebhookRoutes(parts.webhooks),
+        "home": parts.home,
         "login": login,
         "issuer_login": IssuerLogin(parts.access.sign_in, links, login, pages.login_page),
         "pages": pages,

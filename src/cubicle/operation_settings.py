@@ -74,6 +74,14 @@ class OperationSettings(BaseSettings):
         2, ge=0, le=1024, description="MiB that the journal of one chat may take (docs/journal.md); 0: none is kept."
     )
     journal_days: float = Field(30, gt=0, description="Days after which entries of a journal are dropped.")
+    replay_mb: float = Field(
+        16,
+        ge=0,
+        le=1024,
+        description="MiB that the pictures of one chat's browser may take, which its replay shows (docs/replay.md); 0: "
+        "none are taken.",
+    )
+    replay_total_mb: float = Field(2048, ge=0, description="MiB that those of all chats together may take.")
 
     audit: AuditMode = Field(
         AuditMode.REQUIRED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cubicle.agents import budget, live_tokens
+from cubicle.browser.frame_store import remove_frames
 from cubicle.chat.link_store import LinkStore
 from cubicle.egress import quota
 from cubicle.journal import anchor, offline, writer
@@ -41,6 +42,10 @@ def journal_folder(data_dir: Path) -> Path:
     return data_dir / "journal"
 
 
+def frames_folder(data_dir: Path) -> Path:
+    return data_dir / "frames"
+
+
 def remove_journal(data_dir: Path, digest: str) -> None:
     """Remove the journal of a chat that is gone for good. A service that runs begins another one."""
     writer.remove_record(journal_folder(data_dir), digest)
@@ -75,8 +80,9 @@ def metrics_folder(data_dir: Path) -> Path:
 
 
 def remove_records(data_dir: Path, digest: str) -> None:
-    """Remove the budget, the live runs, the egress allowance, the links, the shares of ports and the problems of a chat
-    that was removed, while no service runs."""
+    """Remove the budget, the live runs, the egress allowance, the links, the shares of ports, the problems and the
+    pictures of a chat that was removed, while no service runs."""
+    remove_frames(frames_folder(data_dir), digest)
     recent_file.remove_records(metrics_folder(data_dir), digest)
     if links_folder(data_dir).is_dir():  # no service has run yet over chats that were imported
         LinkStore(links_folder(data_dir)).drop(digest)

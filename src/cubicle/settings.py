@@ -271,7 +271,8 @@ class Settings(OAuthSettings, OperationSettings, DockerSettings, KubernetesSetti
         description="How view answers for an image: text (a data: URI) or blocks (a real MCP image block).",
     )
     log_format: LogFormat = Field(
-        LogFormat.AUTO, description="text, json, or auto: JSON when standard error is not a terminal."
+        LogFormat.AUTO,
+        description="text, json, or auto: JSON when standard error is not a terminal; on one, only warnings.",
     )
 
     @field_validator("single_user_mode", mode="before")

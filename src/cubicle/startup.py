@@ -8,7 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from cubicle import removal
+from cubicle.browser.frame_recorder import FrameRecorder
+from cubicle.browser.frame_store import FrameStore
+from cubicle.browser.live_views import LiveViews
 from cubicle.chat.key_attempts import KeyAttempts
+from cubicle.core.chat import Chat
 from cubicle.drivers.factory import make_limits
 from cubicle.drivers.oci.images_in_use import sandboxes_by_image
 from cubicle.images.store import ImageStore
@@ -73,6 +77,27 @@ async def open_port_shares(settings: Settings) -> PortShares:
     shares = PortShares(removal.port_shares_folder(settings.data_dir), settings.preview_public)
     await asyncio.to_thread(shares.open)
     return shares
+
+
+def make_recorder(settings: Settings) -> FrameRecorder:
+    """Without a journal there is no replay, and no pictures for it."""
+    total = int(settings.replay_total_mb * 2**20)
+    limit = int(settings.replay_mb * 2**20) if settings.journal_mb else 0
+    store = FrameStore(removal.frames_folder(settings.data_dir), limit=limit, total=total)
+    return FrameRecorder(store, removal.journal_folder(settings.data_dir))
+
+
+@asynccontextmanager
+async def running_recorder(recorder: FrameRecorder, fleet: Fleet, screens: LiveViews) -> AsyncIterator[None]:
+    """The life of the recorder, which is told when there is something to see, and when a person drives."""
+
+    def in_use(chat: Chat) -> bool:
+        seen = fleet.state(chat)
+        return seen is not None and seen.leases > 0
+
+    recorder.in_use, recorder.is_driven = in_use, screens.is_driven
+    async with recorder.running():
+        yield
 
 
 def make_webhooks(settings: Settings, *, shared: bool = False, delivers: bool = True) -> Webhooks:

@@ -88,7 +88,7 @@ async def person(whole: Whole, chrome: Browser) -> AsyncIterator[BrowserContext]
     await page.goto(f"{whole.base}/login")
     await page.get_by_label("key").fill(KEY)
     await page.keyboard.press("Enter")
-    await page.wait_for_url("**/admin")
+    await page.wait_for_url(f"{whole.base}/")
     await page.close()
     yield context
     await context.close()

@@ -65,6 +65,7 @@ class Service:
 
     fleet: Fleet
     base: str
+    screens: LiveViews
 
     @property
     def ws(self) -> str:
@@ -84,7 +85,7 @@ def application(
     routes = RouteTable().bind(
         terminal=TerminalRoutes(fleet, limits),
         live_view=LiveRoutes(fleet, screens),
-        browser=BrowserRoutes(fleet, public_base_url, limits),
+        browser=BrowserRoutes(fleet, public_base_url, limits, screens=screens),
     )
     guards = [Middleware(OriginCheck, known=[public_base_url]), Middleware(Tenant)]
     return Starlette(routes=routes, middleware=guards, exception_handlers=dict(errors.HANDLERS))
@@ -98,7 +99,7 @@ async def serving(
     async with Fleet(driver, ChatIndex(folder / "ledger"), pool_size=0) as fleet, LiveViews() as screens:
         try:
             async with serve(application(fleet, screens, limits), **options) as url:
-                yield Service(fleet, url)
+                yield Service(fleet, url, screens)
         finally:
             for seen in fleet.overview():
                 if seen.chat is not None:

@@ -27,6 +27,8 @@ EVENTS = (
         "Page.downloadWillBegin",
         "Page.downloadProgress",
         "Inspector.targetCrashed",
+        "Page.frameRequestedNavigation",
+        "Runtime.bindingCalled",
         "",
         "x.y",
     ),
@@ -35,7 +37,20 @@ NAMES = (
     *("targetId", "targetInfo", "type", "title", "url", "sessionId", "data", "metadata", "deviceWidth", "deviceHeight"),
     *("offsetTop", "pageScaleFactor", "timestamp", "visible", "frame", "parentId", "id", "frameId", "message"),
     *("defaultPrompt", "mode", "backendNodeId", "guid", "suggestedFilename", "state", "receivedBytes", "totalBytes"),
-    *("entries", "currentIndex", "targetInfos", "result", "value", "object", "objectId", "node", "attributes"),
+    *(
+        "entries",
+        "currentIndex",
+        "targetInfos",
+        "result",
+        "value",
+        "object",
+        "objectId",
+        "node",
+        "attributes",
+        "openerId",
+        "reason",
+        "name",
+    ),
 )
 TARGET = {"targetId": "T", "type": "page", "title": "t", "url": "about:blank", "attached": False}
 

@@ -75,7 +75,7 @@ async def test_an_open_agents_panel_and_pollers_let_the_sandbox_fall_asleep(
 ) -> None:
     await whole.put("idle", "note.txt", "kept")
     page = await workspace(person, whole, "idle", "Agents")
-    await expect(page.get_by_text("No coding agent runs in this sandbox.")).to_be_visible()
+    await expect(page.get_by_text("No coding agent runs on this computer.")).to_be_visible()
 
     async def poll() -> None:
         while True:
@@ -92,17 +92,17 @@ async def test_an_open_agents_panel_and_pollers_let_the_sandbox_fall_asleep(
         polling.cancel()
     await page.get_by_role("button", name="Start again").click()
     await becomes(whole, "idle", "running")
-    await expect(page.get_by_text("No coding agent runs in this sandbox.")).to_be_visible()
+    await expect(page.get_by_text("No coding agent runs on this computer.")).to_be_visible()
     await page.close()
 
 
 async def test_a_stop_holds_whatever_pages_are_open(whole: Whole, person: BrowserContext) -> None:
     shell, screen = await terminal(person, whole, "held"), await live(person, whole, "held")
     agents = await workspace(person, whole, "held", "Agents")
-    await expect(agents.get_by_text("No coding agent runs in this sandbox.")).to_be_visible()
+    await expect(agents.get_by_text("No coding agent runs on this computer.")).to_be_visible()
     assert (await whole.http.post("/api/sandboxes/held/stop")).status_code == 200
     for page in (shell, screen):
-        await expect(page.get_by_text("The operator stopped this sandbox.")).to_be_visible()
+        await expect(page.get_by_text("The operator stopped this computer.")).to_be_visible()
         await expect(page.get_by_text("Asleep", exact=True)).to_be_visible()
     await stays(whole, "held", "stopped")
     await expect(agents.get_by_role("button", name="Start again")).to_be_visible()

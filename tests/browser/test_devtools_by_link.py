@@ -56,7 +56,7 @@ async def test_a_link_that_a_signed_in_person_follows_closes_no_tab(house: visit
         if "Authorization" in house.client.headers:
             await page.get_by_label("API key").fill(visitor.KEY)
             await page.get_by_role("button", name="Sign in").click()
-            await expect(page).to_have_url(f"{house.url}/admin")
+            await expect(page).to_have_url(f"{house.url}/")
         for way in ways:
             answer = await page.goto(f"{house.url}/browser/{CHAT}/json/{way}")  # as typed
             assert answer is not None

@@ -45,9 +45,9 @@ async def becomes(whole: Whole, chat: str, command: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("part", "reason", "kept"),
     [
-        ("ttyd", "The program in the sandbox ended.", "41"),
-        ("tmux", "The program in the sandbox ended.", ""),
-        ("sandbox", "The sandbox went away.", ""),
+        ("ttyd", "The program on the computer ended.", "41"),
+        ("tmux", "The program on the computer ended.", ""),
+        ("sandbox", "The computer went away.", ""),
         ("service", "The connection was lost.", "41"),
     ],
 )
@@ -78,7 +78,7 @@ async def test_the_terminal_page_says_what_was_killed_and_comes_back(
     ("part", "reason"),
     [
         ("chromium", "The browser ended."),
-        ("sandbox", "The sandbox went away."),
+        ("sandbox", "The computer went away."),
         ("service", "The connection was lost."),
     ],
 )

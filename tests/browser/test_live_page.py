@@ -52,7 +52,7 @@ async def press(page: Page, x: float, y: float) -> None:
 
 
 async def test_the_canvas_has_the_pages_cursor(page: Page) -> None:
-    canvas = page.get_by_label("Picture of the sandbox's browser")
+    canvas = page.get_by_label("Picture of the computer's browser")
     for x, y, shape in ((450, 115, "text"), (850, 130, "pointer"), (700, 600, "default")):
         await page.mouse.move(*await point(page, x, y))
         await expect(canvas).to_have_css("cursor", shape, timeout=60_000)
@@ -190,7 +190,7 @@ async def test_the_page_follows_the_model_and_shows_each_tab_under_its_own_addre
     for name in colours:
         await whole.put("model", f"{name}.html", f"<title>{name}</title><body bgcolor={name}>")
     page = await live(person, whole, "model")
-    canvas = page.get_by_label("Picture of the sandbox's browser")
+    canvas = page.get_by_label("Picture of the computer's browser")
     pixel = "canvas => [...canvas.getContext('2d').getImageData(5, 5, 1, 1).data].slice(0, 3)"
 
     async def shown(name: str) -> None:

@@ -41,8 +41,11 @@ class Watcher:
     frames: int = 0
 
     @classmethod
-    async def at(cls, address: str, **options: Any) -> Self:
-        return cls(await connect(address, compression=None, max_size=None, open_timeout=60), **options)
+    async def at(cls, address: str, *, headers: dict[str, str] | None = None, **options: Any) -> Self:
+        socket = await connect(
+            address, compression=None, max_size=None, open_timeout=60, additional_headers=headers or {}
+        )
+        return cls(socket, **options)
 
     async def say(self, type: str, **fields: Any) -> None:
         await self.socket.send(json.dumps({"type": type, **fields}))

@@ -38,6 +38,10 @@ class Whole:
     def kill(self) -> None:
         self._service.kill()
 
+    @property
+    def pid(self) -> int:
+        return self._service.pid
+
     async def bash(self, chat: str, command: str) -> str:
         """What a command prints in a chat's sandbox, by MCP."""
         return (await self._service.bash(chat, command))[1]
@@ -110,6 +114,11 @@ async def live(person: BrowserContext, whole: Whole, chat: str) -> Page:
     page = await person.new_page()
     await page.add_init_script(LISTEN)
     await page.goto(f"{whole.base}/browser/{chat}/")
+    started = page.get_by_text(re.compile("^(Live|Idle)$"))
+    button = page.get_by_role("button", name="Start the browser")
+    await expect(started.or_(button).first).to_be_visible(timeout=60_000)
+    if await button.count():  # to look starts none
+        await button.click()
     await pictured(page)
     return page
 
@@ -131,7 +140,7 @@ async def drive(page: Page, address: str, title: str) -> None:
 
 async def point(page: Page, x: float, y: float) -> tuple[float, float]:
     """Where a point of the sandbox's page is on the person's."""
-    box = await page.get_by_label("Picture of the sandbox's browser").bounding_box()
+    box = await page.get_by_label("Picture of the computer's browser").bounding_box()
     assert box
     scale = box["width"] / 1280
     return box["x"] + x * scale, box["y"] + y * scale

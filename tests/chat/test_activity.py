@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
-from cubicle.chat.activity import MAX_CALLS, MAX_CHATS, MAX_OUTPUT, MAX_TEXT, Activity, ActivityEvent, CallEnd
+from cubicle.chat.activity import MAX_CALLS, MAX_CHATS, MAX_TEXT, Activity, ActivityEvent, CallEnd
+from cubicle.chat.agent_steps import AgentStep, AgentUsage
+from cubicle.chat.call_events import MAX_OUTPUT, MAX_STEPS
 from cubicle.core.chat import Chat
+from cubicle.journal.journal import Journal
 
 A, B = Chat("a"), Chat("b")
 
@@ -123,6 +127,46 @@ async def test_a_command_is_told_whole_and_a_huge_one_says_how_much_is_left_out(
     assert first["command"] == command
     assert second["content"].endswith("y… (30,000 more characters)")
     assert second["path"] == '["not", "text"]'
+
+
+async def test_the_steps_of_an_agent_are_told_and_the_latest_are_kept() -> None:
+    activity = Activity()
+    call = activity.begin(A, "sub_agent", {"prompt": "Fix it."})
+    call.watch_agent(AgentUsage(turns=1))
+    for number in range(MAX_STEPS + 5):
+        call.watch_agent(AgentStep("tool", f"echo {number}", "Bash", f"t{number}"))
+    call.watch_agent(AgentUsage("s1", "sonnet", 2, 1_000, 50, 0.25))
+    events = [event.fields for event in await told(activity, A)]
+    steps = [event for event in events if event["type"] == "step"]
+    assert [step["number"] for step in steps] == list(range(5, MAX_STEPS + 5))
+    assert (steps[0]["tool"], steps[0]["text"], steps[0]["key"]) == ("Bash", "echo 5", "t5")
+    used = [event for event in events if event["type"] == "usage"]
+    assert [(one["turns"], one["input_tokens"], one["dollars"]) for one in used] == [(2, 1_000, 0.25)]
+
+
+async def test_earlier_calls_come_from_the_journal_page_by_page(tmp_path: Path) -> None:
+    async with Journal(tmp_path) as journal:
+        activity = Activity(journal)
+        for number in range(MAX_CALLS + 20):
+            ended = {"call": f"c{number}", "seconds": 0.1, "ending": "done", "error": False, "pictures": ["ab"]}
+            journal.record(A, "call", {"call": f"c{number}", "tool": "view", "arguments": {"path": "/tmp"}})
+            journal.record(A, "end", ended)
+        step = {"kind": "tool", "tool": "Bash", "text": "ls", "key": "t"}
+        journal.record(A, "call", {"call": "agent", "tool": "sub_agent"})
+        journal.record(A, "agent", {"run": "r", "call": "agent", "event": "event", "text": "→ Bash: ls", "step": step})
+        journal.record(A, "agent", {"run": "r", "call": "agent", "event": "ended", "usage": {"turns": 3}})
+        journal.record(A, "call", {"call": "last", "tool": "view"})
+        await journal.settle(A)
+        events, more = await activity.earlier(A, "last")
+        kinds = [event["type"] for event in events[-4:]]
+        assert (kinds, more) == (["call", "step", "usage", "end"], True)
+        first = next(event["id"] for event in events)
+        assert first == "c21"
+        assert events[1]["pictures"] == ["ab"]  # type: ignore[typeddict-item]
+        rest, more = await activity.earlier(A, first)
+        assert ([event["id"] for event in rest if event["type"] == "call"][-1], more) == ("c20", False)
+        assert await activity.earlier(A, "nobody") == ([], False)
+        assert await activity.earlier(B, "last") == ([], False)
 
 
 async def test_memory_is_bounded() -> None:

@@ -115,10 +115,10 @@ def test_keys_that_cannot_be_used_stop_the_start(
     assert "Traceback" not in text
 
 
-async def test_the_bare_address_leads_to_the_table_of_sandboxes(service: ServiceProcess) -> None:
+async def test_the_bare_address_is_the_home_page(service: ServiceProcess) -> None:
     answer = await service.client.get("/")
-    assert (answer.status_code, answer.headers["Location"]) == (307, "./admin")
-    assert "text/html" in (await service.client.get("/", follow_redirects=True)).headers["Content-Type"]
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "<title>Cubicle</title>" in answer.text
 
 
 async def test_an_upload_without_a_name_says_what_is_missing(service: ServiceProcess) -> None:

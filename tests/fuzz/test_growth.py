@@ -30,7 +30,7 @@ from cubicle.agents.gateway_sse import Endpoint
 from cubicle.agents.run_dir import EventLines
 from cubicle.backup.archive_names import place_of
 from cubicle.backup.chats import read_through
-from cubicle.browser import cdp_http
+from cubicle.browser import cdp_http, frame_file
 from cubicle.browser import messages as viewing
 from cubicle.browser.cdp import CdpConnection
 from cubicle.chat.authentication import read_cookies
@@ -46,6 +46,7 @@ from cubicle.core import (
     hosts,
     http_ranges,
     image_header,
+    link_scope,
     media_types,
     origins,
     paths,
@@ -62,7 +63,7 @@ from cubicle.core.identity import Identity
 from cubicle.core.keys import KeyRing
 from cubicle.egress import policy
 from cubicle.egress.fake_dns import FakeDns
-from cubicle.files import archive, browse
+from cubicle.files import archive, browse, search_output
 from cubicle.files.uploads import Upload
 from cubicle.guest import wire
 from cubicle.guest.operations import Entry
@@ -71,6 +72,7 @@ from cubicle.http_api.files import _folder
 from cubicle.http_api.multipart import _Form
 from cubicle.http_api.urls import without_key
 from cubicle.journal import format as journal_lines
+from cubicle.journal import timeline
 from cubicle.machine.connection import GuestLink
 from cubicle.machine.errors import SandboxError
 from cubicle.machine.files import parse_entry
@@ -292,6 +294,18 @@ def key_rows(data: bytes) -> None:
     api_keys.parse(KEYS % ", ".join(ROW_OF_KEYS % (number, number) for number in range(len(data) // 128)))
 
 
+def found_names(data: bytes) -> None:
+    """What `find` printed."""
+    for _ in search_output.Names().feed(data):
+        pass
+
+
+def found_lines(data: bytes) -> None:
+    """What `rg` or `grep` printed."""
+    for _ in search_output.Lines().feed(data):
+        pass
+
+
 def port_services(data: bytes) -> None:
     with contextlib.suppress(services.BadServices):
         services.parse(data)
@@ -328,6 +342,8 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
         [(b"cookie", data), (b"connection", data), (b"referer", b"?" + data)], PORT_VIEW
     ),
     "services.json": port_services,
+    "names that a search found": found_names,
+    "lines that a search found": found_lines,
     "answer of a program": lambda data: program_answer(b"Transfer-Encoding: chunked\r\n\r\n" + data),
     "small chunks of a program": lambda data: program_answer(
         b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * (len(data) // 96)
@@ -373,6 +389,13 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "DevTools answer": lambda data: cdp_http.rewritten(data, "http://here"),
     "DevTools pages": cdp_http.pages,
     "DevTools message": devtools_message,
+    "address of a picture": lambda data: frame_file.shown_url("http://" + text(data)),
+    "facts of a picture": frame_file.unpack_facts,
+    "name of a picture": lambda data: frame_file.FrameName.of_id(text(data)),
+    "scope of a link": lambda data: link_scope.LinkScope.of("file", text(data)),
+    "time line": lambda data: timeline.step_of(
+        journal_lines.Entry(1, 1.0, "call", {"arguments": {"command": text(data)}})
+    ),
     "backend's WebSocket": backend_frames,
     "backend's WebSocket, read": lambda data: backend_frames(data, follow=False),
     "backend's fragments": lambda data: backend_frames(b"\x02\x00" + b"\x00\x01a" * (len(data) // 96)),

@@ -38,7 +38,9 @@ CHECKS: list[CheckFunction] = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-ENDLESS = ("/api/chats/{chat}/events", "/api/chats/{chat}/ports/events", "/api/overview/events")
+ENDLESS = (
+    "/api/chats/{chat}/events", "/api/chats/{chat}/ports/events", "/api/overview/events", "/api/home/events",
+)  # fmt: skip
 
 
 @dataclass

@@ -227,7 +227,7 @@ def test_who_may_only_look_changes_nothing() -> None:
     assert changing == {
         "uploads.nameless", "uploads.save", "uploads.remove", "browser.json", "browser.page_socket",
         "browser.browser_socket", "browser.own_socket", "terminal.resume", "terminal.kill", "ports.share",
-        "ports.revoke", "ports.forward", "undo.undo",
+        "ports.revoke", "ports.forward", "undo.undo", "file_edits.save", "file_edits.rename", "file_edits.remove",
     }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from typing_extensions import get_type_hints, is_typeddict
 from cubicle.agents.sessions import TranscriptRecord
 from cubicle.browser import messages, server_messages
 from cubicle.chat import activity_events
-from cubicle.http_api import models, overview_models, page_data
+from cubicle.http_api import file_models, home_models, models, overview_models, page_data
 
 SOURCES = Path(__file__).parents[2] / "web" / "src"
 _NOTE = "// Generated from the Python models by scripts/web-types. Do not edit: change the models and run it again.\n"
@@ -64,7 +64,7 @@ class Printer:
         own = (model.__doc__ or "").strip()
         inherited = {"", (BaseModel.__doc__ or "").strip(), (dict.__doc__ or "").strip()}
         comment = f"/** {' '.join(own.split())} */\n" if own not in inherited else ""
-        rows = "".join(f"  {field}{'?' if maybe else ''}: {kind};\n" for field, kind, maybe in self._rows(model))
+        rows = "".join(_row(f"{field}{'?' if maybe else ''}", kind) for field, kind, maybe in self._rows(model))
         return f"{comment}export interface {name} {{\n{rows}}}\n"
 
     def _rows(self, model: Any) -> list[tuple[str, str, bool]]:
@@ -105,6 +105,14 @@ class Printer:
         raise TypeError(f"No TypeScript type is known for {hint!r}.")
 
 
+def _row(name: str, kind: str) -> str:
+    """As the formatter of the pages folds it."""
+    line = f"  {name}: {kind};\n"
+    if len(line) <= _WIDTH + 1 or " | " not in kind:
+        return line
+    return f"  {name}:\n" + "\n".join(f"    | {part}" for part in kind.split(" | ")) + ";\n"
+
+
 def _is_optional(model: Any, name: str, hint: Any) -> bool:
     # The keys that a class lists do not show NotRequired where annotations are kept as text.
     return get_origin(hint) is NotRequired or name in model.__optional_keys__
@@ -140,6 +148,23 @@ def api() -> str:
     for name, model in {**found, "PageData": page_data.PageData, "TranscriptRecord": TranscriptRecord}.items():
         if name != "ProblemDetails":
             printer.add(name, model)
+    return printer.text()
+
+
+def files() -> str:
+    """The answers about the work on files."""
+    found = _models(models)
+    printer = Printer({name: found[name] for name in ("Root", "EntryKind")})
+    for name, model in _models(file_models).items():
+        printer.add(name, model)
+    return printer.text()
+
+
+def home() -> str:
+    """What the home page is told."""
+    printer = Printer({})
+    for name, model in _models(home_models).items():
+        printer.add(name, model)
     return printer.text()
 
 
@@ -181,7 +206,9 @@ def live() -> str:
 
 GENERATED = {
     SOURCES / "common" / "api.generated.ts": api,
+    SOURCES / "common" / "files.generated.ts": files,
     SOURCES / "admin" / "overview.generated.ts": overview,
+    SOURCES / "home" / "home.generated.ts": home,
     SOURCES / "workspace" / "events.generated.ts": events,
     SOURCES / "live" / "messages.generated.ts": live,
 }

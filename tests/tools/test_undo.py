@@ -67,6 +67,26 @@ async def test_an_overwritten_file_comes_back_and_goes_again(service: Service, f
         assert await refused(service, id, redo=True) == ErrorCode.EXISTS
 
 
+async def kept_side(service: Service, id: str) -> tuple[str, bytes]:
+    """What is kept of a change, and of which file it is."""
+    async with service.fleet.lease(TEST) as machine, machine.read("/", roots=WRITABLE_ROOTS, kept=id) as reader:
+        return reader.stat.path, b"".join([chunk async for chunk in reader])
+
+
+async def test_the_kept_side_of_a_change_can_be_read_whole(service: Service) -> None:
+    path, old = f"{HOME}/long.txt", "".join(f"line {n}\n" for n in range(5_000))
+    new = old.replace("line 7\n", "seven\n")
+    await service.call("create_file", {"path": path, "content": old})
+    id, _ = await change(service, "create_file", path=path, content=new)
+    assert await kept_side(service, id) == (path, old.encode())
+    await undo(service, id)
+    assert await kept_side(service, id) == (path, new.encode())
+    for other in ("nobody", "../kept", ""):
+        with pytest.raises(MachineError) as error:
+            await kept_side(service, other)
+        assert error.value.code is ErrorCode.NOT_KEPT
+
+
 async def test_a_new_file_goes_and_comes_again(service: Service) -> None:
     path = f"{HOME}/new/file.txt"
     id, file = await change(service, "create_file", path=path, content="new")

@@ -133,7 +133,7 @@ describe("a connection that comes back", () => {
     sockets[0]?.opens();
     condition = "stopped";
     sockets[0]?.ends(4410, "The operator stopped this sandbox.");
-    const told = { kind: "asleep", reason: "The operator stopped this sandbox.", made: true };
+    const told = { kind: "asleep", reason: "The operator stopped this computer.", made: true };
     expect(link.state.value).toEqual(told);
     await vi.advanceTimersByTimeAsync(120_000);
     expect(link.state.value).toEqual(told);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { PortRecord } from "../src/common/api.generated";
+import type { PortOverview, PortRecord } from "../src/common/api.generated";
 import {
   isReachable,
   linkTo,
@@ -19,6 +19,16 @@ const port = (number: number, more: Partial<PortRecord> = {}): PortRecord => ({
   link: `http://${number}-abc.localhost:8081/?cubicle-key=1.2.3`,
   public: null,
   ...more,
+});
+
+const overview = (ports: PortRecord[]): PortOverview => ({
+  ports,
+  sharing: true,
+  note: "",
+  browser: false,
+  terminal: false,
+  sandbox: "running",
+  services: [],
 });
 
 describe("addresses of a port", () => {
@@ -54,7 +64,7 @@ describe("what is shown", () => {
   });
   test("before a port that is closed, one that is open", () => {
     const ports = new Ports("http://localhost/");
-    ports.take({ ports: [port(80, { open: false }), port(5173)], sharing: true, note: "" });
+    ports.take(overview([port(80, { open: false }), port(5173)]));
     expect(ports.shown.value?.port).toBe(5173);
     ports.chosen.value = 80;
     expect(ports.shown.value?.port).toBe(80);
@@ -62,11 +72,11 @@ describe("what is shown", () => {
   test("the chosen port, or the first", () => {
     const ports = new Ports("http://localhost/");
     expect(ports.shown.value).toBeNull();
-    ports.take({ ports: [port(80), port(5173)], sharing: true, note: "" });
+    ports.take(overview([port(80), port(5173)]));
     expect(ports.shown.value?.port).toBe(80);
     ports.chosen.value = 5173;
     expect(ports.shown.value?.port).toBe(5173);
-    ports.take({ ports: [port(80)], sharing: true, note: "" });
+    ports.take(overview([port(80)]));
     expect(ports.shown.value?.port).toBe(80);
   });
   test.each(["", "null", "[]", "{", '{"ports":1}'])("%s is no overview", (text) => {

@@ -49,18 +49,26 @@ describe("a stored value", () => {
 describe("panels", () => {
   const layout = () => import("../src/workspace/layout");
   test("split and join; the one in front stays", async () => {
-    const { front, panes, showPanel, toggleSplit } = await layout();
-    showPanel("terminal");
+    kept.set("cubicle.panes", '["terminal"]');
+    const { front, panes, toggleSplit } = await layout();
     toggleSplit();
-    expect([panes.value, front.value]).toEqual([["terminal", "files"], 1]);
+    expect([panes.value, front.value]).toEqual([["terminal", "now"], 1]);
     toggleSplit();
-    expect([panes.value, front.value]).toEqual([["files"], 0]);
+    expect([panes.value, front.value]).toEqual([["now"], 0]);
+  });
+  test("a new visitor follows; what is chosen takes the place of what follows, and one call follows again", async () => {
+    const { followModel, following, front, panes, showPanel } = await layout();
+    expect([panes.value, front.value, following.value]).toEqual([["activity", "now"], 1, true]);
+    showPanel("activity");
+    showPanel("files");
+    expect([panes.value, front.value, following.value]).toEqual([["activity", "files"], 1, false]);
+    followModel();
+    expect([panes.value, front.value, following.value]).toEqual([["activity", "now"], 1, true]);
   });
   test("closing one leaves the other", async () => {
-    const { closePane, panes, toggleSplit } = await layout();
-    toggleSplit();
+    const { closePane, panes } = await layout();
     closePane(0);
-    expect(panes.value).toEqual(["browser"]);
+    expect(panes.value).toEqual(["now"]);
   });
   test("neither of two is moved off the screen", async () => {
     const { moveSplit, share } = await layout();
@@ -74,7 +82,7 @@ describe("panels", () => {
     async (broken) => {
       kept.set("cubicle.panes", broken);
       const { panes } = await layout();
-      expect(panes.value).toEqual(["files"]);
+      expect(panes.value).toEqual(["activity", "now"]);
     },
   );
 });

@@ -1,4 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
+import { apply } from "../src/activity/log";
+import { asMarkdown } from "../src/activity/markdown";
 import type { FolderEntry } from "../src/common/api.generated";
 import { diffOf } from "../src/common/diff";
 import { ago, bytes, seconds, shownName } from "../src/common/format";
@@ -10,8 +12,6 @@ import { hexLines } from "../src/viewer/hex";
 import { ASSET_NAME } from "../src/viewer/messages";
 import {
   type ActivityEvent,
-  apply,
-  asMarkdown,
   type Call,
   codeOf,
   editOf,
@@ -40,6 +40,9 @@ const page: PageData = {
   view: false,
   operator: false,
   tenant: "",
+  opens: "chat",
+  card: false,
+  signed_in: false,
 };
 
 const listed: FolderEntry = {
@@ -219,7 +222,8 @@ describe("activity", () => {
   });
   test("only the end of a long output is kept", () => {
     const long = apply(calls, { type: "output", id: "1", text: "x".repeat(50_000), from: 4 });
-    expect(long[0]?.output.length).toBe(20_000);
+    expect(long[0]?.pieces).toEqual([{ from: 30_004, text: "x".repeat(20_000) }]);
+    expect(long[0]?.output).toMatch(/^\[30,004 characters left out\]\nx{20000}$/);
   });
   test("what is no event is dropped", () => {
     expect(parseEvent("nope")).toBeNull();

@@ -11,6 +11,7 @@ import anyio
 from cubicle.agents.adapters.base import Adapter
 from cubicle.agents.report import RunReport
 from cubicle.agents.run_dir import EventLines, RunDir
+from cubicle.chat.agent_steps import AgentStep, AgentUsage
 from cubicle.guest.operations import Exit
 from cubicle.machine.machine import Machine
 from cubicle.machine.process import Process
@@ -39,6 +40,9 @@ class RunFollower:
     def __init__(self, job: Job, process: Process) -> None:
         self.job = job
         self.reports: list[Callable[[str], None]] = []
+        self.watchers: list[Callable[[AgentStep | AgentUsage], None]] = []
+        """Told the same as `reports`, in parts, and what was used."""
+        self.usage = AgentUsage()
         self.done = asyncio.Event()
         self._process = process
         self._reader = job.adapter.reader()
@@ -52,8 +56,9 @@ class RunFollower:
         async for _, chunk in self._process.output:
             for event in lines.feed(chunk):
                 known = outcome.session
-                for line in self._reader.read(event):
-                    self._report(line)
+                for step in self._reader.read(event):
+                    self._report(step)
+                self._note_usage()
                 if outcome.session and not known:
                     await self._announce(outcome.session)
                 await asyncio.sleep(0)  # a chunk may hold thousands: others want the loop, too
@@ -69,9 +74,17 @@ class RunFollower:
             await self._process.kill()
             await self._process.wait()
 
-    def _report(self, line: str) -> None:
+    def _report(self, step: AgentStep) -> None:
         for report in self.reports:
-            report(line + "\n")
+            report(step.line + "\n")
+        for watcher in self.watchers:
+            watcher(step)
+
+    def _note_usage(self) -> None:
+        if (used := self._reader.outcome.usage) != self.usage:
+            self.usage = used
+            for watcher in self.watchers:
+                watcher(used)
 
     async def _announce(self, session: str) -> None:
         """Say early how the run can be found again."""
@@ -79,7 +92,7 @@ class RunFollower:
         if job.max_turns:
             argv = job.adapter.take_over(job.program, session)
             await job.folder.note_session(job.machine, session, argv, job.take_over_env)
-            self._report(f"[agent session {session}]")
+            self._report(AgentStep("note", f"[agent session {session}]"))
 
     async def _ending(self, exit: Exit) -> RunReport:
         job, outcome = self.job, self._reader.outcome

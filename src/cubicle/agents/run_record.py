@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from cubicle.chat.agent_steps import AgentStep, AgentUsage
 from cubicle.core.chat import Chat
 from cubicle.journal.journal import Journal
 
@@ -11,25 +14,33 @@ _MAX_TEXT = 500
 
 
 class RunRecord:
-    """One run that is followed."""
+    """One run that is followed for a call."""
 
-    def __init__(self, journal: Journal, chat: Chat, run: str) -> None:
+    def __init__(self, journal: Journal, chat: Chat, run: str, call: str) -> None:
         self._journal = journal
         self._chat = chat
         self._run = run
+        self._call = call
         self._count = 0
+        self._usage = AgentUsage()
         self._record("started", "")
 
-    def report(self, text: str) -> None:
-        """An event, as people are shown it."""
+    def watch(self, told: AgentStep | AgentUsage) -> None:
+        """A step, as people are shown it, or what the run has used."""
+        if isinstance(told, AgentUsage):
+            self._usage = told
+            return
         self._count += 1
         if self._count <= MAX_EVENTS:
-            self._record("event", text)
+            step = {"kind": told.kind, "tool": told.tool, "key": told.key, "parent": told.parent, "error": told.error}
+            shown = {name: value for name, value in step.items() if value}
+            self._record("event", f"{told.line}\n", step=shown | {"text": told.text[:_MAX_TEXT]})
 
     def end(self) -> None:
         """Nobody follows it any more: it ended, or the service does."""
         more = self._count - MAX_EVENTS
-        self._record("ended", f"{more:,} more events" if more > 0 else "")
+        self._record("ended", f"{more:,} more events" if more > 0 else "", usage=asdict(self._usage))
 
-    def _record(self, event: str, text: str) -> None:
-        self._journal.record(self._chat, "agent", {"run": self._run, "event": event, "text": text[:_MAX_TEXT]})
+    def _record(self, event: str, text: str, **more: object) -> None:
+        fields = {"run": self._run, "call": self._call, "event": event, "text": text[:_MAX_TEXT], **more}
+        self._journal.record(self._chat, "agent", fields)

@@ -196,6 +196,7 @@ class SubAgents:
         hearing = self._hearings.get((call.caller.chat, folder.run))
         if hearing is not None:
             hearing.reports.append(call.report)
+            hearing.watchers.append(call.watch_agent)
             await hearing.done.wait()
         else:
             await self._adopt(machine, call, folder)
@@ -223,8 +224,8 @@ class SubAgents:
         key = (call.caller.chat, hearing.job.folder.run)
         self._hearings[key] = hearing
         hearing.reports.append(call.report)
-        record = RunRecord(self._journal, *key)
-        hearing.reports.append(record.report)
+        record = RunRecord(self._journal, *key, call.id)
+        hearing.watchers += [call.watch_agent, record.watch]
         try:
             return await hearing.to_the_end()
         except asyncio.CancelledError:

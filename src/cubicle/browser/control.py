@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+import time
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 from cubicle.browser import messages, page_scripts
 from cubicle.browser.cdp import CdpError
 from cubicle.browser.dialogs import PageDialog, PageDialogs
+from cubicle.browser.hand_back import HandBack
+from cubicle.browser.input_gate import InputGate
 from cubicle.browser.messages import (  # fmt: skip
     Ack,
     Composition,
@@ -18,7 +21,9 @@ from cubicle.browser.messages import (  # fmt: skip
     Dialog,
     Files,
     Key,
+    Look,
     Mouse,
+    Name,
     Nav,
     Paste,
     Picker,
@@ -36,6 +41,11 @@ from cubicle.browser.tab import Tab
 from cubicle.browser.viewer import Viewer
 
 LEASE = 60.0
+_ASK_AGAIN = 10.0
+_UNGUARD_LIMIT = 2.0
+_MAX_LOOKS = 10.0
+_LOOKS_PER_SECOND = 2.0
+"""Each look at another tab makes the browser draw that one: nobody has it do so without end."""
 
 
 class ControlledView(Protocol):
@@ -46,8 +56,11 @@ class ControlledView(Protocol):
     casting: Screencast
     prompts: PageDialogs
 
-    @property
-    def active(self) -> Tab | None: ...
+    def shown_to(self, viewer: Viewer) -> Tab | None: ...
+
+    def look(self, viewer: Viewer, id: str) -> bool: ...
+
+    def audience_changed(self) -> None: ...
 
     def start(self, work: Coroutine[Any, Any, None]) -> None: ...
 
@@ -65,12 +78,19 @@ class ControlledView(Protocol):
 class InputControl:
     """One lease per chat: it ends when it is returned, when its holder leaves, or when nothing lengthens it."""
 
-    def __init__(self, screen: ControlledView) -> None:
+    def __init__(self, screen: ControlledView, gate: InputGate, on_hand_back: Callable[[HandBack], None]) -> None:
         self._screen = screen
+        self._gate = gate
+        self._on_hand_back = on_hand_back
         self.holder: Viewer | None = None
         self._until = 0.0
+        self._began: float | None = None
+        """When the holder did something first, in seconds since 1970; None until then."""
+        gate.on_wait = self._tell_holder
         self._downloads: dict[str, str] = {}
-        self._pointer = Pointer(screen.start, lambda viewer, tab: self.holder is viewer and self._screen.active is tab)
+        self._pointer = Pointer(
+            screen.start, lambda viewer, tab: self.holder is viewer and screen.shown_to(viewer) is tab
+        )
 
     # ---- the lease
 
@@ -81,13 +101,24 @@ class InputControl:
             return {"type": "control", "holder": None}
         left = max(0, round(self._until - asyncio.get_running_loop().time()))
         who: Holder = {"viewer": holder.id, "name": holder.name}
-        return {"type": "control", "holder": who, "you": holder is viewer, "seconds": left}
+        you = holder is viewer
+        return {"type": "control", "holder": who, "you": you, "seconds": left, "waiting": self._gate.waiting}
+
+    def _tell_holder(self) -> None:
+        """Whether input of the model waits for the one who drives."""
+        if self.holder is not None:
+            self._announce()
 
     def _announce(self) -> None:
         for viewer in self._screen.viewers.values():
             viewer.tell(self.record(viewer))
         for tab in self._screen.tabs.values():
-            tab.catch_choosers(self.holder is not None)
+            self.prepare(tab)
+
+    def prepare(self, tab: Tab) -> None:
+        """A tab is driven by a person, or it is not."""
+        tab.catch_choosers(self.holder is not None)
+        tab.guard(self.holder is not None)
 
     def _lengthen(self) -> None:
         self._until = asyncio.get_running_loop().time() + LEASE
@@ -97,23 +128,93 @@ class InputControl:
             case "take" if self.holder not in (None, viewer):
                 viewer.tell({"type": "refused", "message": "control", "reason": "held"})
             case "take":
-                viewer.name = " ".join(said.name.split()) or "Somebody"
-                self.holder = viewer
-                self._lengthen()
-                self._announce()
+                self._name(viewer, said.name or viewer.name or "Somebody")
+                self._take(viewer)
             case "return":
                 self.left(viewer)
             case "keep" if self.holder is viewer:
                 self._lengthen()
+            case "ask" if self.holder not in (None, viewer):
+                self._ask(viewer)
+            case "give" | "decline" if self.holder is viewer:
+                self._answer_question(viewer, said)
             case _:
                 viewer.tell({"type": "refused", "message": "control", "reason": "not-driving"})
+
+    def _name(self, viewer: Viewer, name: str) -> None:
+        """What a viewer is called; who signed in keeps the name that the service knows."""
+        if not viewer.known:
+            viewer.name = " ".join(name.split())
+            self._screen.audience_changed()
+
+    def _take(self, viewer: Viewer) -> None:
+        """Everybody follows the one who drives, in the tab that this one looked at."""
+        tab = self._screen.shown_to(viewer)
+        self.holder, self._began = viewer, None
+        self._gate.close(self)
+        self._lengthen()
+        if tab is not None:
+            self._screen.browser_tell("Target.activateTarget", targetId=tab.id)
+            self._screen.front(tab)
+        if viewer.pinned:
+            self._screen.look(viewer, "")
+        self._announce()
+
+    def _ask(self, viewer: Viewer) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - viewer.asked_at < _ASK_AGAIN:
+            viewer.tell({"type": "refused", "message": "control", "reason": "too-often"})
+        elif self.holder is not None:
+            viewer.asked_at = now
+            self.holder.tell({"type": "asked", "viewer": viewer.id, "name": viewer.name})
+
+    def _answer_question(self, viewer: Viewer, said: Control) -> None:
+        """The one who drives gives control to another, or keeps it."""
+        other = self._screen.viewers.get(said.viewer)
+        if other is None or other is viewer or other.view_only:
+            viewer.tell({"type": "refused", "message": "control", "reason": "not-driving"})
+        elif said.action == "decline":
+            if other.asked_at > float("-inf"):
+                other.tell({"type": "refused", "message": "control", "reason": "declined"})
+        else:
+            self._end()
+            self._name(other, other.name or "Somebody")
+            self._take(other)
 
     def left(self, viewer: Viewer) -> None:
         """The viewer has nothing to do with the wheel any more."""
         if self.holder is viewer:
-            self.holder = None
-            self._screen.forget(prompt for prompt in self._screen.prompts if prompt.kind != "dialog")
+            self._end()
             self._announce()
+            unguarding = [tab.unguarding for tab in self._screen.tabs.values() if tab.unguarding is not None]
+            if all(answer.done() for answer in unguarding):
+                self._gate.open(self)
+            else:
+                self._screen.start(self._open_gate(unguarding))
+
+    async def _open_gate(self, unguarding: list[asyncio.Future[dict[str, Any]]]) -> None:
+        """Not before the pages take input of others again: it would be sent, and ignored."""
+        await asyncio.wait(unguarding, timeout=_UNGUARD_LIMIT)
+        if self.holder is None:
+            self._gate.open(self)
+
+    def _end(self) -> None:
+        """The holder is none any more: what that one did is told to the model."""
+        holder, self.holder = self.holder, None
+        if holder is not None and self._began is not None:
+            tab = self._screen.shown_to(holder)
+            self._on_hand_back(HandBack(self._began, time.time(), holder.name, tab.url if tab else ""))
+        self._screen.forget(prompt for prompt in self._screen.prompts if prompt.kind != "dialog")
+
+    def _acts(self) -> None:
+        self._lengthen()
+        if self._began is None:
+            self._began = time.time()
+
+    def over(self) -> None:
+        """The view is at its end: nothing waits for it any more."""
+        self._end()
+        self._gate.open(self)
 
     def expire(self) -> None:
         if self.holder is not None and asyncio.get_running_loop().time() > self._until:
@@ -127,8 +228,11 @@ class InputControl:
             case Ack():
                 self._screen.casting.acknowledge(viewer, said.seq)
             case View():
-                viewer.look(said.visible, said.width)
-                self._screen.casting.adapt()
+                self._screen.casting.look(viewer, said.visible, said.width)
+            case Look():
+                self._look(viewer, said)
+            case Name():
+                self._name(viewer, said.name)
             case _ if viewer.view_only:
                 viewer.tell({"type": "refused", "message": said.type, "reason": "view-only"})
             case Control():
@@ -136,15 +240,31 @@ class InputControl:
             case _ if self.holder is not viewer:
                 viewer.tell({"type": "refused", "message": said.type, "reason": "not-driving"})
             case TabAction():
-                self._lengthen()
+                self._acts()
                 with suppress(CdpError):
                     await self._tab(viewer, said)
-            case _ if (tab := self._screen.active) is None:
+            case _ if (tab := self._screen.shown_to(viewer)) is None:
                 viewer.tell({"type": "refused", "message": said.type, "reason": "no-tab"})
             case _:
-                self._lengthen()
+                self._acts()
                 with suppress(CdpError):  # the page is gone, or hangs; the pictures say so
                     await self._act(viewer, tab, said)
+
+    def _look(self, viewer: Viewer, said: Look) -> None:
+        """A person who drives looks at what is driven; everybody else at what they like."""
+        now = asyncio.get_running_loop().time()
+        viewer.looks = min(_MAX_LOOKS, viewer.looks + (now - viewer.looked_at) * _LOOKS_PER_SECOND)
+        viewer.looked_at = now
+        if viewer.looks < 1:
+            viewer.tell({"type": "refused", "message": "look", "reason": "too-often"})
+            return
+        viewer.looks -= 1
+        if said.tab and self.holder is viewer:
+            viewer.tell({"type": "refused", "message": "look", "reason": "held"})
+        elif said.tab and said.tab not in self._screen.tabs:
+            viewer.tell({"type": "refused", "message": "look", "reason": "no-tab"})
+        elif not self._screen.look(viewer, said.tab):
+            viewer.tell({"type": "refused", "message": "look", "reason": "too-many"})
 
     async def _act(self, viewer: Viewer, tab: Tab, said: Said) -> None:
         match said:

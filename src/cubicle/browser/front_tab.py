@@ -1,7 +1,8 @@
 """Which tab of a chat's browser is in front: the one that was opened or activated last, by the model or by a person.
 
-DevTools has no event for it. The visibility of tabs tells it only while no client emulates focus, as Playwright does in
-every page: then all tabs count as visible. But `/json/list` names the tabs in the order of their last activation.
+DevTools has no event for it. The visibility of tabs does not tell it: Playwright emulates focus in every page, and so
+does the live view in the tabs that it shows; then all of them count as visible. But `/json/list` names the tabs in the
+order of their last activation.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ class FrontTab:
         self._tabs = tabs
         self._order: list[str] = []
         self._found = ""
+        self._closed = False
         self._changed = asyncio.Event()
+
+    def closed(self, id: str) -> None:
+        """A tab is gone. If it was in front, the browser brings up another by itself: nobody uses that one by it."""
+        self._closed = self._closed or id == self._found
+        self.look_again()
 
     def look_again(self) -> None:
         """Something happened that may have brought up another tab."""
@@ -55,11 +62,14 @@ class FrontTab:
                 answer = await fetch(self._machine, PORT, "GET", "/json/list", most=_MAX_LIST)
             self._order = [page["id"] for page in cdp_http.pages(answer.body)]
         except (MachineError, cdp_http.NotDevTools, TimeoutError):
-            pass  # what was read last holds; the visibility of the tabs still counts
-        front = next((tab for tab in self._ordered() if tab.visible), None)
+            pass  # what was read last holds
+        front = next(self._ordered(), None)
         if front is None or front.id == self._found:
             return None
         self._found = front.id
+        if self._closed:
+            self._closed = False
+            return None
         return front
 
     def _ordered(self) -> Iterator[Tab]:
@@ -73,9 +83,3 @@ class FrontTab:
         """A tab to show when nothing says which one is in front."""
         attached = [tab for tab in self._tabs.values() if tab.session]
         return next((tab for tab in reversed(attached) if tab.visible), attached[-1] if attached else None)
-
-    def is_front_of_other_window(self, tab: Tab, shown: Tab) -> bool:
-        """Whether the tab can be seen beside the shown one, because it is the front one of a window of its own."""
-        if tab.window == shown.window:
-            return False
-        return next((one for one in self._ordered() if one.visible and one.window == tab.window), None) is tab

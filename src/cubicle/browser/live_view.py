@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -12,11 +12,22 @@ from cubicle.browser.cdp import CdpConnection, CdpError, CdpEvent
 from cubicle.browser.chromium import NoBrowser
 from cubicle.browser.control import InputControl
 from cubicle.browser.dialogs import PageDialog, PageDialogs
+from cubicle.browser.followed_tab import FollowedTab
 from cubicle.browser.front_tab import FrontTab
+from cubicle.browser.hand_back import HandBack
+from cubicle.browser.input_gate import InputGate
+from cubicle.browser.page_scripts import USED_BINDING
 from cubicle.browser.screencast import Screencast
-from cubicle.browser.server_messages import ServerMessage, StateMessage, TabsMessage, Viewport
+from cubicle.browser.server_messages import (
+    ServerMessage,
+    StateMessage,
+    TabsMessage,
+    UseKind,
+    Viewport,
+    WatchersMessage,
+)
 from cubicle.browser.tab import Tab
-from cubicle.browser.viewer import Viewer
+from cubicle.browser.viewer import Viewer, encoded
 from cubicle.core.close_codes import BROKEN, STOPPED
 from cubicle.egress.policy import BadTarget, Target
 from cubicle.machine.errors import SandboxError
@@ -26,6 +37,7 @@ _MAX_TABS = 50
 _TICK = 1.0
 _BEAT_EVERY = 5
 _ANSWER_LIMIT = 4.0
+_MAX_NAMED = 50
 _RUNNING: StateMessage = {"type": "state", "browser": "running", "reason": ""}
 _CRASHED: StateMessage = {"type": "state", "browser": "crashed", "reason": "This page crashed."}
 
@@ -33,7 +45,12 @@ _CRASHED: StateMessage = {"type": "state", "browser": "crashed", "reason": "This
 class LiveView:
     """Lives while somebody watches. `run` does the work; viewers come and go meanwhile."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        gate: InputGate | None = None,
+        on_hand_back: Callable[[HandBack], None] = lambda one: None,
+    ) -> None:
         self._machine = machine
         self._devtools: CdpConnection
         self._group = asyncio.TaskGroup()
@@ -42,18 +59,23 @@ class LiveView:
         self._state = _RUNNING
         self.tabs: dict[str, Tab] = {}
         self.viewers: dict[str, Viewer] = {}
-        self.casting = Screencast(self.viewers)
+        self.casting = Screencast(self.viewers, self.tabs, self.shown_to)
         self._front_tab = FrontTab(machine, self.tabs)
         self.prompts = PageDialogs()
-        self.driving = InputControl(self)
+        self.driving = InputControl(self, gate or InputGate(), on_hand_back)
+        self._followed = FollowedTab(self.tabs, self._driven)
+        self._begun = self._audience_changed = False
         self.interest = 0
         self.left = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    @property
-    def active(self) -> Tab | None:
-        """The tab that everybody is shown."""
-        return self.casting.tab
+    def shown_to(self, viewer: Viewer) -> Tab | None:
+        """The tab that this viewer is shown: the chosen one while it is there, else the one that is followed."""
+        return self.tabs.get(viewer.pinned) or self._followed.tab
+
+    def _driven(self) -> Tab | None:
+        holder = self.driving.holder
+        return self.shown_to(holder) if holder is not None else None
 
     # ---- its life
 
@@ -75,6 +97,7 @@ class LiveView:
         except* SandboxError:
             reason = "The sandbox went away."
         finally:
+            self.driving.over()
             outlived = await self._outlived()
             if not self.ready.done():
                 self.ready.set_result(None)
@@ -98,18 +121,21 @@ class LiveView:
                 for tab in self.tabs.copy().values():
                     await tab.attached.wait()
         await self._show_front()
+        self._begun = True
 
     async def _follow(self) -> None:
-        """Show the tab that the model, or a person, brings to the front."""
+        """Find out when the model, or a person, brings a tab to the front."""
         while True:
             await self._front_tab.wait(seen=any(viewer.visible for viewer in self.viewers.values()))
             await self._show_front()
 
     async def _show_front(self) -> None:
         found = await self._front_tab.read()
-        if found is None and self.active is None:
+        if found is None and self._followed.tab is None:
             found = self._front_tab.any()
-        if found is not None:
+        if found is not None and self._begun:
+            self._use(found, "front")
+        elif found is not None:
             self.front(found)
 
     async def _keep(self) -> None:
@@ -119,9 +145,11 @@ class LiveView:
             await asyncio.sleep(_TICK)
             ticks += 1
             self.driving.expire()
+            if self._audience_changed:
+                self._audience_changed = False
+                self.tell_all(self._watchers())
             for tab in self.tabs.values():
-                tab.begin_again()
-                tab.confirm()
+                tab.tend()
             with suppress(CdpError):
                 await self._look()
                 if ticks % _BEAT_EVERY == 0:
@@ -170,38 +198,57 @@ class LiveView:
         self._count += 1
         viewer = Viewer(f"v{self._count}")
         self.viewers[viewer.id] = viewer
-        latest = self.casting.latest
+        latest = self.casting.latest(self.shown_to(viewer))
         viewport: Viewport = {"w": 1280, "h": latest.height if latest else 800}
         viewer.tell({"type": "hello", "version": 1, "viewer": viewer.id, "viewport": viewport})
         viewer.tell(self._state)
-        viewer.tell(self._tabs())
+        viewer.tell(self._tabs(viewer))
         viewer.tell(self.driving.record(viewer))
+        if self._followed.last is not None:
+            viewer.tell(self._followed.last.message())
         for prompt in self.prompts:
             if prompt.kind == "dialog":
                 viewer.tell(prompt.message)
         if latest is not None:
             viewer.show(latest)
         self.casting.adapt()
+        self.audience_changed()
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
         self.viewers.pop(viewer.id, None)
+        self.audience_changed()
         self.driving.left(viewer)
         if not self.left.is_set():
             self.casting.adapt()
 
     def tell_all(self, message: ServerMessage) -> None:
+        text = encoded(message)
         for viewer in self.viewers.values():
-            viewer.tell(message)
+            viewer.tell_text(text)
+
+    def audience_changed(self) -> None:
+        """Somebody came, left, or has another name: all are told within a second, once for however many."""
+        self._audience_changed = True
+
+    def _watchers(self) -> WatchersMessage:
+        named = list(self.viewers.values())[:_MAX_NAMED]
+        return {
+            "type": "watchers",
+            "watchers": [{"viewer": one.id, "name": one.name, "view_only": one.view_only} for one in named],
+            "more": len(self.viewers) - len(named),
+        }
 
     # ---- tabs
 
-    def _tabs(self) -> TabsMessage:
-        shown = self.active
+    def _tabs(self, viewer: Viewer) -> TabsMessage:
+        shown, followed = self.shown_to(viewer), self._followed.tab
         return {
             "type": "tabs",
             "tabs": [tab.record() for tab in self.tabs.values()],
             "active": shown.id if shown else "",
+            "followed": followed.id if followed else "",
+            "following": viewer.pinned not in self.tabs,
             "back": shown.back if shown else False,
             "forward": shown.forward if shown else False,
             "loading": shown.loading if shown else False,
@@ -217,7 +264,25 @@ class LiveView:
         return refusal.shown if refusal else ""
 
     def tell_tabs(self) -> None:
-        self.tell_all(self._tabs())
+        """Of those who are shown the same, all are told the same."""
+        texts: dict[str, str] = {}
+        for viewer in self.viewers.values():
+            pinned = viewer.pinned if viewer.pinned in self.tabs else ""
+            if pinned not in texts:
+                texts[pinned] = encoded(self._tabs(viewer))
+            viewer.tell_text(texts[pinned])
+
+    def look(self, viewer: Viewer, id: str) -> bool:
+        """Show this viewer a tab of its own choice, or again the one that is followed; False if that are too many."""
+        tab = self.tabs.get(id)
+        if tab is not None and not self.casting.has_room_for(tab):
+            return False
+        before = self.shown_to(viewer)
+        viewer.pinned = tab.id if tab is not None else ""
+        if self.shown_to(viewer) is not before:
+            self.casting.changed(viewer)
+        viewer.tell(self._tabs(viewer))
+        return True
 
     def _found(self, info: dict[str, Any]) -> None:
         id = messages.short(info.get("targetId"), 100)
@@ -233,8 +298,9 @@ class LiveView:
             await tab.attach(lambda session: self._sessions.__setitem__(session, tab))
             self.start(self._read_landing(tab))
             self.start(self._read_history(tab))
-            self.start(tab.read_window())
-            tab.catch_choosers(self.driving.holder is not None)
+            if self._begun:
+                self._use(tab, "opened")
+            self.driving.prepare(tab)
             await tab.begin_watch()
         finally:
             tab.attached.set()
@@ -255,18 +321,36 @@ class LiveView:
             return
         self._sessions.pop(tab.session, None)
         self.forget(prompt for prompt in self.prompts if prompt.tab == id)
-        if self.active is tab:
-            self.casting.show(None)
-            self._front_tab.look_again()
+        watched = [viewer for viewer in self.viewers.values() if viewer.pinned == id]
+        for viewer in watched:
+            viewer.pinned = ""
+        self.casting.lost(tab)
+        self._front_tab.closed(id)
+        if self._followed.lost(tab):
+            self._followed_changed()
+        else:
+            self.casting.changed(*watched)
         self.tell_tabs()
 
     def front(self, tab: Tab) -> None:
-        """Show this tab to everybody."""
-        if tab is self.active or tab.id not in self.tabs or not tab.session:
-            return
-        self.casting.show(tab)
+        """Follow this tab: whoever chose no other is shown it."""
+        if tab.id in self.tabs and tab.session and self._followed.choose(tab):
+            self._followed_changed()
+            self.tell_tabs()
+
+    def _use(self, tab: Tab, how: UseKind) -> None:
+        """The model, a person or a page did something in this tab."""
+        changed = self._followed.used(tab, how)
+        news = self._followed.news()
+        if changed:
+            self._followed_changed()
+            self.tell_tabs()
+        if news is not None:
+            self.tell_all(news.message())
+
+    def _followed_changed(self) -> None:
         self._tell_of_crash()
-        self.tell_tabs()
+        self.casting.changed(*(viewer for viewer in self.viewers.values() if viewer.pinned not in self.tabs))
 
     # ---- what the browser says
 
@@ -287,30 +371,48 @@ class LiveView:
         if tab is not None:
             self._on_tab_event(tab, event.method, params)
 
+    def _on_navigation(self, tab: Tab, method: str, params: dict[str, Any]) -> None:
+        frame = params.get("frame")
+        match method:
+            case "Page.frameStartedLoading" | "Page.frameStoppedLoading" if params.get("frameId") == tab.id:
+                tab.loading = method == "Page.frameStartedLoading"
+                tab.unheard = True
+                if not tab.loading:
+                    self.start(self._read_history(tab))  # a page from the cache tells of itself before its place is set
+                elif not tab.navigates_by_itself:
+                    self._use(tab, "navigated")
+                self.tell_tabs()
+            case "Page.frameNavigated" if isinstance(frame, dict) and not frame.get("parentId"):
+                self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
+                tab.crashed = False
+                tab.begin_again()
+                tab.hear_use()
+                moved = tab.land(frame)
+                self._tell_of_crash()
+                if not tab.refreshed(moved):
+                    self._use(tab, "navigated")
+                self.start(self._read_history(tab))
+            case "Page.frameNavigated":
+                tab.unheard = True  # within a second: a page may have any number of frames
+            case "Page.frameRequestedNavigation" if params.get("frameId") == tab.id:
+                tab.request(params.get("reason"))
+
     def _on_tab_event(self, tab: Tab, method: str, params: dict[str, Any]) -> None:
         match method:
             case "Page.screencastFrame":
                 self.casting.take(tab, params)
+            case (
+                "Page.frameStartedLoading"
+                | "Page.frameStoppedLoading"
+                | "Page.frameNavigated"
+                | "Page.frameRequestedNavigation"
+            ):
+                self._on_navigation(tab, method, params)
             case "Page.screencastVisibilityChanged":
                 tab.visible = params.get("visible") is True
                 self._front_tab.look_again()
-            case "Page.frameStartedLoading" | "Page.frameStoppedLoading" if params.get("frameId") == tab.id:
-                tab.loading = method == "Page.frameStartedLoading"
-                if not tab.loading:
-                    self.start(self._read_history(tab))  # a page from the cache tells of itself before its place is set
-                self.tell_tabs()
-            case "Page.frameNavigated":
-                frame = params.get("frame")
-                if isinstance(frame, dict) and not frame.get("parentId"):
-                    self.forget(prompt for prompt in self.prompts if prompt.tab == tab.id and prompt.kind != "dialog")
-                    tab.crashed = False
-                    tab.begin_again()
-                    moved = tab.land(frame)
-                    self._tell_of_crash()
-                    shown = self.active
-                    if moved and shown is not None and self._front_tab.is_front_of_other_window(tab, shown):
-                        self.front(tab)
-                    self.start(self._read_history(tab))
+            case "Runtime.bindingCalled" if params.get("name") == USED_BINDING:
+                self._use(tab, "input")
             case "Page.navigatedWithinDocument":
                 self.start(self._read_history(tab))
             case "Page.javascriptDialogOpening":
@@ -334,8 +436,8 @@ class LiveView:
         self.tell_tabs()
 
     def _tell_of_crash(self) -> None:
-        """Whether the page that is shown is still there."""
-        crashed = self.active is not None and self.active.crashed
+        """Whether the page that is followed is still there."""
+        crashed = self._followed.tab is not None and self._followed.tab.crashed
         state = _CRASHED if crashed else _RUNNING
         if state != self._state:
             self._state = state

@@ -44,10 +44,25 @@ class View(_Message):
     visible: bool
 
 
+class Look(_Message):
+    """`tab`: the one to be shown to this viewer alone; empty: the one that everybody follows."""
+
+    type: Literal["look"]
+    tab: Id = ""
+
+
+class Name(_Message):
+    type: Literal["name"]
+    name: Annotated[str, Field(max_length=100)]
+
+
 class Control(_Message):
+    """`viewer`: to whom control is given, or whose question is declined."""
+
     type: Literal["control"]
-    action: Literal["take", "return", "keep"]
+    action: Literal["take", "return", "keep", "ask", "give", "decline"]
     name: Annotated[str, Field(max_length=100)] = ""
+    viewer: Id = ""
 
 
 class Mouse(_Message):
@@ -158,7 +173,7 @@ class Files(_Message):
         return names
 
 
-Always = Ack | View | Control
+Always = Ack | View | Look | Name | Control
 Driving = Mouse | Wheel | Key | Text | Composition | Paste | Copy | Nav | TabAction | Dialog | Select | Picker | Files
 Said = Always | Driving
 

@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
+USED_BINDING = "cubicleUsed"
+TELL_USE = """(() => {
+  let told = 0;
+  let later = 0;
+  const tell = () => {
+    told = Date.now();
+    later = 0;
+    if (typeof cubicleUsed === 'function') cubicleUsed('');
+  };
+  const use = (event) => {
+    if (!event.isTrusted || later) return;
+    const past = Date.now() - told;
+    if (past < 0 || past >= 100) tell();
+    else later = setTimeout(tell, 100 - past);
+  };
+  for (const type of ['pointerdown', 'keydown', 'wheel', 'input', 'drop'])
+    window.addEventListener(type, use, {capture: true, passive: true});
+})()"""
+"""Tells of input, from a world of our own in each page: what the page's scripts can neither see nor call."""
+
 POPUP_OF = """function () {
   let node = this.nodeType === 1 ? this : this.parentElement;
   node = node && (node.closest('select') || node.closest('input'));

@@ -59,24 +59,63 @@ class StateMessage(TypedDict):
 
 
 class TabsMessage(TypedDict):
-    """`refusal`: why the egress proxy did not let the page that is shown through; empty when it did."""
+    """`active`: the tab that this viewer is shown; `followed`: the one that was used last, by the model or by whoever
+    drives; `following`: this viewer is shown that one. `refusal`: why the egress proxy did not let the page that is
+    shown through; empty when it did."""
 
     type: Literal["tabs"]
     tabs: list[TabRecord]
     active: str
+    followed: str
+    following: bool
     back: bool
     forward: bool
     loading: bool
     refusal: str
 
 
+UseKind = Literal["opened", "navigated", "input", "front"]
+
+
+class UsedMessage(TypedDict):
+    """A tab was used, so many seconds ago."""
+
+    type: Literal["used"]
+    tab: str
+    how: UseKind
+    seconds: float
+
+
+class WatcherRecord(TypedDict):
+    viewer: str
+    name: str
+    view_only: bool
+
+
+class WatchersMessage(TypedDict):
+    """Who watches; `more` are not in the list."""
+
+    type: Literal["watchers"]
+    watchers: list[WatcherRecord]
+    more: int
+
+
+class AskedMessage(TypedDict):
+    """To whoever drives: another viewer asks for control."""
+
+    type: Literal["asked"]
+    viewer: str
+    name: str
+
+
 class ControlMessage(TypedDict):
-    """`you` and `seconds` come with a holder only."""
+    """`you`, `seconds` and `waiting` come with a holder only. `waiting`: input of the model is held meanwhile."""
 
     type: Literal["control"]
     holder: Holder | None
     you: NotRequired[bool]
     seconds: NotRequired[int]
+    waiting: NotRequired[bool]
 
 
 class CursorMessage(TypedDict):
@@ -149,7 +188,7 @@ class RefusedMessage(TypedDict):
 
     type: Literal["refused"]
     message: str
-    reason: Literal["held", "not-driving", "view-only", "no-tab", "bad-message"]
+    reason: Literal["held", "not-driving", "view-only", "no-tab", "bad-message", "declined", "too-often", "too-many"]
 
 
 Popup = DialogMessage | SelectMessage | PickerMessage | ChooserMessage
@@ -158,6 +197,9 @@ ServerMessage = (
     | HeartbeatMessage
     | StateMessage
     | TabsMessage
+    | UsedMessage
+    | WatchersMessage
+    | AskedMessage
     | ControlMessage
     | CursorMessage
     | Popup

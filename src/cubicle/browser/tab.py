@@ -16,6 +16,9 @@ UPLOADS = "/mnt/user-data/uploads"
 _QUALITY = 60
 _LOOK_LIMIT = 1.0
 _WATCH = {"format": "jpeg", "quality": 1, "maxWidth": 16, "maxHeight": 16}
+_WORLD = "cubicle"
+_REFRESHES = ("metaTagRefresh", "httpHeaderRefresh")
+_BY_SCRIPT = ("scriptInitiated", "reload")
 _MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
 
@@ -28,12 +31,21 @@ class Tab:
         self.session = ""
         self.title = ""
         self.url = ""
+        self.opener = ""
+        """The tab whose page opened this one."""
         self.visible = False
         """Whether the browser draws it; with a client that emulates focus it draws tabs in the background too."""
-        self.window = 0
         self.loading = False
         self.crashed = False
         self._document = ""
+        self._requested = ""
+        """Why its own page asked for the navigation that is under way; empty: somebody else did."""
+        self._emulates_focus = False
+        self._guarded = False
+        self.unguarding: asyncio.Future[dict[str, Any]] | None = None
+        """The browser was told that everybody's input counts again; done when it has taken note of that."""
+        self.unheard = False
+        """A frame got another document, in which nobody hears yet when it is used."""
         self.unreached: str | None = None
         """The address in whose place the browser shows an error of its own; None while nobody knows."""
         self.back = False
@@ -55,6 +67,7 @@ class Tab:
     def rename(self, info: dict[str, Any]) -> bool:
         """Take title and address from a target's description; whether they changed."""
         before = (self.title, self.url)
+        self.opener = messages.short(info.get("openerId"), 100) or self.opener
         self.title, self.url = messages.short(info.get("title")), messages.short(info.get("url"))
         return before != (self.title, self.url)
 
@@ -64,11 +77,15 @@ class Tab:
         self.session = messages.short(answer.get("sessionId"), 100)
         on_session(self.session)
         self.tell("Page.enable")
+        source = page_scripts.TELL_USE
+        self.tell("Page.addScriptToEvaluateOnNewDocument", source=source, worldName=_WORLD, runImmediately=True)
+        self.hear_use()
 
-    async def read_window(self) -> None:
-        """Find out in which window it is."""
-        answer = await self._devtools.call("Browser.getWindowForTarget", targetId=self.id)
-        self.window = int(messages.number(answer.get("windowId"), high=2**53))
+    def hear_use(self) -> None:
+        """Let the script in each document tell of input. A document that comes later has to be told of again: the
+        browser does that by itself only for who also wants to hear all that pages write to their console."""
+        self.unheard = False
+        self.tell("Runtime.addBinding", name=page_scripts.USED_BINDING, executionContextName=_WORLD)
 
     async def call(self, method: str, *, limit: float = 10.0, **params: Any) -> dict[str, Any]:
         return await self._devtools.call(method, self.session, limit=limit, **params)
@@ -87,6 +104,7 @@ class Tab:
     def cast(self, width: int) -> None:
         """Have pictures of this width come; a first one comes at once."""
         self.tell("Page.stopScreencast")
+        self._emulate_focus(True)
         self.casting = width
         self._confirmed = False
         self._begin({"format": "jpeg", "quality": _QUALITY, "maxWidth": width, "maxHeight": width})
@@ -100,13 +118,27 @@ class Tab:
         """No more pictures, only word of whether it is drawn."""
         self.casting = 0
         self.tell("Page.stopScreencast")
+        self._emulate_focus(False)
         self._begin(_WATCH)
+
+    def _emulate_focus(self, on: bool) -> None:
+        """Have it drawn while somebody looks at it: the browser draws no tab in the background by itself."""
+        if on != self._emulates_focus:
+            self._emulates_focus = on
+            self.tell("Emulation.setFocusEmulationEnabled", enabled=on)
 
     def _begin(self, pictures: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
         self._pictures = pictures
         self._came = 0
         self._start = self._devtools.ask("Page.startScreencast", self.session, **pictures)
         return self._start
+
+    def tend(self) -> None:
+        """What has to be done now and then."""
+        self.begin_again()
+        self.confirm()
+        if self.unheard:
+            self.hear_use()
 
     def begin_again(self) -> None:
         """If the browser refused to begin, ask it again: it does so for a moment while a page changes its document."""
@@ -153,6 +185,20 @@ class Tab:
         before, self._document = self._document, messages.short(frame.get("url"))
         return before != self._document
 
+    def request(self, reason: Any) -> None:
+        """Its own page asked to go elsewhere, for this reason."""
+        self._requested = messages.short(reason, 100) or "other"
+
+    @property
+    def navigates_by_itself(self) -> bool:
+        """Whether its own page asked for the navigation that is under way."""
+        return self._requested != ""
+
+    def refreshed(self, moved: bool) -> bool:
+        """The navigation came to its end: whether it was a page that reloads itself, which nobody uses by that."""
+        reason, self._requested = self._requested, ""
+        return reason in _REFRESHES or (reason in _BY_SCRIPT and not moved)
+
     async def read_history(self) -> None:
         history = await self.call("Page.getNavigationHistory")
         index, entries = history.get("currentIndex"), history.get("entries")
@@ -169,9 +215,26 @@ class Tab:
 
     # ---- what a person does
 
+    def guard(self, on: bool) -> None:
+        """Have the page ignore mouse and keys, except those that come through here: a person drives it."""
+        if on != self._guarded and self.session:
+            self._guarded = on
+            self.unguarding = None
+            if on:
+                self._ignore_input(True)
+            else:
+                self.unguarding = self._devtools.ask("Input.setIgnoreInputEvents", self.session, ignore=False)
+
+    def _ignore_input(self, on: bool) -> None:
+        self.tell("Input.setIgnoreInputEvents", ignore=on)
+
     def _input(self, method: str, **params: Any) -> None:
         """The browser takes these in their order, and answers each when the page has had it."""
+        if self._guarded:
+            self._ignore_input(False)
         self._last_input = self._devtools.ask(method, self.session, **params)
+        if self._guarded:
+            self._ignore_input(True)
 
     def mouse(self, said: messages.Mouse) -> None:
         self._input(
@@ -253,7 +316,7 @@ class Tab:
         try:
             return await self._cursor_at(x, y)
         except CdpError:  # the page is another by now, and its worlds with it
-            world = await self.call("Page.createIsolatedWorld", limit=_LOOK_LIMIT, frameId=self.id, worldName="cubicle")
+            world = await self.call("Page.createIsolatedWorld", limit=_LOOK_LIMIT, frameId=self.id, worldName=_WORLD)
             self._world = int(messages.number(world.get("executionContextId"), high=2**53))
             return await self._cursor_at(x, y)
 

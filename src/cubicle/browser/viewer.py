@@ -16,6 +16,10 @@ from cubicle.browser.server_messages import ServerMessage
 _MAX_MESSAGES = 256
 
 
+def encoded(message: ServerMessage) -> str:
+    return json.dumps(message, ensure_ascii=False)
+
+
 @dataclass(eq=False)
 class Frame:
     """One picture of a tab; made ready to send once, and only if somebody wants it."""
@@ -45,8 +49,15 @@ class Viewer:
     def __init__(self, id: str) -> None:
         self.id = id
         self.name = ""
+        self.known = False
+        """The service knows the name: the person signed in."""
         self.width = 1280.0
         self.visible = True
+        self.pinned = ""
+        """The tab that this viewer chose to look at; empty: the one that everybody follows."""
+        self.asked_at = float("-inf")
+        self.looks, self.looked_at = 0.0, 0.0
+        """How often it may look at another tab from then on; the clock is the event loop's."""
         self.faults = 0
         self.view_only = False
         """Came by a link that only lets one look."""
@@ -58,10 +69,14 @@ class Viewer:
 
     def tell(self, message: ServerMessage) -> None:
         """Queue a message. A viewer who does not read for too long is dropped."""
+        self.tell_text(encoded(message))
+
+    def tell_text(self, message: str) -> None:
+        """The same of a message that was encoded once for many viewers."""
         if len(self._messages) >= _MAX_MESSAGES:
             self.end(1011, "The viewer does not read.")
         else:
-            self._messages.append(json.dumps(message, ensure_ascii=False))
+            self._messages.append(message)
             self._wake.set()
 
     def show(self, frame: Frame) -> None:

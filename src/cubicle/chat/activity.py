@@ -9,12 +9,23 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cubicle.chat.activity_events import CallEvent, CallFields, ChangedFile, EndEvent, Ending, NoteEvent, UndoEvent
+from cubicle.chat.activity_events import (
+    CallEvent,
+    CallFields,
+    ChangedFile,
+    EndEvent,
+    Ending,
+    NoteEvent,
+    UndoEvent,
+)
 from cubicle.chat.activity_history import PastCall, interrupted, note_of, read_history
+from cubicle.chat.agent_steps import AgentStep, AgentUsage
+from cubicle.chat.call_events import MAX_OUTPUT_EVENTS, MAX_STEPS, CallEvents
+from cubicle.chat.news import News
 from cubicle.core.chat import Chat
 from cubicle.journal.format import Entry
 from cubicle.journal.journal import Journal, no_journal
@@ -26,15 +37,12 @@ MAX_CHATS = 500
 MAX_TEXT = 1_000_000
 """Characters kept of one chat."""
 MAX_TEXT_OF_ALL = 64_000_000
-MAX_OUTPUT = 20_000
-"""Characters kept of one call's output: its end."""
 
 _MAX_BATCH = 4_000
 _MAX_RESULT = 4_000
 _MAX_ARGUMENT = 50_000
 _MAX_ARGUMENTS = 100
 _MAX_NOTES = 20
-_MAX_OUTPUT_EVENTS = 8
 _WINDOW = 0.1
 _MAX_NOTES_KEPT = 100
 """Notes kept of one chat; of more, the oldest are forgotten."""
@@ -62,6 +70,8 @@ class CallEnd:
     exit_code: int | None = None
     signal: str = ""
     files: Sequence[ChangedFile] = ()
+    pictures: Sequence[str] = ()
+    """The hashes of those that the answer has and the journal keeps."""
 
     def event(self, id: str, seconds: float) -> EndEvent:
         event: EndEvent = {
@@ -79,53 +89,24 @@ class CallEnd:
             event["signal"] = self.signal
         if self.files:
             event["files"] = list(self.files)
+        if self.pictures:
+            event["pictures"] = list(self.pictures)
         return event
 
 
-@dataclass(slots=True)
-class _Record:
-    """What is kept of one call: its start, the end of its output, its end. Each with the count it was told at."""
+@dataclass(frozen=True, slots=True)
+class NewestCall:
+    """The call of a chat that began last."""
 
-    begun: tuple[int, CallEvent | NoteEvent]
-    outputs: list[tuple[int, int, str]] = field(default_factory=list)
-    """Count, place of its first character in the whole output, text."""
-    written: int = 0
-    """Characters of output so far."""
-    latest: int = 0
-    """The count of the last of it."""
-    ended: tuple[int, EndEvent] | None = None
-    undone: tuple[int, UndoEvent] | None = None
-    """The last time that it was undone or made again."""
-    size: int = 0
-
-    @property
-    def over(self) -> bool:
-        return self.ended is not None or self.begun[1]["type"] == "note"
-
-    def events(self) -> Iterator[tuple[int, CallFields]]:
-        yield self.begun
-        for count, place, text in self.outputs:
-            yield count, {"type": "output", "id": self.begun[1]["id"], "from": place, "text": text}
-        if self.ended is not None:
-            yield self.ended
-        if self.undone is not None:
-            yield self.undone
-
-    def add_output(self, count: int, text: str, skipped: int) -> None:
-        """Few and larger pieces: a reader that has a part of one already knows by its place where to go on."""
-        self.written += skipped + len(text)
-        self.outputs.append((count, self.written - len(text), text))
-        if len(self.outputs) > _MAX_OUTPUT_EVENTS:
-            (_, before, first), (told, place, second) = self.outputs[:2]
-            whole = first + second if before + len(first) == place else second
-            room = MAX_OUTPUT - sum(len(text) for _, _, text in self.outputs[2:])
-            kept = whole[-room:] if room > 0 else ""
-            self.outputs[:2] = [(told, place + len(second) - len(kept), kept)] if kept else []
+    begun: CallEvent
+    output: str
+    """The end of it, as far as it is kept."""
+    ended: EndEvent | None
 
 
 @dataclass(slots=True)
 class _Story:
-    calls: OrderedDict[str, _Record] = field(default_factory=OrderedDict)
+    calls: OrderedDict[str, CallEvents] = field(default_factory=OrderedDict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     tool: str = ""
     user: str = ""
@@ -147,6 +128,8 @@ class Activity:
         self._count = 0
         self._size = 0
         self._stories: OrderedDict[str, _Story] = OrderedDict()
+        self.news = News()
+        """Told of each thing that happens, in any chat."""
 
     def last(self, chat: Chat) -> tuple[str, str]:
         """(the tool that was called last, who called it); empty where that is not known."""
@@ -194,7 +177,7 @@ class Activity:
         }
         known = story.calls.get(id)
         if known is None:
-            story.calls[id] = _Record((self._count, event))
+            story.calls[id] = CallEvents((self._count, event))
         else:
             known.begun, known.ended = (self._count, event), None
         story.tool, story.user = tool, user
@@ -209,6 +192,21 @@ class Activity:
             self._count += 1
             record.add_output(self._count, text, skipped)
             self._settle(story, record)
+
+    def tell_agent(self, chat: Chat, id: str, told: AgentStep | AgentUsage) -> None:
+        """The coding agent of a call did this, or used so much."""
+        story = self._story(chat)
+        record = story.calls.get(id)
+        if record is None:
+            return
+        self._count += 1
+        if isinstance(told, AgentUsage):
+            record.used = (self._count, told.event(id))
+        else:
+            record.steps.append((self._count, told.event(id, record.stepped, time.time())))
+            record.stepped += 1
+            del record.steps[:-MAX_STEPS]
+        self._settle(story, record)
 
     def tell_end(self, chat: Chat, id: str, event: EndEvent) -> None:
         """A call is over."""
@@ -230,7 +228,7 @@ class Activity:
             record.undone = (self._count, told)
             self._settle(story, record)
 
-    def _settle(self, story: _Story, record: _Record) -> None:
+    def _settle(self, story: _Story, record: CallEvents) -> None:
         """Count what was added, forget what is too much, and wake those who follow."""
         size = sum(_size(fields) for _, fields in record.events())
         self._grow(story, size - record.size)
@@ -243,6 +241,7 @@ class Activity:
             self._size -= oldest.size
         news, story.news = story.news, asyncio.Event()
         news.set()
+        self.news.tell()
 
     def _forget(self, story: _Story, id: str) -> None:
         self._grow(story, -story.calls.pop(id).size)
@@ -263,8 +262,8 @@ class Activity:
             self._count += 1
             self._settle(story, self._add_note(story, self._count, note))
 
-    def _add_note(self, story: _Story, count: int, note: NoteEvent) -> _Record:
-        record = story.calls[note["id"]] = _Record((count, note))
+    def _add_note(self, story: _Story, count: int, note: NoteEvent) -> CallEvents:
+        record = story.calls[note["id"]] = CallEvents((count, note))
         for id in [id for id in story.calls if id.startswith("note-")][:-_MAX_NOTES_KEPT]:
             self._forget(story, id)
         return record
@@ -272,9 +271,10 @@ class Activity:
     async def _load(self, chat: Chat, story: _Story) -> None:
         """Put what the journal has before what is known here."""
         history = await self._journal.scan(chat, read_history)
-        newest = [past for past in history.order if _id(past) not in story.calls][-MAX_CALLS:]
+        unknown = [past for past in history.order if _id(past) not in story.calls]
+        newest = unknown[max(0, len(unknown) + len(story.calls) - MAX_CALLS) :]
         known, story.calls = story.calls, OrderedDict()
-        count = -4 * MAX_CALLS - _MAX_OUTPUT_EVENTS * MAX_CALLS
+        count = -(5 + MAX_OUTPUT_EVENTS + MAX_STEPS) * MAX_CALLS
         for past in newest:
             count += 1
             if isinstance(past, PastCall):
@@ -287,11 +287,18 @@ class Activity:
         story.calls.update(known)
 
     def _add_past(self, story: _Story, count: int, past: PastCall) -> int:
-        record = story.calls[past.begun["id"]] = _Record((count, past.begun))
-        for place, text in past.output[-_MAX_OUTPUT_EVENTS:]:
+        record = story.calls[past.begun["id"]] = CallEvents((count, past.begun))
+        for place, text in past.output[-MAX_OUTPUT_EVENTS:]:
             count += 1
             record.outputs.append((count, place, text))
             record.written = place + len(text)
+        for step in past.steps[-MAX_STEPS:]:
+            count += 1
+            record.steps.append((count, step))
+            record.stepped = step["number"] + 1
+        if past.used is not None:
+            count += 1
+            record.used = (count, past.used)
         ended = past.ended
         if ended is None and past.begun["id"] not in self._running:
             ended = interrupted(past)
@@ -304,6 +311,20 @@ class Activity:
         self._settle(story, record)
         return count
 
+    async def earlier(self, chat: Chat, before: str) -> tuple[list[CallFields], bool]:
+        """What the journal has before a call or note: of the latest so many events, and whether there is still more."""
+        history = await self._journal.scan(chat, read_history)
+        ids = [_id(past) for past in history.order]
+        end = ids.index(before) if before in ids else 0
+        pages: list[list[CallFields]] = []
+        size, start = 0, end
+        while start > 0 and len(pages) < MAX_CALLS and size < MAX_TEXT:
+            start -= 1
+            past = history.order[start]
+            pages.append(past.events(self._running) if isinstance(past, PastCall) else [past])
+            size += sum(map(_size, pages[-1]))
+        return [event for page in reversed(pages) for event in page], start > 0
+
     async def _loaded(self, chat: Chat) -> _Story:
         story = self._story(chat)
         if self._journal.keeps:
@@ -311,6 +332,16 @@ class Activity:
                 story.past = start_task(self._load(chat, story), name="activity of a chat")
             await asyncio.wait([story.past])
         return story
+
+    async def newest(self, chat: Chat) -> NewestCall | None:
+        """The call that began last, of this service or of one before it."""
+        story = await self._loaded(chat)
+        for record in reversed(story.calls.values()):
+            begun = record.begun[1]
+            if begun["type"] == "call":
+                output = "".join(text for _, _, text in record.outputs[-MAX_OUTPUT_EVENTS:])
+                return NewestCall(begun, output, record.ended[1] if record.ended is not None else None)
+        return None
 
     async def follow(self, chat: Chat, after: str = "", patience: float = 15.0) -> AsyncIterator[ActivityEvent | None]:
         """What is kept after an event, then what comes; None whenever nothing has come for a while."""
@@ -365,6 +396,9 @@ class Happening:
         if self._output:
             self._activity.tell_output(self._chat, self.id, self._output, self._skipped)
             self._output, self._skipped = "", 0
+
+    def watch_agent(self, told: AgentStep | AgentUsage) -> None:
+        self._activity.tell_agent(self._chat, self.id, told)
 
     def end(self, end: CallEnd) -> EndEvent:
         self._flush()

@@ -44,7 +44,8 @@ class ChangedFile(TypedDict):
 
 
 class EndEvent(TypedDict):
-    """A call is over. `exit_code` and `signal` come where the command had one."""
+    """A call is over. `exit_code` and `signal` come where the command had one. `pictures` are the hashes of those that
+    the answer has; the service gives them by that name."""
 
     type: Literal["end"]
     id: str
@@ -56,6 +57,39 @@ class EndEvent(TypedDict):
     result: str
     notes: list[str]
     files: NotRequired[list[ChangedFile]]
+    pictures: NotRequired[list[str]]
+
+
+StepKind = Literal["turn", "text", "tool", "result", "note"]
+
+
+class StepEvent(TypedDict):
+    """One step of the coding agent that a call runs. `key` pairs a result with its tool; `parent` is the key of the
+    tool that the step belongs to, where an agent started another one."""
+
+    type: Literal["step"]
+    id: str
+    number: int
+    kind: StepKind
+    tool: str
+    text: str
+    key: str
+    parent: str
+    error: bool
+    at: float
+
+
+class UsageEvent(TypedDict):
+    """What the coding agent of a call has used so far, as it reports it."""
+
+    type: Literal["usage"]
+    id: str
+    session: str
+    model: str
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    dollars: float | None
 
 
 class UndoEvent(TypedDict):
@@ -85,5 +119,5 @@ class ServiceEvent(TypedDict):
     id: str
 
 
-CallFields = CallEvent | OutputEvent | EndEvent | UndoEvent | NoteEvent
+CallFields = CallEvent | OutputEvent | StepEvent | UsageEvent | EndEvent | UndoEvent | NoteEvent
 ActivityEvent = CallFields | ServiceEvent

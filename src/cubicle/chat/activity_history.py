@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from cubicle.chat.activity_events import CallEvent, ChangedFile, EndEvent, Ending, NoteEvent, UndoEvent
+from cubicle.chat.activity_events import (
+    CallEvent,
+    CallFields,
+    ChangedFile,
+    EndEvent,
+    Ending,
+    NoteEvent,
+    StepEvent,
+    StepKind,
+    UndoEvent,
+    UsageEvent,
+)
+from cubicle.chat.agent_steps import AgentStep, AgentUsage
 from cubicle.journal.format import Entry
 
 _ENDINGS = frozenset(get_args(Ending))
+_STEP_KINDS = frozenset(get_args(StepKind))
 _MAX_TEXT = 500
 INTERRUPTED = "The service ended while this ran. Its sandbox and its files are as they were left."
 
@@ -22,10 +35,22 @@ class PastCall:
     user: str
     output: list[tuple[int, str]] = field(default_factory=list)
     """Place of its first character in the whole output, text."""
+    steps: list[StepEvent] = field(default_factory=list)
+    used: UsageEvent | None = None
     ended: EndEvent | None = None
     undone: UndoEvent | None = None
     seen: float = 0.0
     """When something was last heard of it."""
+
+    def events(self, running: Container[str]) -> list[CallFields]:
+        """All of it, in the order in which it is sent. `running`: the ids of calls that have not ended."""
+        id = self.begun["id"]
+        ended = self.ended or (None if id in running else interrupted(self))
+        output: list[CallFields] = [
+            {"type": "output", "id": id, "from": place, "text": text} for place, text in self.output
+        ]
+        rest = (self.used, ended, self.undone)
+        return [self.begun, *output, *self.steps, *(event for event in rest if event is not None)]
 
 
 @dataclass(slots=True)
@@ -55,6 +80,10 @@ def read_history(entries: Iterable[Entry]) -> History:
                 call = history.calls.get(_text(fields, "call"))
                 if call is not None:
                     _end(call, fields)
+            case "agent":
+                call = history.calls.get(_text(fields, "call"))
+                if call is not None:
+                    _agent(call, entry)
             case "undo":
                 call = history.calls.get(_text(fields, "call"))
                 if call is not None:
@@ -106,11 +135,32 @@ def _end(call: PastCall, fields: Mapping[str, Any]) -> None:
         event["signal"] = signal
     if isinstance(files := fields.get("files"), list):
         event["files"] = [cast(ChangedFile, one) for one in files if isinstance(one, dict) and _is_changed_file(one)]
+    if isinstance(pictures := fields.get("pictures"), list):
+        event["pictures"] = [one for one in pictures if isinstance(one, str)]
     call.ended = event
     head, tail, cut = _text(fields, "head"), _text(fields, "tail"), fields.get("cut")
     left_out = cut if isinstance(cut, int) else 0
     call.output = [(0, head + tail)] if not left_out else [(0, head), (len(head) + left_out, tail)]
     call.output = [(place, text) for place, text in call.output if text]
+
+
+def _agent(call: PastCall, entry: Entry) -> None:
+    """A step of the coding agent that the call ran, or, at the end, what it used."""
+    id, step, usage = call.begun["id"], entry.fields.get("step"), entry.fields.get("usage")
+    call.seen = entry.at
+    if isinstance(step, dict) and (kind := _text(step, "kind")) in _STEP_KINDS:
+        texts = {name: _text(step, name) for name in ("text", "tool", "key", "parent")}
+        told = AgentStep(cast(StepKind, kind), **texts, error=step.get("error") is True)
+        call.steps.append(told.event(id, len(call.steps), entry.at))
+    if isinstance(usage, dict):
+        counts = {name: _count(usage, name) for name in ("turns", "input_tokens", "output_tokens")}
+        dollars = usage.get("dollars")
+        call.used = AgentUsage(
+            _text(usage, "session"),
+            _text(usage, "model"),
+            **counts,
+            dollars=float(dollars) if isinstance(dollars, int | float) else None,
+        ).event(id)
 
 
 def _is_changed_file(fields: Mapping[str, Any]) -> bool:
@@ -144,8 +194,13 @@ def note_of(entry: Entry) -> NoteEvent | None:
     match entry.kind:
         case "upload":
             text = f"Uploaded {_text(fields, 'path')} ({fields.get('size', 0)} bytes)"
+        case "edit":
+            to = _text(fields, "to")
+            text = f"A person {_text(fields, 'what')} {_text(fields, 'path')}{' to ' + to if to else ''}"
         case "takeover":
             text = f"{_text(fields, 'user') or 'Somebody'} opened the {_text(fields, 'what')}"
+        case "handback":
+            text = f"{_text(fields, 'user') or 'Somebody'} gave the {_text(fields, 'what')} back"
         case "egress":
             text = f"Not let through: {_text(fields, 'host')}:{fields.get('port', '')}. {reason}"
         case "lifecycle":
@@ -161,6 +216,11 @@ def note_of(entry: Entry) -> NoteEvent | None:
         "text": text.strip()[:_MAX_TEXT],
         "at": entry.at,
     }
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

@@ -174,12 +174,19 @@ class Authentication:
         known = self._by_cookie(self._links, shown)
         sent = _sent_key(shown.query)
         if sent and shown.chat_id is not None and (grant := self._links.opened(shown.chat_id, sent)):
+            by_link = _by_link(self._links, grant, sent)
+            if grant.card and shown.headers.get("Sec-Fetch-Dest") != "document":
+                # Not in a tab: a page around it would else use what the person may.
+                return replace(by_link, stays=True, credential=Credential.LINK)
             other = known is not None and known.tenant != grant.chat.tenant
             # Who may more already is not made less by a link that was clicked.
             may_more = known is not None and not other and known.access is LinkAccess.CONTROL
             if may_more and grant.access is LinkAccess.VIEW and known is not None:
                 return replace(known, link=known.link or sent, credential=Credential.LINK)
-            by_link = _by_link(grant, sent)
+            if known is not None and not other and (grant.card or not by_link.scope.is_whole):
+                return replace(known, link=known.link or sent, credential=Credential.LINK)
+            if not by_link.scope.is_whole:  # it is kept in no cookie, where it would replace a link that opens more
+                return replace(by_link, stays=True, credential=Credential.LINK)
             return replace(by_link, anew=not other, stays=other, credential=Credential.LINK)
         return known
 
@@ -197,14 +204,17 @@ class Authentication:
         found = None
         for value in keys[:_MAX_LINK_COOKIES]:
             if grant := links.opened(chat_id, value):
-                found = _by_link(grant, value)
+                found = _by_link(links, grant, value)
                 if grant.access is LinkAccess.CONTROL:
                     break
         return found
 
 
-def _by_link(grant: LinkGrant, key: str) -> Identity:
-    return Identity(grant.chat.tenant, chat=grant.chat, link=key, access=grant.access, expires=signing.end_of(key))
+def _by_link(links: Links, grant: LinkGrant, key: str) -> Identity:
+    return Identity(
+        grant.chat.tenant, chat=grant.chat, link=key, access=grant.access, scope=links.scope(grant), card=grant.card,
+        expires=signing.end_of(key),
+    )  # fmt: skip
 
 
 def _sent_key(query: bytes) -> str:

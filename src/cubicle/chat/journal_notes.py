@@ -31,6 +31,7 @@ class JournalNotes:
         self.told: Callable[[Chat, str, str], None] = lambda chat, what, user: None
         """Called with each take-over: the chat, what was taken over, and the name that the person gave."""
         self._taken_over: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._given_back: OrderedDict[tuple[str, str, str], float] = OrderedDict()
 
     def take_over(self, chat: Chat, what: Literal["terminal", "browser", "agent"], user: str = "") -> None:
         """A person uses the chat's terminal, browser or coding agent by hand."""
@@ -43,10 +44,21 @@ class JournalNotes:
             self.told(chat, what, user[:_MAX_TEXT])
             self._journal.record(chat, "takeover", {"what": what, "user": user[:_MAX_TEXT]})
 
+    def hand_back(self, chat: Chat, what: Literal["browser"], user: str, seconds: float) -> None:
+        """A person who used it gave it back; of the same person, once in a while."""
+        name, now = user[:_MAX_TEXT], self._clock()
+        before = self._given_back.pop((chat.digest, what, name), None)
+        self._given_back[chat.digest, what, name] = now
+        if len(self._given_back) > _MAX_KNOWN:
+            self._given_back.popitem(last=False)
+        if before is None or now - before > _AGAIN_SECONDS:
+            self._journal.record(chat, "handback", {"what": what, "user": name, "seconds": round(seconds, 1)})
+
     def forget(self, chat: Chat) -> None:
         """The chat is removed."""
-        for key in [key for key in self._taken_over if key[0] == chat.digest]:
-            del self._taken_over[key]
+        for kept in (self._taken_over, self._given_back):
+            for key in [key for key in kept if key[0] == chat.digest]:
+                del kept[key]
 
     @asynccontextmanager
     async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from cubicle import durable, record
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.identity import LinkAccess
+from cubicle.core.link_scope import MAX_SCOPE, NOTHING, WHOLE, BadScope, LinkScope, Opens
 from cubicle.core.signing import DAY, Mark
 from cubicle.record import BadRecord, Fields, NewerRecord
 from cubicle.tasks import repeated
@@ -45,6 +46,12 @@ class MadeLink:
     label: str
     created: int
     expires: int
+    opens: str = Opens.CHAT.value
+    path: str = ""
+
+    @property
+    def scope(self) -> LinkScope:
+        return LinkScope(Opens(self.opens), self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +105,19 @@ class LinkStore:
         known = [links for links in self._records.values() if links.chat is not None]
         return sorted(known, key=lambda links: (links.chat.tenant, links.chat.id) if links.chat else ("", ""))
 
-    def add(self, chat: Chat, access: LinkAccess, label: str, expires: int) -> MadeLink:
+    def scope(self, chat: Chat, mark: Mark) -> LinkScope:
+        """What a link with this mark, which holds, opens of the chat."""
+        if not mark.id:
+            return WHOLE
+        # It may have been revoked a moment ago, by another thread.
+        return next((link.scope for link in self.of(chat).links if link.id == mark.id), NOTHING)
+
+    def add(self, chat: Chat, access: LinkAccess, label: str, expires: int, scope: LinkScope = WHOLE) -> MadeLink:
         """Blocks. Raises TooManyLinks."""
         now = self._clock()
-        made = MadeLink(secrets.token_hex(8), access, label[:MAX_LABEL], int(now), expires)
+        made = MadeLink(
+            secrets.token_hex(8), access, label[:MAX_LABEL], int(now), expires, scope.opens.value, scope.path
+        )
         with self._changing(chat) as known:
             kept = [link for link in known.links if link.expires > now]
             if len(kept) >= MAX_LINKS:
@@ -258,4 +274,11 @@ def _link(written: object) -> MadeLink:
     if access not in list(LinkAccess):
         raise BadRecord("access is neither view nor control")
     id, label = fields.text("id", 16), fields.text("label", MAX_LABEL)
-    return MadeLink(id, LinkAccess(access), label, fields.whole("created"), fields.whole("expires"))
+    created, expires = fields.whole("created"), fields.whole("expires")
+    opens = fields.text("opens", 20) if "opens" in fields.values else Opens.CHAT.value
+    path = fields.text("path", MAX_SCOPE) if "path" in fields.values else ""
+    try:
+        scope = LinkScope.of(opens, path)
+    except BadScope as error:
+        raise BadRecord(str(error)) from None
+    return MadeLink(id, LinkAccess(access), label, created, expires, scope.opens.value, scope.path)

@@ -16,6 +16,7 @@ from cubicle.core import signing as rules
 from cubicle.core.chat import Chat
 from cubicle.core.identity import LinkAccess
 from cubicle.core.keys import KeyRing
+from cubicle.core.link_scope import WHOLE, LinkScope, Opens
 from cubicle.core.paths import encoded
 from cubicle.core.signing import Grant, LinkGrant, Mark, Reach, SignIn
 from cubicle.record import BadRecord
@@ -24,6 +25,8 @@ from cubicle.sandbox.lost_found import LostFound
 SECRET_FILE = "link-secret"  # noqa: S105 - the name of a file
 FRAME_SECONDS = 4 * 3600
 """How long the capability of a page in a frame lasts: who looks at it longer opens it again."""
+CARD_SECONDS = 900
+"""How long the key of a card lasts: chat clients and gateways may keep what they read, and show it to others."""
 
 
 def kept_secret(data_dir: Path) -> bytes:
@@ -83,9 +86,22 @@ class Links:
         grant = LinkGrant(chat, access, self.store.mark(chat))
         return rules.sign(self.signing(chat.tenant), grant, rules.expiry(self._clock(), self._days))
 
-    def made(self, chat: Chat, access: LinkAccess, hours: float, label: str = "") -> tuple[MadeLink, str]:
+    def card_key(self, chat: Chat) -> tuple[str, int]:
+        """The key for cards of the chat in other sites' pages, and when it ends: soon. Those of one minute are alike.
+        Without an API key nothing needs it, and it is empty."""
+        expires = (int(self._clock()) + CARD_SECONDS) // 60 * 60
+        grant = LinkGrant(chat, LinkAccess.VIEW, self.store.mark(chat), card=True)
+        return (rules.sign(self.signing(chat.tenant), grant, expires) if self._ring else ""), expires
+
+    def scope(self, grant: LinkGrant) -> LinkScope:
+        """Which part of the chat a link that holds opens."""
+        return self.store.scope(grant.chat, grant.mark)
+
+    def made(
+        self, chat: Chat, access: LinkAccess, hours: float, label: str = "", scope: LinkScope = WHOLE
+    ) -> tuple[MadeLink, str]:
         """A link by itself, which can be revoked by itself, and its key. Blocks. Raises TooManyLinks."""
-        made = self.store.add(chat, access, label, int(self._clock() + hours * 3600))
+        made = self.store.add(chat, access, label, int(self._clock() + hours * 3600), scope)
         grant = LinkGrant(chat, access, self.store.mark(chat, made.id))
         return made, rules.sign(self.signing(chat.tenant), grant, made.expires)
 
@@ -156,9 +172,11 @@ class Links:
         base, query = self._of("files", chat), self.query(chat, link)
         return lambda path: f"{base}/{quote(encoded(path))}{query}"
 
-    def page(self, chat: Chat, key: str) -> str:
-        """The URL of the chat's workspace with the key of a link."""
-        return f"{self._of('preview', chat)}/?key={key}"
+    def page(self, chat: Chat, key: str, scope: LinkScope = WHOLE) -> str:
+        """The URL of the page that the key of a link opens."""
+        if scope.opens is Opens.REPLAY:
+            return f"{self._of('replay', chat)}/?key={key}"
+        return f"{self._of('preview', chat)}/{quote(encoded(scope.path))}?key={key}"
 
     def signing(self, tenant: str) -> bytes:
         """The secret that signs for a tenant."""

@@ -18,7 +18,9 @@ from cubicle.cli.output import show, span
 from cubicle.cli.sandboxes import chat_named, tenant_option
 from cubicle.core.api_keys import BadKeys
 from cubicle.core.identity import LinkAccess
+from cubicle.core.paths import readable
 from cubicle.core.signing import SignIn
+from cubicle.core.text import one_line
 from cubicle.settings import BadSettings, Settings, base_url, load
 
 
@@ -66,13 +68,14 @@ def add(chat: str, tenant: str, access: str, lasts: int, label: str) -> None:
 def list_() -> None:
     """Show the links that were made by hand, without their keys."""
     table, now = Table(box=None, pad_edge=False, header_style="bold"), time.time()
-    for column in ("chat", "tenant", "link", "access", "expires", "label"):
+    for column in ("chat", "tenant", "link", "opens", "access", "expires", "label"):
         table.add_column(column)
     for known in _opened(load()).store.listed():
         assert known.chat is not None
         for link in known.links:
             left = f"in {span(link.expires - now)}" if link.expires > now else "expired"
-            row = (known.chat.id, known.chat.tenant, link.id, link.access.value, left, link.label)
+            opens = one_line(readable(link.path)) or link.opens
+            row = (known.chat.id, known.chat.tenant, link.id, opens, link.access.value, left, link.label)
             table.add_row(*map(escape, row))
     if table.row_count:
         show(table)

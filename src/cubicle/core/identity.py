@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from cubicle.core.chat import Chat
+from cubicle.core.link_scope import WHOLE, LinkScope
 
 
 class Role(StrEnum):
@@ -61,6 +62,10 @@ class Identity:
     stays: bool = False
     """Or not: the browser is known to another tenant, whose chat of the same id would become this one. The link stays
     in the URL, and the page sends it along."""
+    scope: LinkScope = WHOLE
+    """Which part of the chat the link opens."""
+    card: bool = False
+    """It is a card's: pages that are opened by it may stand in a frame of any site."""
     signed_in: bool = False
     expires: int | None = None
     """When what was shown ceases to let anybody in; None: it has no end of its own."""

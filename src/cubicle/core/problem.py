@@ -14,6 +14,9 @@ ASLEEP = "urn:cubicle:problem:asleep"
 NO_SANDBOX = "urn:cubicle:problem:no-sandbox"
 """The chat has no sandbox, and what was asked for does not make one."""
 
+NOT_STARTED = "urn:cubicle:problem:not-started"
+"""The program that was asked for does not run, and to look for it does not start it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -48,6 +51,7 @@ ANOTHERS_CHAT = Problem(403, "This chat is the workspace of another person.")
 VIEW_ONLY = Problem(
     403, "This link only lets you look. Sign in with the key, or ask for a link that lets you control the chat."
 )
+OUT_OF_SCOPE = Problem(403, "This link opens one file or the replay of this chat, and nothing else of it.")
 NOT_ACCEPTED = Problem(415, "The Accept header must name both application/json and text/event-stream.")
 NOT_JSON = Problem(415, "The Content-Type header must be application/json.")
 SERVER_ERROR = Problem(

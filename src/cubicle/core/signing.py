@@ -27,7 +27,7 @@ _MAX_LENGTH = 1024
 _MAX_PENDING = 3072
 _NO_CHAT = "-"
 _MARK = r"(?:e([1-9]\d{0,11}))?(?:_([0-9a-f]{16}))?"
-_LINK_KIND = re.compile(rf"([vc]){_MARK}", re.ASCII)
+_LINK_KIND = re.compile(rf"([vck]){_MARK}", re.ASCII)
 _KIND = re.compile(rf"([phs])(\d{{1,4}}){_MARK}", re.ASCII)
 _PORT_KIND = re.compile(rf"([lvsg])(0|[1-9]\d{{0,4}})(?:-([0-9a-f]{{16}}))?{_MARK}", re.ASCII)
 _ACCESS = {LinkAccess.VIEW: "v", LinkAccess.CONTROL: "c"}
@@ -75,11 +75,13 @@ class LinkGrant:
     chat: Chat
     access: LinkAccess = LinkAccess.VIEW
     mark: Mark = Mark()
+    card: bool = False
+    """It is for a card in another site's page: whoever shows it only looks, whatever else the browser shows."""
 
 
 def sign(secret: bytes, grant: LinkGrant, expires: int) -> str:
     """The key that opens this until then."""
-    kind = f"{_ACCESS[grant.access]}{grant.mark}"
+    kind = f"{'k' if grant.card else _ACCESS[grant.access]}{grant.mark}"
     return tokens.signed(secret, _context("key", grant.chat), str(expires), _encode(grant.chat.tenant), kind)
 
 
@@ -90,8 +92,8 @@ def opened(secrets: Secrets, chat_id: str, key: str, now: float) -> LinkGrant | 
     if kind is None:
         return None
     chat = _checked(secrets, "key", chat_id, key, now)
-    access = LinkAccess.VIEW if kind[1] == "v" else LinkAccess.CONTROL
-    return None if chat is None else LinkGrant(chat, access, Mark.of(kind[2], kind[3]))
+    access = LinkAccess.CONTROL if kind[1] == "c" else LinkAccess.VIEW
+    return None if chat is None else LinkGrant(chat, access, Mark.of(kind[2], kind[3]), kind[1] == "k")
 
 
 def mark_of(key: str) -> Mark:

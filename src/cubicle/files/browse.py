@@ -28,7 +28,7 @@ ARCHIVE = "archive"
 MAX_LISTED = 10_000
 _MEANT_OTHERWISE = frozenset({*ROOTS, ARCHIVE})
 _TRIES = 5
-_ABSENT = frozenset(
+ABSENT = frozenset(
     {
         ErrorCode.NOT_FOUND,
         ErrorCode.NOT_DIRECTORY,
@@ -65,6 +65,12 @@ class FilePlace:
         return f"{ROOTS[self.root]}/{self.path}" if self.path else ROOTS[self.root]
 
 
+def shown_path(root: Root, path: str) -> str:
+    """The path that leads there whatever else there is: outputs come first unless the name means something else."""
+    plain = root == "outputs" and path.partition("/")[0] not in _MEANT_OTHERWISE
+    return path if plain else f"{root}/{path}"
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
     """One entry of a folder."""
@@ -75,9 +81,7 @@ class Listed:
 
     @property
     def shown(self) -> str:
-        """The path that leads here whatever else there is: outputs come first unless the name means something else."""
-        plain = self.root == "outputs" and self.path.partition("/")[0] not in _MEANT_OTHERWISE
-        return self.path if plain else f"{self.root}/{self.path}"
+        return shown_path(self.root, self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +94,12 @@ class Listing:
 
 async def find(machine: Machine, path: str) -> FilePlace:
     """What the path leads to: in the root that its first part names, or else in outputs, uploads, workspace."""
-    for root, rest in _candidates(path):
+    for root, rest in candidates(path):
         full = f"{ROOTS[root]}/{rest}" if rest else ROOTS[root]
         try:
             stat = await machine.stat(full, roots=tuple(ROOTS.values()))
         except MachineError as error:
-            if error.code not in _ABSENT:
+            if error.code not in ABSENT:
                 raise
             continue
         if stat.kind in ("file", "directory"):
@@ -117,7 +121,7 @@ async def find_below(machine: Machine, folder: str, path: str) -> FilePlace:
     try:
         stat = await machine.stat(f"{ROOTS[root]}/{rest}", roots=folders)
     except MachineError as error:
-        if error.code not in _ABSENT:
+        if error.code not in ABSENT:
             raise
         raise NoSuchFile from None
     return FilePlace(root, rest, stat, folders)
@@ -134,7 +138,8 @@ async def true_path(machine: Machine, path: str) -> str:
     raise NoSuchFile
 
 
-def _candidates(path: str) -> list[tuple[Root, str]]:
+def candidates(path: str) -> list[tuple[Root, str]]:
+    """Root and rest of the places that a path can mean, in the order in which they are tried."""
     first, _, rest = path.partition("/")
     named = [(first, rest)] if first in ROOTS else []
     return [*named, *((root, path) for root in ROOTS)]
@@ -154,7 +159,7 @@ async def listing(machine: Machine, path: str, *, hidden: bool = False) -> Listi
                     return Listing(entries, complete=False)
                 entries.append(Listed(root, f"{folder}/{entry.path}" if folder else entry.path, entry))
         except MachineError as error:
-            if error.code not in _ABSENT:
+            if error.code not in ABSENT:
                 raise
             if path:
                 raise NoSuchFile from None
@@ -185,7 +190,7 @@ async def opened(
             try:
                 reader = await stack.enter_async_context(reading)
             except MachineError as error:
-                if error.code in _ABSENT:
+                if error.code in ABSENT:
                     raise NoSuchFile from None
                 raise
             known, stat = stat, reader.stat

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 
-from . import exec_channels, files, listening, operations, ports, process_table, wire
+from . import exec_channels, files, listening, operations, ports, process_table, version_channels, wire
 from .call_records import CallRecords, read_boot
 from .commands import CommandTable
 from .connection import GuestChannel, GuestConnection
@@ -82,7 +82,7 @@ class Guest:
 
         found: dict[str, type[GuestChannel]] = {kind.REQUEST.OP: kind for kind in (Hello, Stats, Ping)}
         found.update(exec_channels.channels(self.command_table))
-        for kind in files.CHANNELS:
+        for kind in [*files.CHANNELS, *version_channels.CHANNELS]:
             parts = {"policy": policy, "publisher": publisher, "records": self.records}
             found[kind.REQUEST.OP] = type(kind.__name__, (kind,), parts)
         for port_kind in ports.CHANNELS:

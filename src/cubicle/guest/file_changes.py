@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .messages import Message, Nothing, Request, count, field, flag, many, optional, text
+from .messages import MAX_NUMBER, Message, Nothing, Request, count, field, flag, many, optional, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,20 @@ class Undo(Request[Nothing, Undone]):
 def without_texts(change: FileChange) -> FileChange:
     """The change as it is told once more, without what takes room."""
     return change.replace(text_before=None, text_after=None)
+
+
+def version_name(inode: int, size: int, mtime: float) -> str:
+    """What tells one version of a file from another."""
+    return "%d %d %s" % (min(inode, MAX_NUMBER), size, mtime.hex())
+
+
+def version_at(path: str) -> str:
+    """The version that is in place; empty where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return version_name(found.st_ino, found.st_size, found.st_mtime)
 
 
 def sha256(fd: int) -> str:

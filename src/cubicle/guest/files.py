@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from . import operations, wire
+from . import file_changes, operations, wire
 from .atomic_write import TEMPORARY, AtomicWrite
 from .connection import GuestConnection, OperationRefused
 from .file_changes import Undo, Undone
@@ -17,10 +17,8 @@ from .wire import ErrorCode
 _MAX_EDITED = 64 * 1024 * 1024
 
 
-class Read(FileChannel):
-    """Send a file, or a part of it; with `hand`, the open file itself is the answer."""
-
-    REQUEST = operations.Read
+class SendingChannel(FileChannel):
+    """Sends an open file, or a part of it."""
 
     def __init__(self, link: GuestConnection, number: int) -> None:
         super().__init__(link, number)
@@ -28,32 +26,14 @@ class Read(FileChannel):
         self._left = 0
         self._sent = 0
 
-    def begin(self, request: operations.Read) -> None:
-        path = self.policy.resolve(request)
-        with self.policy.who(request):
-            self._fd = open_regular(path)
-        try:
-            self.policy.confirm(request, self._fd)
-        except OperationRefused:
-            self._close()
-            raise
-        if request.hand:
-            self._give_away(path)
-            return
+    def send(self, path: str, offset: int, length: int | None) -> None:
+        """Say what the open file is, then send this part of it."""
         found = os.fstat(self._fd)
-        os.lseek(self._fd, request.offset, os.SEEK_SET)
-        rest = max(0, found.st_size - request.offset)
-        self._left = rest if request.length is None or request.length < 0 else min(request.length, rest)
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        rest = max(0, found.st_size - offset)
+        self._left = rest if length is None or length < 0 else min(length, rest)
         self.event(operations.FileOpened(stat=operations.FileStat.of(path, found), length=self._left))
         self.ready()
-
-    def _give_away(self, path: str) -> None:
-        try:
-            answer = operations.FileSent(path=path)
-            self.link.hand(wire.frame(self.number, wire.END, answer.encode()), self._fd)
-        finally:
-            self._close()
-        self.link.forget(self)
 
     def ready(self) -> None:
         while self._fd >= 0:
@@ -76,6 +56,46 @@ class Read(FileChannel):
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class Read(SendingChannel):
+    """Send a file, or a part of it; with `hand`, the open file itself is the answer."""
+
+    REQUEST = operations.Read
+
+    def begin(self, request: operations.Read) -> None:
+        if request.kept is not None:
+            path = self._open_kept(request, request.kept)
+        else:
+            path = self.policy.resolve(request)
+            with self.policy.who(request):
+                self._fd = open_regular(path)
+            try:
+                self.policy.confirm(request, self._fd)
+            except OperationRefused:
+                self._close()
+                raise
+        if request.hand:
+            self._give_away(path)
+        else:
+            self.send(path, request.offset, request.length)
+
+    def _open_kept(self, request: operations.Read, id: str) -> str:
+        """Open the side of a change that is not in place; the path of the file that was changed."""
+        kept = self.publisher.kept.find(id)
+        named = operations.FileRequest(path=kept.path, roots=request.roots)
+        if self.policy.resolve(named) != kept.path:
+            raise OperationRefused(ErrorCode.CHANGED, "a part of its path is a link now")
+        self._fd = open_regular(kept.content)
+        return kept.path
+
+    def _give_away(self, path: str) -> None:
+        try:
+            answer = operations.FileSent(path=path)
+            self.link.hand(wire.frame(self.number, wire.END, answer.encode()), self._fd)
+        finally:
+            self._close()
+        self.link.forget(self)
 
 
 class Write(OnceChannel):
@@ -142,14 +162,20 @@ class Write(OnceChannel):
         draft, self._draft = self._draft, None
         if draft is None:
             return
-        answer = self._answer(draft.settle(mode)[0])
-        self.publish_once(request, self._path, draft, mode, answer, self._written)
+        if request.expected is not None and file_changes.version_at(self._path) != request.expected:
+            with self.policy.who(request):
+                draft.discard()
+            raise OperationRefused(ErrorCode.CHANGED, "the file has changed since")
+        answer = self._answer(draft.settle(mode)[0], os.fstat(draft.descriptors[0]).st_ino)
+        inode = answer.inode
+        self.publish_once(request, self._path, draft, mode, answer, lambda new, told: self._written(new, told, inode))
 
-    def _answer(self, created: bool) -> operations.Written:
-        return operations.Written(created=created, size=self._size, path=os.path.realpath(self._request.path))
+    def _answer(self, created: bool, inode: int = 0) -> operations.Written:
+        path = os.path.realpath(self._request.path)
+        return operations.Written(created=created, size=self._size, path=path, inode=inode)
 
-    def _written(self, created: bool, told: bytes = b"") -> None:
-        self.tell_done(self._request, self._answer(created), told)
+    def _written(self, created: bool, told: bytes = b"", inode: int = 0) -> None:
+        self.tell_done(self._request, self._answer(created, inode), told)
 
     def on_cancel(self) -> None:
         draft, self._draft = self._draft, None

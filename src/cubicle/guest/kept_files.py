@@ -131,6 +131,16 @@ class KeptFiles:
                     return kept
         raise OperationRefused(ErrorCode.NOT_KEPT, _GONE)
 
+    def versions(self, path: str) -> list[tuple[int, str, int]]:
+        """Number, id and size of what was under this path before each change that is kept, the newest first."""
+        found = []
+        for stem in sorted(self._stems(), reverse=True):
+            kept = _read(self._path(stem))
+            if kept is not None and kept.path == path and kept.before is not None:
+                number, _, id = stem.partition(".")
+                found.append((int(number), id, _size(kept.content)))
+        return found
+
     def forget(self, id: str) -> None:
         for stem in self._stems():
             if stem.partition(".")[2] == id:

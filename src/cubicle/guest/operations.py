@@ -299,12 +299,16 @@ class Read(FileRequest, Request[FileOpened, FileSent]):
     offset: int = field(count, default=0)
     length: int | None = field(optional(number(-1, 2**63 - 1)), default=None)
     hand: bool = field(flag, default=False)
+    kept: str | None = field(optional(text), default=None)
+    """The id of a change: what is kept of it is sent, under the path of the file that was changed. A guest that does
+    not know this field is asked for the folder `/`, and refuses."""
 
 
 class Written(Message):
     created: bool = field(flag, default=False)
     size: int = field(count, default=0)
     path: str = field(text, default="")
+    inode: int = field(clamped, default=0)
     change: FileChange | None = field(nested(FileChange), default=None)
 
 
@@ -319,6 +323,8 @@ class Write(FileRequest, Request[Nothing, Written]):
     """Never write this id twice: of one that is done the answer is told again."""
     keep: str = field(text, default="")
     """With `sync`: the id by which the change can be undone."""
+    expected: str | None = field(optional(text), default=None)
+    """With `sync`: the version that is to be in place until then, empty for none (`version_name`). CHANGED."""
 
 
 class Edited(Message):

@@ -14,6 +14,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 STATIC = Path(__file__).parent / "static"
+CARD = STATIC / "card.html"
+"""The page of all cards in chat clients, which is no page of this API."""
 
 
 class AssetsMissing(Exception):

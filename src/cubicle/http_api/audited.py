@@ -19,7 +19,7 @@ from cubicle.core.close_codes import NOT_ALLOWED, TRY_LATER
 from cubicle.core.identity import Credential, Identity
 from cubicle.core.problem import Problem
 from cubicle.http_api.errors import response
-from cubicle.http_api.route_table import only_looks
+from cubicle.http_api.route_table import refusal
 from cubicle.http_api.routes import ELSEWHERE, ROW, ROWS, WEBSOCKET, Row
 from cubicle.http_api.urls import route_path
 
@@ -32,6 +32,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 EVENTS = {
     "uploads.save": "upload",
     "uploads.remove": "delete",
+    "file_edits.save": "edit",
+    "file_edits.rename": "edit",
+    "file_edits.remove": "delete",
+    "file_history.versions": "download",
+    "file_views.tail": "download",
+    "file_views.pdf": "download",
     "files.get": "download",
     "archive.get": "download",
     "raw.get": "download",
@@ -58,6 +64,8 @@ EVENTS = {
     "issuer_login.finish": "sign_in",
     "issuer_login.out": "sign_out",
     "start.start": "sandbox",
+    "home.demo": "sandbox",
+    "home.key": "key",
     "admin.stop": "sandbox",
     "admin.remove": "sandbox",
     "undo.undo": "undo",
@@ -141,7 +149,7 @@ class AuditedRequests:
             nonlocal attached, code
             row = scope.get(ROW)
             if message["type"] == "websocket.accept" and isinstance(row, Row) and not attached:
-                attached = not only_looks(scope, row)
+                attached = refusal(scope, row) is None
                 self._record(scope, row, {"outcome": "attached" if attached else "refused"})
             elif message["type"] == "websocket.close":
                 code = message.get("code", 0)

@@ -21,7 +21,7 @@ from cubicle.core.identity import Identity
 from cubicle.core.personal_chats import may_enter
 from cubicle.core.problem import Problem
 from cubicle.http_api.credential import note_credential
-from cubicle.http_api.errors import response
+from cubicle.http_api.errors import response, response_to
 from cubicle.http_api.fair_share import charge_to
 from cubicle.http_api.route_table import RouteTable
 from cubicle.http_api.urls import route_path, unsigned
@@ -134,12 +134,12 @@ class AccessCheck:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
         if scope["type"] == "http":
+            request = Request(scope)
             asks_for_page = scope["method"] == "GET" and "text/html" in (Headers(scope["headers"]).get("Accept") or "")
             if problem.status == 401 and asks_for_page:
-                request = Request(scope)
                 await self._sign_in(request, "" if unsigned(request) is None else _DEAD_LINK)(scope, receive, send)
             else:
-                await response(problem)(scope, receive, send)
+                await response_to(request, problem)(scope, receive, send)
             return
         await receive()
         await send({"type": "websocket.accept"})

@@ -10,13 +10,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from cubicle.browser import cdp_http, chromium
+from cubicle.browser.live_views import LiveViews
 from cubicle.core.chat import Chat
-from cubicle.core.problem import Problem
+from cubicle.core.problem import NOT_STARTED, Problem
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.guest.wire import ErrorCode
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_from_a_link
 from cubicle.http_api.errors import HttpRefusal
+from cubicle.http_api.held_input import HeldInput
 from cubicle.http_api.models import ProgramStarted
 from cubicle.http_api.routes import Use, row_of
 from cubicle.http_api.urls import without_key
@@ -31,6 +33,8 @@ _NOT_BY_A_LINK = Problem(
     405, "This changes what the browser has open. Send PUT, or the key in the Authorization header.", {"Allow": "PUT"}
 )
 
+_NOT_STARTED = Problem(409, "The browser of this chat is not running.", type=NOT_STARTED)
+
 
 class BrowserRoutes:
     """Everything under /browser/<chat> but the page and the live view."""
@@ -41,7 +45,9 @@ class BrowserRoutes:
         public_base_url: str = "",
         limits: ProxyLimits | None = None,
         visits: Visits | None = None,
+        screens: LiveViews | None = None,
     ) -> None:
+        self._screens = screens or LiveViews()
         self._fleet = fleet
         self._visits = visits or Visits(fleet)
         self._public = public_base_url.rstrip("/")
@@ -60,6 +66,9 @@ class BrowserRoutes:
 
     async def start(self, request: Request) -> Response:
         async with self._visits.lease(request) as machine:
+            looks = request.query_params.get("wake") == "0" and request.query_params.get("again") != "1"
+            if looks and await chromium.pages(machine) is None:
+                raise HttpRefusal(_NOT_STARTED)  # a page that only looks starts no browser
             started = await self._browsers.start(machine)
         return JSONResponse(ProgramStarted(running=True, started=started))
 
@@ -118,7 +127,8 @@ class BrowserRoutes:
             backend = await chromium.connect(machine, path)
             try:
                 await client.accept()
-                await WebSocketProxy(client, backend, machine, self._limits).run()
+                gate = HeldInput(self._screens.gate(chat))
+                await WebSocketProxy(client, backend, machine, self._limits, gate=gate).run()
             finally:
                 backend.abort()
 

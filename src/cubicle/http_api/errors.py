@@ -18,6 +18,7 @@ from cubicle.core.chat import BadChatId
 from cubicle.core.chat_isolation import ChatIdMissing
 from cubicle.core.problem import Problem
 from cubicle.fairness.fair_slots import Busy
+from cubicle.http_api.error_page import error_page, fills_a_tab
 from cubicle.machine.errors import NoSpace, SandboxError, StartRefused
 from cubicle.sandbox.fleet import Asleep, NoSandbox
 
@@ -38,6 +39,11 @@ def refuse(status: int, detail: str) -> HttpRefusal:
 
 def response(problem: Problem) -> Response:
     return Response(problem.body(), problem.status, dict(problem.headers), problems.MEDIA_TYPE)
+
+
+def response_to(request: Request, problem: Problem) -> Response:
+    """For a person in a tab, a page."""
+    return error_page(request, problem) if fills_a_tab(request) else response(problem)
 
 
 def problem_of(error: Exception) -> Problem:
@@ -73,14 +79,14 @@ def problem_of(error: Exception) -> Problem:
             return problems.SERVER_ERROR
 
 
-async def answer(_request: Request | None, error: Exception) -> Response:
+async def answer(request: Request | None, error: Exception) -> Response:
     """The exception handler of the whole application."""
     problem = problem_of(error)
     if problem is problems.SERVER_ERROR:
         log.error("a request failed", exc_info=error)
     elif problem.status >= 500 and not isinstance(error, NoSpace):
         log.warning("a request was refused with %d: %s", problem.status, error)
-    return response(problem)
+    return response_to(request, problem) if isinstance(request, Request) else response(problem)
 
 
 HANDLERS = dict.fromkeys((HttpRefusal, BadChatId, ChatIdMissing, Busy, SandboxError, HTTPException, Exception), answer)

@@ -17,6 +17,7 @@ from cubicle.core.signing import SignIn
 from cubicle.http_api.audited import note_audit
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.login import Login, SignInPage, inside
+from cubicle.http_api.plain_pages import ICON, NAME
 from cubicle.oauth.sign_in import IssuerSignIn, PendingSignIn, SignInFailed
 
 _PENDING_COOKIE = f"{OURS}sign-in"
@@ -25,18 +26,21 @@ _MAX_TARGET = 1024
 _NOT_SET = "People do not sign in by an issuer here: OAUTH_CLIENT_ID is not set."
 
 
-_SIGNED_OUT = """<!doctype html>
+_SIGNED_OUT = f"""<!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Signed out</title>
-<meta http-equiv="refresh" content="0;url={way}"></head>
-<body><h1>Signed out</h1><p><a href="{way}">Sign out at the sign-in service, too</a></p></body>
+<head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Signed out · {NAME}</title>
+<link rel="icon" href="{ICON}"><meta http-equiv="refresh" content="0;url={{way}}"></head>
+<body><h1>Signed out</h1><p><a href="{{way}}">Sign out at the sign-in service, too</a></p></body>
 </html>
 """
 
 
 def _page_on(way: str) -> Response:
     """A page that leads on to another site: browsers do not let the form of a page end in a redirect to one."""
-    headers = {"Cache-Control": "no-store", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": "default-src 'none'; img-src data:; frame-ancestors 'none'",
+    }
     return HTMLResponse(_SIGNED_OUT.format(way=escape(way)), headers=headers)
 
 

@@ -11,6 +11,7 @@ from cubicle.chat.link_store import MadeLink, TooManyLinks
 from cubicle.chat.links import Links
 from cubicle.core.caller import plain
 from cubicle.core.identity import Identity, LinkAccess
+from cubicle.core.link_scope import BadScope, LinkScope, Opens
 from cubicle.core.signing import SignIn
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
@@ -45,10 +46,16 @@ class LinkRoutes:
             raise refuse(400, f"hours has to be more than 0 and at most {MAX_HOURS:g}.")
         label = plain(asked.get("label", "")) or ""
         try:
-            made, key = await asyncio.to_thread(self._links.made, chat, LinkAccess(access), hours, label[:200])
+            scope = LinkScope.of(asked.get("opens", Opens.CHAT.value), asked.get("path", ""))
+        except BadScope as error:
+            raise refuse(400, str(error)) from None
+        if access != LinkAccess.VIEW and not scope.is_whole:
+            raise refuse(400, "A link to a part of a chat lets one look: access has to be view.")
+        try:
+            made, key = await asyncio.to_thread(self._links.made, chat, LinkAccess(access), hours, label[:200], scope)
         except TooManyLinks as error:
             raise refuse(409, str(error)) from None
-        return JSONResponse({**_row(made), "url": self._links.page(chat, key)}, 201)
+        return JSONResponse({**_row(made), "url": self._links.page(chat, key, scope)}, 201)
 
     async def revoke(self, request: Request) -> Response:
         if not await asyncio.to_thread(self._links.store.revoke, chat_of(request), request.path_params["link"]):
@@ -77,4 +84,6 @@ def _row(link: MadeLink) -> ChatLink:
         "label": link.label,
         "created": link.created,
         "expires": link.expires,
+        "opens": link.opens,
+        "path": link.path,
     }

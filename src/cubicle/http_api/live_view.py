@@ -13,6 +13,8 @@ from cubicle.browser.live_views import LiveViews
 from cubicle.browser.viewer import Viewer
 from cubicle.chat.journal_notes import JournalNotes
 from cubicle.core import close_codes
+from cubicle.core.identity import Identity
+from cubicle.core.text import one_line
 from cubicle.fairness.fair_slots import FairSlots
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.credential import is_view_only
@@ -30,6 +32,7 @@ class LiveRoutes:
         self._fleet = fleet
         self._notes = notes or JournalNotes(no_journal())
         self._screens = screens
+        screens.told = lambda chat, one: self._notes.hand_back(chat, "browser", one.name, one.ended - one.began)
         self._sockets = FairSlots(total=4096, of_tenant=1024, of_chat=64)
 
     async def socket(self, client: WebSocket) -> None:
@@ -41,9 +44,16 @@ class LiveRoutes:
             self._screens.join(chat, machine) as (screen, viewer),
         ):
             viewer.view_only = is_view_only(client)
+            _name(viewer, getattr(client.state, "identity", None))
             await client.accept()
             ending = await _serve(client, screen, viewer, lambda: self._notes.take_over(chat, "browser", viewer.name))
             await hang_up(client, ending.code, ending.reason)
+
+
+def _name(viewer: Viewer, identity: Identity | None) -> None:
+    """Whom the service knows is called so; others say themselves what they are called."""
+    if identity is not None and identity.user:
+        viewer.name, viewer.known = one_line(identity.user)[:100], True
 
 
 async def _serve(client: WebSocket, screen: LiveView, viewer: Viewer, take_over: Callable[[], None]) -> ProxyEnding:

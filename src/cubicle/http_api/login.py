@@ -70,5 +70,5 @@ class Login:
 def inside(target: str) -> str:
     """A path of this service; never another site."""
     if not target.startswith("/") or target.startswith(("//", "/\\")) or any(ord(c) < 32 for c in target):
-        return "/admin"
+        return "/"
     return quote(target, safe="/?&=%:@+,;~!$*'()-._")

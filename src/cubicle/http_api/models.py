@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired
+from typing import Any, Literal, NotRequired
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 from cubicle.agents.sessions import ProcessRecord, SessionRecord
 from cubicle.browser.server_messages import TabRecord
 from cubicle.files.browse import Root
+from cubicle.journal.timeline import Step
 from cubicle.sandbox.driver import Condition
 
 EntryKind = Literal["file", "directory", "symlink", "other"]
@@ -204,6 +205,27 @@ class ProcessKilled(TypedDict):
 
 
 @_exact
+class EarlierCalls(TypedDict):
+    events: list[Any]
+    """Those of the event stream."""
+    more: bool
+    """There are still earlier ones."""
+
+
+@_exact
+class ChangeSide(TypedDict):
+    hash: str
+    text: str | None
+    """Null for a file that is no text."""
+
+
+@_exact
+class FileSides(TypedDict):
+    path: str
+    sides: list[ChangeSide]
+
+
+@_exact
 class FileUndone(TypedDict):
     path: str
     undone: bool
@@ -318,12 +340,39 @@ class ChatLink(TypedDict):
     label: str
     created: int
     expires: int
+    opens: str
+    """`chat`, `replay`, or `file`, whose `path` it is then."""
+    path: str
     url: NotRequired[str]
 
 
 @_exact
 class ChatLinkList(TypedDict):
     links: list[ChatLink]
+
+
+@_exact
+class FrameRecord(TypedDict):
+    """A picture of the chat's browser: when it was taken, and of what."""
+
+    id: str
+    at: float
+    width: int
+    height: int
+    url: str
+    """Without query and fragment."""
+    title: str
+
+
+@_exact
+class Timeline(TypedDict):
+    """A part of what was done in a chat. The pictures come with the last part."""
+
+    entries: list[Step]
+    next: int
+    """What to ask for entries after this one with."""
+    more: bool
+    frames: list[FrameRecord]
 
 
 @_exact
@@ -350,7 +399,7 @@ class PortRecord(TypedDict):
     process: str
     address: str
     open: bool
-    """False: it is shared, and nothing listens on it now."""
+    """False: it is shared, or was open before the sandbox was stopped; nothing listens on it now."""
     url: str
     link: str
     """The same with a token for whoever asked."""
@@ -364,3 +413,11 @@ class PortOverview(TypedDict):
     """Whether public links are allowed."""
     note: str
     """What has to be done before these addresses work elsewhere than on the service's machine; empty: nothing."""
+    browser: bool
+    """Whether the sandbox's own browser runs."""
+    terminal: bool
+    """Whether its terminal does."""
+    sandbox: str
+    """The state of the sandbox."""
+    services: list[str]
+    """What could not be started of services.json, and why."""

@@ -13,7 +13,7 @@ _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{title} HTTP API</title>
+<title>HTTP API · {title}</title>
 <link rel="icon" href="./static/icon.svg">
 <style>
 body {{ max-width: 60rem; margin: 0 auto; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif }}

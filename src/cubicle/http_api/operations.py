@@ -8,7 +8,7 @@ from typing import Any
 
 from cubicle.agents.sessions import Transcript
 from cubicle.core.caller import CHAT_HEADERS, EMAIL_HEADERS
-from cubicle.http_api import models, overview_models
+from cubicle.http_api import file_models, home_models, models, overview_models
 
 JSON = "application/json"
 HTML = "text/html"
@@ -73,6 +73,7 @@ _FILE_REPLIES = (
 _FILE_ERRORS = (404, 409, 412, 416, 503)
 _LISTING_OR_FILE = {"anyOf": [models.FolderListing, {"description": "The file, if it is of this type."}]}
 _CALLER = {"chat_id": {"type": "string"}, "user_email": {"type": "string"}}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
 _BINARY: Schema = {"type": "string", "format": "binary"}
 _FORM: Schema = {"type": "object", "properties": {"file": _BINARY}, "required": ["file"]}
 _KEY_FORM: Schema = {
@@ -129,12 +130,35 @@ OPERATIONS: dict[str, Operation] = {
         {**_WAKE, "download": _FLAG, "hidden": _FLAG},
         headers=("Range", "If-None-Match"),
     ),
+    "file_edits.save": Operation(
+        (Reply(200, {JSON: file_models.SavedFile}), Reply(201, {JSON: file_models.SavedFile})),
+        (404, 409, 412, 428, 503, 507),
+        headers=("If-Match", "If-None-Match"),
+        body={"application/octet-stream": _BINARY},
+    ),
+    "file_edits.rename": _json(file_models.RenamedFile, 404, 409, 503, 507, query={"to": {"type": "string"}}),
+    "file_edits.remove": Operation((Reply(204),), (404, 409, 503, 507), query={"recursive": _FLAG}),
+    "file_search.get": Operation(
+        (Reply(200, {"application/x-ndjson": {}}),),
+        (400, 404, 409, 503),
+        {**_WAKE, "q": {"type": "string"}, "in": {"type": "string", "enum": ["names", "contents"]}},
+    ),
+    "file_history.changes": _json(file_models.FileChanges, 400, 503, query={"since": {"type": "number", "minimum": 0}}),
+    "file_history.versions": Operation(
+        (Reply(200, {JSON: file_models.FileVersionList, ANY_TYPE: {}}),),
+        (404, 409, 410, 503),
+        {**_WAKE, "id": {"type": "string"}, "download": _FLAG},
+    ),
+    "file_views.tail": Operation((Reply(200, {"text/event-stream": {}}),), (404, 409, 503)),
+    "file_views.pdf": Operation(
+        (Reply(200, {"application/pdf": _BINARY}),), (404, 409, 422, 501, 503), {**_WAKE, "download": _FLAG}
+    ),
     "pages.with_slash": _redirect(308),
     "pages.preview": _page(Reply(404, {HTML: {}}), Reply(303, headers=("Location",))),
     "raw.grant": _json(models.RawUrl, 404, 409, 503, query={**_WAKE, "scripts": _FLAG, "all": _FLAG}),
     "raw.get": Operation((Reply(200, {ANY_TYPE: {}}), *_FILE_REPLIES), (401, *_FILE_ERRORS), _WAKE),
     "browser.status": _json(models.BrowserStatus),
-    "browser.start": _json(models.ProgramStarted, 404, 409, 503, query=_WAKE),
+    "browser.start": _json(models.ProgramStarted, 404, 409, 503, 507, query={**_WAKE, "again": _FLAG}),
     "browser.json": _DEVTOOLS,
     "pages.browser": _page(),
     "terminal.status": _json(models.TerminalStatus),
@@ -146,8 +170,15 @@ OPERATIONS: dict[str, Operation] = {
     "terminal.kill": _json(models.ProcessKilled, 404, 409, 503),
     "pages.terminal": _page(),
     "activity.events": Operation((Reply(200, {"text/event-stream": {}}),), headers=("Last-Event-ID",)),
+    "activity.earlier": _json(models.EarlierCalls, query={"before": {"type": "string"}}),
+    "activity.picture": Operation((Reply(200, {"image/png": {}, "image/jpeg": {}}),), (404,)),
+    "changes.get": _json(models.FileSides, 404, 409, 410, 413, 503),
     "undo.undo": _json(models.FileUndone, 404, 409, 410, 503, 507, query={"redo": _FLAG}),
     "replay.get": Operation((Reply(200, {HTML: {}}),)),
+    "timeline.get": _json(models.Timeline, 400, query={"after": _COUNT, "since": _COUNT}),
+    "timeline.newest": Operation((Reply(200, {"image/jpeg": _BINARY}),), (404,)),
+    "timeline.frame": Operation((Reply(200, {"image/jpeg": _BINARY}),), (404,)),
+    "pages.replay": _page(),
     "ports.listed": _json(models.PortOverview),
     "ports.events": Operation((Reply(200, {"text/event-stream": {}}),)),
     "ports.share": Operation(
@@ -165,6 +196,8 @@ OPERATIONS: dict[str, Operation] = {
             "access": {"type": "string", "enum": ["view", "control"]},
             "hours": {"type": "number", "exclusiveMinimum": 0, "maximum": 8760},
             "label": {"type": "string"},
+            "opens": {"type": "string", "enum": ["chat", "replay", "file"]},
+            "path": {"type": "string"},
             **_TENANT,
         },
     ),
@@ -180,7 +213,13 @@ OPERATIONS: dict[str, Operation] = {
     "webhooks.retry": _json(
         models.WebhooksRetried, 404, 503, query={"id": {"type": "string"}, "receiver": {"type": "string"}}
     ),
-    "pages.front": Operation((Reply(307, headers=("Location",)),)),
+    "pages.home": _page(),
+    "home.get": _json(home_models.Home),
+    "home.events": Operation((Reply(200, {"text/event-stream": {}}),)),
+    "home.picture": Operation((Reply(200, {"image/jpeg": _BINARY}),), (404,), query=_TENANT),
+    "home.connection": _json(home_models.Connection),
+    "home.key": _json(home_models.ShownKey, 404),
+    "home.demo": Operation((Reply(202, {JSON: home_models.DemoState}),)),
     "pages.login": _page(),
     "login.post": Operation(
         (Reply(303, headers=("Location",)), Reply(401, {HTML: {}}), Reply(429, {HTML: {}})),

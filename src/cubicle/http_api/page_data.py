@@ -21,6 +21,9 @@ class PageFacts(TypedDict, total=False):
     view: bool
     operator: bool
     tenant: str
+    opens: str
+    card: bool
+    signed_in: bool
 
 
 class PageData(TypedDict):
@@ -45,3 +48,9 @@ class PageData(TypedDict):
     """The person may see every tenant."""
     tenant: str
     """Whose chats the person's own are; on the admin page."""
+    opens: str
+    """What the link that the person came by opens: `chat`, `replay` or `file`."""
+    card: bool
+    """It is a card in another site's page."""
+    signed_in: bool
+    """The person showed a key, and may make links and sign out."""

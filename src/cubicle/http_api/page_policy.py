@@ -20,10 +20,11 @@ def frame_ancestors(embedders: Sequence[str]) -> str:
     return " ".join(["'self'", *embedders])
 
 
-def page_policy(embedders: Sequence[str], frames: str = "") -> str:
+def page_policy(embedders: Sequence[str], frames: str = "", *, card: bool = False) -> str:
     """For the pages of the service's own origin: only its own scripts, nothing from outside.
 
-    `frames` are the origins of ports, which the workspace shows in a frame.
+    `frames` are the origins of ports, which the workspace shows in a frame. `card`: any site may frame it. That is for
+    pages that were opened by the key of a card, with which nobody can do more than look.
     """
     return "; ".join(
         [
@@ -39,12 +40,12 @@ def page_policy(embedders: Sequence[str], frames: str = "") -> str:
             f"frame-src 'self' {frames}".rstrip(),
             "base-uri 'none'",
             "form-action 'self'",
-            f"frame-ancestors {frame_ancestors(embedders)}",
+            f"frame-ancestors {'*' if card else frame_ancestors(embedders)}",
         ]
     )
 
 
-def viewer_policy(embedders: Sequence[str]) -> str:
+def viewer_policy(embedders: Sequence[str], *, card: bool = False) -> str:
     """For the frame in which hostile files are parsed: an opaque origin that can call nobody.
 
     Its scripts come from the service; file contents come by message. A parser that a file takes over can
@@ -64,6 +65,6 @@ def viewer_policy(embedders: Sequence[str]) -> str:
             "frame-src 'none'",
             "base-uri 'none'",
             "form-action 'none'",
-            f"frame-ancestors {frame_ancestors(embedders)}",
+            f"frame-ancestors {'*' if card else frame_ancestors(embedders)}",
         ]
     )

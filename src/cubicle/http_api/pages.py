@@ -15,10 +15,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from cubicle.core import paths
 from cubicle.core.chat import DEFAULT_TENANT, BadChatId, Chat
 from cubicle.core.identity import Credential, Identity, LinkAccess
+from cubicle.core.link_scope import Opens
 from cubicle.core.text import one_line
+from cubicle.http_api import plain_pages
 from cubicle.http_api.assets import STATIC, AssetFiles, Assets
 from cubicle.http_api.page_data import PageData, PageFacts
 from cubicle.http_api.page_policy import page_policy, viewer_policy
+from cubicle.http_api.plain_pages import NAME
 from cubicle.http_api.urls import tail
 
 RawBase = Callable[[Request], str]
@@ -39,7 +42,7 @@ _SHELL = """<!doctype html>
 <title>{title}</title>
 <link rel="icon" href="{static}icon.svg">
 <style>
-.unstarted {{ padding: 2rem 1rem; font: 1rem/1.5 system-ui, sans-serif; animation: unseen 1ms 4s backwards !important }}
+.unstarted {{ padding: 2rem 1rem; font: 1rem/1.5 sans-serif; animation: unseen 1ms 4s backwards !important }}
 @keyframes unseen {{ from, to {{ visibility: hidden }} }}
 </style>
 <noscript><style>.unstarted {{ animation: none !important }}</style></noscript>
@@ -55,44 +58,6 @@ lets JavaScript run, and whether the service can be reached.</p>
 </div>
 <script type="module" src="{script}" crossorigin></script>
 </body>
-</html>
-"""
-
-_ASLEEP = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>This computer sleeps</title>
-<style>
-body {{ max-width: 34rem; margin: 15vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif;
-text-align: center }}
-a {{ display: inline-block; padding: .5rem 1.25rem; border-radius: 6px; background: #2f55c8; color: #fff;
-text-decoration: none }}
-a:focus-visible {{ outline: 3px solid #93aefc; outline-offset: 2px }}
-</style></head>
-<body><h1>This computer sleeps</h1><p>{reason}</p><p><a href="{way}" rel="nofollow">{label}</a></p></body>
-</html>
-"""
-
-_ONCE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>Sign in</title>
-<style>
-body {{ max-width: 34rem; margin: 15vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif;
-text-align: center }}
-button {{ padding: .5rem 1.25rem; border: 0; border-radius: 6px; background: #2f55c8; color: #fff; font: inherit }}
-button:focus-visible {{ outline: 3px solid #93aefc; outline-offset: 2px }}
-</style></head>
-<body><h1>Sign in</h1><p>This link signs in one browser, once.</p>
-<form method="post" action="./login"><input type="hidden" name="once" value="{once}">
-<input type="hidden" name="next" value="{next}"><button>Sign in here</button></form></body>
-</html>
-"""
-
-_REFUSAL = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{title}</title></head>
-<body><h1>{title}</h1><p>{detail}</p></body>
 </html>
 """
 
@@ -157,13 +122,15 @@ class Pages:
         self._run_scripts = run_scripts
         self._issuer = issuer
         self._page_policy = page_policy(embedders, frames)
+        self._card_policy = page_policy(embedders, frames, card=True)
         self._viewer_policy = viewer_policy(embedders)
+        self._card_viewer_policy = viewer_policy(embedders, card=True)
         self.static = GZipMiddleware(AssetFiles(directory=self._assets.folder), minimum_size=1024)
         """The built assets."""
 
-    async def front(self, request: Request) -> Response:
-        """The bare address leads to the table of sandboxes, or to the key first."""
-        return RedirectResponse("./admin", status_code=307)
+    async def home(self, request: Request) -> Response:
+        who = _identity(request)
+        return self._page(request, "home", "", {"operator": who.is_operator, "tenant": who.tenant})
 
     async def with_slash(self, request: Request) -> Response:
         """Ways in a page are relative: without the last slash they would all point one folder too high."""
@@ -180,13 +147,16 @@ class Pages:
     async def browser(self, request: Request) -> Response:
         return self._of_chat(request, "live", "Browser")
 
+    async def replay(self, request: Request) -> Response:
+        return self._of_chat(request, "timeline", "Replay")
+
     async def preview(self, request: Request) -> Response:
         """The workspace, with a file open when the address names one."""
         path = tail(request)
         try:
             paths.relative(path)
         except paths.BadPath as error:
-            return self._answer(_REFUSAL.format(title="Not a file", detail=escape(str(error))), 400)
+            return self._answer(plain_pages.refusal("Not a file", str(error)), 400)
         name = paths.readable(path.rstrip("/").rsplit("/", 1)[-1])
         response = self._of_chat(request, "workspace", name or "Workspace", path=path)
         if response.status_code == 200 and path and not await self._is_there(request):
@@ -200,8 +170,8 @@ class Pages:
     async def login(self, request: Request) -> Response:
         once = request.query_params.get("once", "")
         if once:  # a form, not at once: whatever looks at links before people do would use it up
-            html = _ONCE.format(once=escape(once[:2000]), next=escape(request.query_params.get("next", "")[:2000]))
-            return self._answer(html, 200)
+            target = request.query_params.get("next", "")
+            return self._answer(plain_pages.one_time(once[:2000], target[:2000]), 200)
         return self.login_page(request)
 
     def login_page(self, request: Request, *, message: str = "", status: int = 200) -> Response:
@@ -215,13 +185,14 @@ class Pages:
         path = paths.decoded(b"/".join(_own(request).split(b"/")[3:]))
         name = one_line(paths.readable(path.rstrip("/").rsplit("/", 1)[-1]), 80)
         label = f"Wake it and open {name}" if name else "Wake it"
-        html = _ASLEEP.format(reason=escape(reason), way=escape(way), label=escape(label))
-        return self._answer(html, 409)
+        return self._answer(plain_pages.asleep(reason, way, label), 409)
 
     async def viewer(self, request: Request) -> Response:
         """The frame that parses hostile files: no facts, no cookies, an opaque origin."""
         response = self._page(request, "viewer", "Viewer")
-        response.headers["Content-Security-Policy"] = self._viewer_policy
+        # It has nothing that the site around it could want: whoever asks may frame it, as cards do.
+        in_card = request.query_params.get("card") == "1"
+        response.headers["Content-Security-Policy"] = self._card_viewer_policy if in_card else self._viewer_policy
         response.headers["Cache-Control"] = "no-cache"
         return response
 
@@ -231,19 +202,26 @@ class Pages:
             sandbox = self._condition(request)
         except BadChatId as error:
             return self._no_chat(error)
+        who = _identity(request)
         facts: PageFacts = {
             "chat": chat.id,
             "path": path,
             "raw": raw,
             "sandbox": sandbox,
-            "embed": request.query_params.get("embed") == "1",
+            "embed": request.query_params.get("embed") == "1" or who.scope.opens is Opens.FILE,
             "run": self._run_scripts,
-            "view": _identity(request).access is LinkAccess.VIEW,
+            "view": who.access is LinkAccess.VIEW,
+            "opens": who.scope.opens.value,
+            "card": who.card,
+            "locked": self._locked,
         }
-        return self._page(request, page, f"{title} · {chat.id}", facts)
+        response = self._page(request, page, f"{title} · {chat.id}", facts)
+        if who.card:
+            response.headers["Content-Security-Policy"] = self._card_policy
+        return response
 
     def _no_chat(self, error: BadChatId) -> Response:
-        return self._answer(_REFUSAL.format(title="Not a chat", detail=escape(str(error))), 400)
+        return self._answer(plain_pages.refusal("Not a chat", str(error)), 400)
 
     def _page(
         self,
@@ -259,12 +237,13 @@ class Pages:
         data: PageData = {
             "root": root, "assets": static, "chat": "", "path": "", "raw": "", "sandbox": "", "embed": False,
             "run": False, "next": "", "message": "", "locked": True, "issuer": self._issuer, "view": False,
-            "operator": False, "tenant": "", **(facts or {}),
+            "operator": False, "tenant": "", "opens": "chat", "card": False, "signed_in": _identity(request).signed_in,
+            **(facts or {}),
         }  # fmt: skip
         links = [f'<link rel="stylesheet" href="{static}{escape(s)}" crossorigin>' for s in entry.styles]
         links += [f'<link rel="modulepreload" href="{static}{escape(p)}" crossorigin>' for p in entry.preloads]
         html = _SHELL.format(
-            title=escape(title),
+            title=escape(f"{title} · {NAME}" if title else NAME),
             static=static,
             links="\n".join(links),
             data=escape(json.dumps(data, ensure_ascii=True)),

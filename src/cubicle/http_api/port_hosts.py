@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cubicle.core.port_names import BadHost, NoSuchPortName, origin_form, port_of
 from cubicle.core.problem import Problem
 from cubicle.fairness.fair_queue import LoopShare
+from cubicle.http_api.error_page import fills_a_tab
 from cubicle.http_api.fair_share import FairShare, stranger
-from cubicle.http_api.port_pages import problem_body
+from cubicle.http_api.port_pages import page, problem_body
 from cubicle.http_api.uvicorn_http import TARGET
 
 NAME = "cubicle.port"
@@ -65,8 +67,13 @@ def target_of(scope: Scope) -> bytes:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
-    """A problem as the whole answer; of a WebSocket, to its handshake."""
+    """A problem as the whole answer: a page for a person. Of a WebSocket, to its handshake."""
     lines, body = problem_body(problem)
+    if scope["type"] == "http" and fills_a_tab(Request(scope)):
+        lines, body = page(
+            "There is no such port" if problem.status == 404 else "This address cannot be right",
+            [problem.detail, "Open the port from the workspace of its chat: the panel Ports has its link."],
+        )
     await answer(scope, receive, send, problem.status, lines, body)
 
 

@@ -6,6 +6,7 @@ import secrets
 from html import escape
 
 from cubicle.core.problem import MEDIA_TYPE, Problem
+from cubicle.http_api.plain_pages import ICON, NAME
 from cubicle.http_api.port_headers import NOTE_HEADER, Lines
 
 WAITING = b"waiting"
@@ -49,11 +50,14 @@ def page(title: str, sentences: list[str], note: bytes = REFUSED) -> tuple[Lines
     button = '<p><button type="button" hidden>Load this page again</button></p>' if script else ""
     text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     body = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · {NAME}</title>'
+        f'<link rel="icon" href="{ICON}">'
         f'<meta name="viewport" content="width=device-width"><style nonce="{nonce}">{_STYLE}</style></head>'
         f'<body><main role="status"><h1>{escape(title)}</h1>{text}{button}</main>{script}</body></html>'
     ).encode()
-    policy = f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'"
+    policy = (
+        f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:"
+    )
     return [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -13,8 +13,9 @@ from starlette.websockets import WebSocket
 
 from cubicle.core import close_codes
 from cubicle.core.chat import Chat
-from cubicle.core.sandbox_ports import RESERVED
+from cubicle.core.sandbox_ports import BROWSER, RESERVED, TERMINAL
 from cubicle.fairness.fair_slots import FairSlots
+from cubicle.guest.operations import ListeningPort
 from cubicle.http_api.chats import chat_of
 from cubicle.http_api.errors import refuse
 from cubicle.http_api.held_response import HeldResponse
@@ -22,6 +23,7 @@ from cubicle.http_api.models import PortOverview, PortRecord, PortShared
 from cubicle.http_api.tcp_forward import TcpForward
 from cubicle.http_api.websocket_proxy import hang_up, refusing
 from cubicle.machine.errors import SandboxError
+from cubicle.ports.known_ports import KnownPorts
 from cubicle.ports.links import PortLinks
 from cubicle.ports.listening import OpenPort, PortReserved, PortRules, shown
 from cubicle.ports.shares import NotAllowed, PortShare, PortShares
@@ -37,6 +39,12 @@ _NO_PORT = "A port is a number from 1 to 65535."
 class _Seen:
     ports: tuple[OpenPort, ...]
     shares: tuple[PortShare, ...]
+    browser: bool
+    terminal: bool
+    sandbox: str
+    up: bool
+    """Whether the sandbox is up. If not, its ports are those of before."""
+    faults: tuple[str, ...]
     links_end: int
     """A link that is made now works until then: with another day, all are made anew."""
 
@@ -44,10 +52,11 @@ class _Seen:
 class PortRoutes:
     """Everything under /api/chats/<chat>/ports."""
 
-    def __init__(self, fleet: Fleet, links: PortLinks, shares: PortShares) -> None:
+    def __init__(self, fleet: Fleet, links: PortLinks, shares: PortShares, known: KnownPorts | None = None) -> None:
         self._fleet = fleet
         self._links = links
         self._shares = shares
+        self._known = known or KnownPorts()
         self._rules = PortRules()
         self._watches = PortWatches(self._look)
         self._streams = FairSlots(total=4096, of_tenant=1024, of_chat=64)
@@ -83,14 +92,27 @@ class PortRoutes:
 
     async def _look(self, chat: Chat) -> _Seen:
         """All that an overview is made of, which is cheap to compare: links are signed. To look wakes nothing."""
-        ports = tuple(await self._open_ports(chat))
-        return _Seen(ports, tuple(self._shares.of(chat)), self._links.expires)
+        listening = await self._listening(chat)
+        if listening is not None:
+            self._known.seen(chat, shown(listening))
+        numbers = {one.port for one in listening or ()}
+        return _Seen(
+            ports=self._known.last(chat),
+            shares=tuple(self._shares.of(chat)),
+            browser=BROWSER in numbers,
+            terminal=TERMINAL in numbers,
+            sandbox=self._fleet.condition(chat),
+            up=listening is not None,
+            faults=self._known.faults(chat),
+            links_end=self._links.expires,
+        )
 
-    async def _open_ports(self, chat: Chat) -> list[OpenPort]:
-        with suppress(SandboxError):  # not up: then nothing listens
+    async def _listening(self, chat: Chat) -> Sequence[ListeningPort] | None:
+        """What listens now; None if the sandbox is not up."""
+        with suppress(SandboxError):
             async with self._fleet.look(chat) as machine:
-                return shown(await machine.ports())
-        return []
+                return await machine.ports()
+        return None
 
     def _overview(self, chat: Chat, seen: _Seen, link: str) -> PortOverview:
         ports = {one.port: one for one in seen.ports}
@@ -101,7 +123,7 @@ class PortRoutes:
                 "port": port,
                 "process": ports[port].process if port in ports else "",
                 "address": ports[port].address if port in ports else "",
-                "open": port in ports,
+                "open": seen.up and port in ports,
                 "url": self._links.origin(chat, port) + "/",
                 "link": self._links.link(chat, port, link),
                 "public": None,
@@ -109,7 +131,15 @@ class PortRoutes:
             if port in public:
                 row["public"] = self._shared(chat, port, public[port].id, public[port].expires)
             rows.append(row)
-        return {"ports": rows, "sharing": self._shares.allowed(chat.tenant), "note": self._links.note}
+        return {
+            "ports": rows,
+            "sharing": self._shares.allowed(chat.tenant),
+            "note": self._links.note,
+            "browser": seen.browser,
+            "terminal": seen.terminal,
+            "sandbox": seen.sandbox,
+            "services": list(seen.faults),
+        }
 
     def _shared(self, chat: Chat, port: int, share: str, expires: int) -> PortShared:
         return {"url": self._links.public_link(chat, port, share, expires), "expires": expires}

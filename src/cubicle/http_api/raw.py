@@ -37,7 +37,10 @@ class RawRoutes:
         self._reading = Reading(fleet)
 
     def pictures(self, request: Request) -> str:
-        """The way from the root of the service to the pictures of the request's chat, for the viewers."""
+        """The way from the root of the service to the pictures of the request's chat, for the viewers; none for who
+        came by a link to one file."""
+        if not request.state.identity.scope.is_whole:
+            return ""
         return f"raw/{self._links.capability(Grant(chat_of(request), Reach.PICTURES), request.state.link)}/"
 
     async def grant(self, request: Request) -> Response:

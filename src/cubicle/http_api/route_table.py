@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from starlette.requests import HTTPConnection, Request
 from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute, compile_path
 from starlette.types import Receive, Scope, Send
 
@@ -13,9 +14,10 @@ from cubicle.chat.authentication import Who
 from cubicle.core import close_codes
 from cubicle.core.chat import BadChatId, Chat
 from cubicle.core.identity import Identity, LinkAccess
-from cubicle.core.problem import VIEW_ONLY
-from cubicle.http_api import urls as _convertors  # noqa: F401 - the kinds of parameters that the paths name
-from cubicle.http_api.errors import response
+from cubicle.core.link_scope import Opens
+from cubicle.core.problem import OUT_OF_SCOPE, VIEW_ONLY, Problem
+from cubicle.http_api import urls  # the kinds of parameters that the paths name, too
+from cubicle.http_api.errors import response_to
 from cubicle.http_api.routes import ANY_METHOD, MCP, ROW, ROWS, WEBSOCKET, ChatIn, Row
 
 _PUBLIC = (Who.ANYBODY, Who.CAPABILITY)
@@ -108,8 +110,8 @@ class _TableRoute(Route):
         return (Match.NONE, {}) if _is_another(scope) else _with_row(super().matches(scope), self.row)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if only_looks(scope, self.row):
-            await response(VIEW_ONLY)(scope, receive, send)
+        if (problem := refusal(scope, self.row)) is not None:
+            await response_to(Request(scope), problem)(scope, receive, send)
         else:
             await super().handle(scope, receive, send)
 
@@ -123,12 +125,12 @@ class _TableWebSocketRoute(WebSocketRoute):
         return _with_row(super().matches(scope), self.row)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not only_looks(scope, self.row):
+        if (problem := refusal(scope, self.row)) is None:
             await super().handle(scope, receive, send)
             return
         await receive()
         await send({"type": "websocket.accept"})
-        await send({"type": "websocket.close", "code": close_codes.VIEW_ONLY, "reason": VIEW_ONLY.title})
+        await send({"type": "websocket.close", "code": close_codes.VIEW_ONLY, "reason": problem.title})
 
 
 def _is_another(scope: Scope) -> bool:
@@ -141,6 +143,28 @@ def _is_another(scope: Scope) -> bool:
     if scope["type"] != "http" or not raw or (encoded or raw.endswith(b"/")) == scope["path"].endswith("/"):
         return False
     return encoded or scope["method"] == "DELETE"
+
+
+_OF_REPLAY = frozenset({"pages.replay", "timeline.get", "timeline.newest", "timeline.frame"})
+_OF_FILE = frozenset({"pages.preview", "files.get", "file_views.pdf"})
+"""What a link to the replay, or to one file, opens."""
+
+
+def refusal(scope: Scope, row: Row) -> Problem | None:
+    """Why a link that came does not open this route."""
+    if only_looks(scope, row):
+        return VIEW_ONLY
+    return OUT_OF_SCOPE if out_of_scope(scope, row) else None
+
+
+def out_of_scope(scope: Scope, row: Row) -> bool:
+    """Whether a link came that opens a part of the chat, and this is none of it."""
+    identity = scope.get("state", {}).get("identity")
+    if not isinstance(identity, Identity) or identity.scope.is_whole or row.who is not Who.CHAT:
+        return False
+    if identity.scope.opens is Opens.REPLAY:
+        return row.handler not in _OF_REPLAY
+    return row.handler not in _OF_FILE or urls.tail(HTTPConnection(scope)) != identity.scope.path
 
 
 def only_looks(scope: Scope, row: Row) -> bool:

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from cubicle.core.chat import Chat
 from cubicle.http_api.chats import chat_of
+from cubicle.http_api.error_page import fills_a_tab
 from cubicle.http_api.models import SandboxState
 from cubicle.http_api.urls import same_with
 from cubicle.http_api.visits import Visits
@@ -42,7 +43,7 @@ class Reading:
 
         Otherwise a tab that is loaded once more would wake the sandbox once more.
         """
-        if self._asleep_page is None or not _fills_a_tab(request):
+        if self._asleep_page is None or not fills_a_tab(request):
             return None
         if wants_wake(request) and request.headers.get("Sec-Fetch-Dest") == "document":
             async with self._fleet.lease(chat, create=False):
@@ -68,12 +69,6 @@ class StartRoutes:
         chat = chat_of(request)
         async with self._visits.lease(request):
             return JSONResponse(SandboxState(sandbox=self._fleet.condition(chat)))
-
-
-def _fills_a_tab(request: Request) -> bool:
-    """Browsers say what they load for, except over plain HTTP from afar."""
-    asks_for_page = request.method == "GET" and "text/html" in request.headers.get("Accept", "")
-    return asks_for_page and request.headers.get("Sec-Fetch-Dest", "document") in ("document", "iframe")
 
 
 def _way(request: Request, *, wake: bool) -> str:

@@ -17,6 +17,7 @@ from cubicle.browser.chromium import NoBrowser
 from cubicle.core import close_codes
 from cubicle.core.chat import BadChatId
 from cubicle.fairness.fair_slots import Busy
+from cubicle.http_api.held_input import HeldInput
 from cubicle.http_api.uvicorn_ws import ClientSocket
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import Machine
@@ -71,8 +72,10 @@ class WebSocketProxy:
         limits: ProxyLimits,
         is_started: IsStarted | None = None,
         admits: Callable[[bytes], bool] | None = None,
+        gate: HeldInput | None = None,
     ) -> None:
-        """`admits`: of what the client sends only messages that begin so go on to the backend."""
+        """`admits`: of what the client sends only messages that begin so go on to the backend. `gate`: some of them
+        wait; the limits then have a largest message, so that each comes whole."""
         self._client = client
         self._machine = machine
         self._socket = ClientSocket.of(client)
@@ -88,6 +91,7 @@ class WebSocketProxy:
         self._asked = False
         self._is_started = is_started
         self._admits = admits
+        self._gate = gate
         self._within = self._dropping = False
         self._started = is_started is None
 
@@ -140,10 +144,21 @@ class WebSocketProxy:
                 return self._failed
             try:
                 await self._backend.flush()
+                await self._release()
             except SandboxError as error:
                 return self._over(error)
             self._stuck.clear()
             self._socket.go_on()
+
+    async def _release(self) -> None:
+        """Pass on what was held, in its order, as its time comes."""
+        while self._gate is not None and not self._gate.is_empty:
+            held, refusal = await self._gate.next()
+            if refusal is None:
+                self._backend.post(held.message, held.text, True)
+                await self._backend.flush()
+            elif refusal:
+                self._socket.pass_on(refusal, True)
 
     def _pass_in(self, message: bytes, text: bool, last: bool) -> None:
         if self._failed is not None:
@@ -155,6 +170,11 @@ class WebSocketProxy:
             if self._dropping:
                 return
         self._asked = True
+        if self._gate is not None and self._gate.keeps(message, text):
+            if self._gate.is_full:
+                self._socket.hold()
+            self._stuck.set()
+            return
         try:
             if self._limits.most is not None and len(message) > self._limits.most:
                 self._failed = ProxyEnding(close_codes.TOO_BIG, f"A message is over {self._limits.most} bytes.")

@@ -20,6 +20,7 @@ from cubicle.machine.connection import CallerChannel, GuestLink
 from cubicle.machine.dialled_socket import DialledSocket, connect_in
 from cubicle.machine.errors import MachineError, NotRunning, SandboxError
 from cubicle.machine.fd_passing import NotPassed
+from cubicle.machine.file_versions import FileVersions
 from cubicle.machine.files import FileReader, SentFile, parse_entry
 from cubicle.machine.items import Data, End
 from cubicle.machine.passed_file import FileThreads, PassedFile
@@ -67,6 +68,7 @@ class Machine:
         self.keeps = False
         """Whether its guest keeps what was done under an id; one of an earlier version does not."""
         self._file_threads = FileThreads()
+        self.versions = FileVersions(line)
         self.uploads = uploads
         """Its uploads folder, where the driver has it on this host."""
         self.environment: dict[str, str] = {}
@@ -203,12 +205,13 @@ class Machine:
         length: int | None = None,
         roots: Sequence[str] | None = None,
         straight: bool = False,
+        kept: str | None = None,
     ) -> AsyncIterator[FileReader]:
-        """Open a plain file; it is one version of it even if it is replaced meanwhile.
+        """Open a plain file; it is one version of it even if it is replaced meanwhile. `kept`: see `operations.Read`.
 
         With `straight`, the guest hands the open file over where it can: dearer to open, and cheaper to read.
         """
-        request = operations.Read(path=path, offset=offset, length=length, roots=_list(roots))
+        request = operations.Read(path=path, offset=offset, length=length, roots=_list(roots), kept=kept)
         if straight and (file := await self._handed_file(request)) is not None:
             with closing(file):
                 yield file
@@ -250,15 +253,17 @@ class Machine:
         sync: bool = False,
         id: str | None = None,
         keep: str = "",
+        expected: str | None = None,
     ) -> Written:
         """Put a whole file in place at once; missing folders are made. Nothing appears if the content breaks off.
 
         With `sync`, it is on disk when this returns. Of a text, what is no character becomes `?`. Under one `id` it is
-        written once, with the same answer again. `undo` takes it back by the id `keep`.
+        written once, with the same answer again. `undo` takes it back by the id `keep`. `expected`: see the request.
         """
-        channel = self._line.open(
-            operations.Write(path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id, keep=keep)
+        request = operations.Write(
+            path=path, mode=mode, as_root=as_root, roots=_list(roots), sync=sync, id=id, keep=keep
         )
+        channel = self._line.open(request if expected is None else request.replace(expected=expected))
         try:
             if isinstance(content, bytes):
                 await channel.send(content)

@@ -13,6 +13,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from cubicle import __version__
 from cubicle.chat.access_watch import AccessWatch
 from cubicle.chat.authentication import Authentication
+from cubicle.chat.clients import Clients
 from cubicle.core.event_ids import signing_key
 from cubicle.fairness.fair_queue import FairQueue
 from cubicle.files.uploads import Uploads
@@ -27,6 +28,7 @@ from cubicle.mcp_api.running_calls import RunningCalls
 from cubicle.mcp_api.sessions import McpSessions
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.task_methods import TaskMethods
+from cubicle.mcp_api.ui_cards import UiCards
 from cubicle.mcp_api.unfinished_calls import UnfinishedCalls
 from cubicle.settings import Settings
 from cubicle.tools.registry import Registry
@@ -47,6 +49,8 @@ class McpEndpoint:
         secret: bytes = b"",
         watch: AccessWatch | None = None,
         forward: Forward | None = None,
+        clients: Clients | None = None,
+        cards: UiCards | None = None,
     ) -> None:
         """`secret` signs what clients show again after a restart of the service."""
         self._forward = forward
@@ -55,8 +59,10 @@ class McpEndpoint:
         self._instructions = instructions
         self._settings = settings
         self._authentication = authentication
+        self._cards = cards
         self._watch = watch or AccessWatch(authentication)
         self._queue = queue or FairQueue()
+        self._clients = clients or Clients()
         self._listening = Subscriptions(uploads.changes)
         self._key = signing_key(secret or secrets.token_bytes(32))
         self._gate: RequestCheck | None = None
@@ -85,6 +91,8 @@ class McpEndpoint:
                 self._queue,
                 repeated,
                 tasks,
+                clients=self._clients,
+                cards=self._cards,
             )
             server = protocol.server(__version__)
             if self._settings.otel_exporter_otlp_endpoint:

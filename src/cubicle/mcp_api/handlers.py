@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from cubicle.audit.audit import AuditUnavailable
+from cubicle.chat.clients import Clients
 from cubicle.core import problem
 from cubicle.core.call_identity import BadIdentity, CallIdentity, find_identity
 from cubicle.core.caller import Caller, Headers
@@ -36,6 +37,7 @@ from cubicle.mcp_api.request_context import (
     SESSION,
     Context,
     caller_of,
+    client_name,
     content_of,
     is_modern,
     progress_stream,
@@ -46,6 +48,7 @@ from cubicle.mcp_api.running_calls import CallCancelled, RunningCall
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside
 from cubicle.mcp_api.subscriptions import Subscriptions
 from cubicle.mcp_api.task_methods import TaskMethods, with_answers
+from cubicle.mcp_api.ui_cards import UiCards, shows_cards
 from cubicle.sandbox.fleet import Asleep
 from cubicle.tools.base import Answer, Tool
 from cubicle.tools.registry import Registry, UnknownTool
@@ -73,6 +76,8 @@ class McpHandlers:
     queue: FairQueue
     calls: RepeatedCalls
     task_methods: TaskMethods
+    clients: Clients = field(default_factory=Clients, kw_only=True)
+    cards: UiCards | None = field(default=None, kw_only=True)
     lists: FairSlots = field(default_factory=lambda: FairSlots(total=4, of_tenant=2, of_chat=64), kw_only=True)
 
     def server(self, version: str) -> Server[Any]:
@@ -99,6 +104,7 @@ class McpHandlers:
 
     async def _around(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Around every method. The newer era is answered in a task of its own, which shares the loop from here on."""
+        self.clients.note(caller_of(ctx).chat, client_name(ctx))
         if not is_modern(ctx):
             return await self._answer(ctx, call_next)
         chat = caller_of(ctx).chat
@@ -118,6 +124,8 @@ class McpHandlers:
                 _declare(result["capabilities"])
                 version = str(result.get("protocolVersion", ""))
                 self.task_methods.declare(result["capabilities"], modern=is_modern(ctx), version=version)
+                if (cards := self._cards_for(ctx)) is not None:
+                    cards.declare(result["capabilities"])
             return result
         except (MCPError, ValidationError):
             raise
@@ -150,7 +158,8 @@ class McpHandlers:
         except UnknownTool:
             return None
 
-    async def _list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
+    async def _list_tools(self, context: Context, _params: Any) -> types.ListToolsResult:
+        cards = self._cards_for(context)
         return types.ListToolsResult(
             tools=[
                 types.Tool(
@@ -158,10 +167,25 @@ class McpHandlers:
                     description=tool.description,
                     input_schema=dict(tool.schema),
                     execution=self.task_methods.execution(tool),
+                    meta=cards.of_tool(tool.name) if cards is not None else None,
                 )
                 for tool in self.registry.tools
             ]
         )
+
+    async def _read_card(self, cards: UiCards, uri: str, caller: Caller) -> dict[str, Any]:
+        """A page of cards, or what one shows: that holds the key of a link, which the audit log is told of."""
+        chat, audit = cards.chat_of(uri, caller), self.registry.audit
+        if chat is not None:
+            audit.require()
+        content = await cards.read(uri, chat)
+        if chat is not None:
+            audit.record("link", {"what": "card", "outcome": "done"}, chat=chat, identity=caller.identity)
+        return content
+
+    def _cards_for(self, context: Context) -> UiCards | None:
+        """The cards, if the client of this request shows them; all others get what they always got."""
+        return self.cards if self.cards is not None and shows_cards(context) else None
 
     def _asked_for(self, context: Context, params: types.CallToolRequestParams) -> tuple[Tool, Caller, dict[str, Any]]:
         try:
@@ -201,7 +225,10 @@ class McpHandlers:
             "tool call",
             extra={"tool": tool.name, "error": answer.error, "seconds": round(time.monotonic() - started, 3)},
         )
-        return types.CallToolResult(content=[content_of(block) for block in answer.blocks], is_error=answer.error)
+        cards = self._cards_for(context)
+        meta = cards.of_answer(caller.chat) if cards is not None else None
+        content = [content_of(block) for block in answer.blocks]
+        return types.CallToolResult(content=content, is_error=answer.error, meta=meta)
 
     async def _run(self, context: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> Answer:
         """Run the call in a task of its own, or join the one that it repeats, and follow it."""
@@ -227,11 +254,12 @@ class McpHandlers:
     async def _list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        chat = caller_of(context).chat
+        chat, cards = caller_of(context).chat, self._cards_for(context)
         async with self.lists.hold(chat):
             found = await self.uploads.list(chat)
             files, cursor = await to_thread.run_sync(page, found, params.cursor if params is not None else None)
-            _prepared.get()["resources"] = await to_thread.run_sync(_resources, chat, files)
+            first = cards.listed() if cards is not None and (params is None or not params.cursor) else []
+            _prepared.get()["resources"] = await to_thread.run_sync(_resources, chat, files, first)
         return types.ListResourcesResult(next_cursor=cursor, resources=[])
 
     async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
@@ -249,6 +277,9 @@ class McpHandlers:
     ) -> types.ReadResourceResult:
         caller = caller_of(context)
         try:
+            if self.cards is not None and self.cards.has(str(params.uri)):
+                _prepared.get()["contents"] = [await self._read_card(self.cards, str(params.uri), caller)]
+                return types.ReadResourceResult(contents=[], ttl_ms=0, cache_scope="private")
             uri = UploadUri.parse(str(params.uri))
             if not caller.shared and uri.chat_id != caller.chat.id:
                 raise NoSuchResource
@@ -325,18 +356,21 @@ def _set_aside(context: Context) -> SetAside | None:
     return scope_of(context).get(SET_ASIDE)
 
 
-def _resources(chat: Chat, files: Sequence[Upload]) -> RawJson:
+def _resources(chat: Chat, files: Sequence[Upload], first: Sequence[dict[str, Any]] = ()) -> RawJson:
     return RawJson.list_of(
         [
-            {
-                "uri": str(UploadUri(chat.id, file.path)),
-                "name": file.name,
-                # Two folders may hold files of one name: people tell them apart by this.
-                "title": readable(file.path),
-                "mimeType": file.media_type,
-                "size": file.size,
-            }
-            for file in files
+            *first,
+            *(
+                {
+                    "uri": str(UploadUri(chat.id, file.path)),
+                    "name": file.name,
+                    # Two folders may hold files of one name: people tell them apart by this.
+                    "title": readable(file.path),
+                    "mimeType": file.media_type,
+                    "size": file.size,
+                }
+                for file in files
+            ),
         ]
     )
 

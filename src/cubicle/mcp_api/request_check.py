@@ -45,6 +45,7 @@ from cubicle.mcp_api.sessions import HEADER as SESSION_HEADER
 from cubicle.mcp_api.sessions import McpSessions, is_wellformed
 from cubicle.mcp_api.set_aside import SET_ASIDE, SetAside, TooLong
 from cubicle.mcp_api.transport import Unforeseen, answer, refuse_call
+from cubicle.mcp_api.ui_cards import declares, extensions_of
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +237,7 @@ class RequestCheck:
     def _handshake(self, message: JsonRpcMessage, caller: Caller, session: str | None) -> str | None:
         """The session of this message; a cancellation takes effect here."""
         if message.method == "initialize":
-            session = self.sessions.mint()
+            session = self.sessions.mint(cards=declares(extensions_of(message.params.get("capabilities"))))
         if session is not None and message.id is not None and message.method is not None:
             self.request_ids.note(caller.chat.tenant, session, message.id, message.method)
         request = message.params.get("requestId")

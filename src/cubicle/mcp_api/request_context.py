@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
@@ -18,6 +19,8 @@ CALLER, SESSION = "cubicle.caller", "cubicle.mcp_session"
 """Where the gate leaves, in the ASGI scope, who calls and in which MCP session."""
 
 Context = ServerRequestContext[Any, Any]
+_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+_MAX_NAME = 200
 
 
 def scope_of(context: Context) -> dict[str, Any]:
@@ -28,6 +31,16 @@ def scope_of(context: Context) -> dict[str, Any]:
 def caller_of(context: Context) -> Caller:
     caller: Caller = scope_of(context)[CALLER]
     return caller
+
+
+def client_name(context: Context) -> str:
+    """As the client calls itself, where this request says it."""
+    params, meta = context.params or {}, context.meta or {}
+    info = params.get("clientInfo") if context.method == "initialize" else meta.get(_CLIENT_INFO)
+    if not isinstance(info, Mapping):
+        return ""
+    names = (info.get("title"), info.get("name"))
+    return next((name[:_MAX_NAME] for name in names if isinstance(name, str) and name.strip()), "")
 
 
 def is_modern(context: Context) -> bool:
@@ -63,7 +76,10 @@ def progress_stream(context: Context) -> ProgressStream:
 
 def content_of(block: Block) -> types.TextContent | types.ImageContent:
     if isinstance(block, ImageContent):
-        return types.ImageContent(data=base64.b64encode(block.data).decode(), mime_type=block.media_type)
+        encoded = base64.b64encode(block.data).decode()
+        if block.as_text:
+            return types.TextContent(text=f"data:{block.media_type};base64,{encoded}")
+        return types.ImageContent(data=encoded, mime_type=block.media_type)
     return types.TextContent(text=block.text)
 
 

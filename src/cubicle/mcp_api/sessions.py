@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 HEADER = "Mcp-Session-Id"
 _REMEMBERED = 10_000
+_CARDS = "-ui"
 
 
 class McpSessions:
@@ -16,8 +17,9 @@ class McpSessions:
         self._ended: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @staticmethod
-    def mint() -> str:
-        return str(uuid.uuid4())
+    def mint(*, cards: bool = False) -> str:
+        """`cards`: the client said that it shows them. The id says so from then on: nothing is kept of a session."""
+        return f"{uuid.uuid4()}{_CARDS if cards else ''}"
 
     def end(self, tenant: str, session: str) -> None:
         self._ended[tenant, session] = None
@@ -26,6 +28,11 @@ class McpSessions:
 
     def is_ended(self, tenant: str, session: str) -> bool:
         return (tenant, session) in self._ended
+
+
+def has_cards(session: str) -> bool:
+    """Whether the client of this session shows cards (ui_cards.py)."""
+    return session.endswith(_CARDS)
 
 
 def is_wellformed(session: str) -> bool:

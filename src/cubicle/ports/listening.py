@@ -49,16 +49,20 @@ class OpenedPorts:
     """Notices ports that were opened since somebody was told last."""
 
     def __init__(self) -> None:
-        self._told: WeakKeyDictionary[Machine, frozenset[int]] = WeakKeyDictionary()
+        self._told: WeakKeyDictionary[Machine, tuple[OpenPort, ...]] = WeakKeyDictionary()
 
     async def since_last(self, machine: Machine) -> Sequence[OpenPort]:
         try:
             now = shown(await machine.ports())
         except SandboxError:
             return ()
-        told = self._told.get(machine, frozenset())
-        self._told[machine] = frozenset(seen.port for seen in now)
+        told = {seen.port for seen in self._told.get(machine, ())}
+        self._told[machine] = tuple(now)
         return [seen for seen in now if seen.port not in told]
+
+    def now(self, machine: Machine) -> Sequence[OpenPort] | None:
+        """Those that were open at the last look; None if there was none."""
+        return self._told.get(machine)
 
 
 class PortRules:

@@ -16,6 +16,7 @@ from cubicle.guest.wire import ErrorCode
 from cubicle.log import chat_fields
 from cubicle.machine.errors import MachineError, SandboxError
 from cubicle.machine.machine import HOME, Machine
+from cubicle.ports.known_ports import KnownPorts
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,9 @@ def _is_sound(text: str) -> bool:
 class StartCommands:
     """A sandbox service: runs the chat's commands when its sandbox was started, beside whoever uses it."""
 
+    def __init__(self, known: KnownPorts | None = None) -> None:
+        self._known = known or KnownPorts()
+
     @asynccontextmanager
     async def attached(self, chat: Chat, machine: Machine) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
@@ -88,25 +92,32 @@ class StartCommands:
         try:
             if not machine.just_started:
                 return
+            faults = []
             for service in parse(await machine.read_bytes(FILE, limit=_MAX_SIZE, roots=[HOME])):
-                await self._run(chat, machine, service)
+                if fault := await self._run(chat, machine, service):
+                    faults.append(fault)
+            self._known.started(chat, faults)
         except BadServices as error:
+            self._known.started(chat, [f"It cannot be used: {error}."])
             log.info("services.json cannot be used: %s", error, extra=chat_fields(chat))
         except MachineError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
+            missing = error.code is ErrorCode.NOT_FOUND
+            self._known.started(chat, [] if missing else [f"It cannot be used: {error}"])
+            if not missing:
                 log.info("services.json cannot be used: %s", error, extra=chat_fields(chat))
         except SandboxError:
             pass  # it is gone again
         except Exception:  # whatever is wrong with the file, the sandbox stays up
             log.exception("the services of a chat were not started", extra=chat_fields(chat))
 
-    async def _run(self, chat: Chat, machine: Machine, service: ServiceCommand) -> None:
-        """Start one, and leave it running; what is wrong with it does not keep the others from it."""
+    async def _run(self, chat: Chat, machine: Machine, service: ServiceCommand) -> str:
+        """Start one, and leave it running; why it could not be. That does not keep the others from it."""
         fields = chat_fields(chat) | {"service": service.name}
         try:
             async with machine.run(service.script, cwd=service.cwd, id=f"service-{service.name}") as process:
                 process.detach()
         except MachineError as error:
             log.info("a service of the chat was not started: %s", error, extra=fields)
-        else:
-            log.info("a service of the chat was started again", extra=fields)
+            return f"{service.name} was not started: {error}"
+        log.info("a service of the chat was started again", extra=fields)
+        return ""

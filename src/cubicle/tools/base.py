@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from cubicle.chat.activity_events import ChangedFile
+from cubicle.chat.agent_steps import AgentStep, AgentUsage
 from cubicle.core.caller import Caller
 from cubicle.guest.operations import Exit
 from cubicle.tools.arguments import Arguments
@@ -24,6 +25,8 @@ class TextContent:
 class ImageContent:
     data: bytes
     media_type: str
+    as_text: bool = False
+    """The client is given a data: URI in a text block: many show no other pictures to their model."""
 
 
 Block = TextContent | ImageContent
@@ -68,6 +71,10 @@ def _nowhere(_text: str) -> None:
     """Output that nobody follows."""
 
 
+def _unwatched(_told: AgentStep | AgentUsage) -> None:
+    """An agent that nobody watches."""
+
+
 def _always() -> bool:
     """A caller that waits for its answer."""
     return True
@@ -96,6 +103,8 @@ class Call:
 
     caller: Caller
     report: Callable[[str], None] = _nowhere
+    watch_agent: Callable[[AgentStep | AgentUsage], None] = _unwatched
+    """Told what the coding agent does that the call runs. It never waits."""
     heard: Callable[[], bool] = _always
     """Whether the caller is still there to hear the answer."""
     cancelled: Callable[[], bool] = _never

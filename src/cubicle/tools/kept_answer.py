@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,8 @@ def keep_blocks(journal: Journal, chat: Chat, answer: Answer, printed: str) -> l
     """The blocks of an answer as the `end` entry has them, which comes next.
 
     `{"text": …}`; `{"after_output": true, "text": …}`: the text follows the output (head, cut and tail of the entry);
-    `{"blob": SHA-256, "media_type": …}`; `{"left_out": bytes, "media_type": …}`: it was too large to be kept.
+    `{"blob": SHA-256, "media_type": …}`, with `"as_text": true` where the client is given a data: URI;
+    `{"left_out": bytes, "media_type": …}`: it was too large to be kept.
     """
     kept: list[dict[str, Any]] = []
     room = MAX_INLINE
@@ -29,7 +31,8 @@ def keep_blocks(journal: Journal, chat: Chat, answer: Answer, printed: str) -> l
             kept.append(_text(journal, chat, block.text, printed if place == 0 else "", room))
             room -= format.size(kept[-1])
         else:
-            kept.append(_blob(journal, chat, block.data, block.media_type))
+            blob = _blob(journal, chat, block.data, block.media_type)
+            kept.append({**blob, "as_text": True} if block.as_text else blob)
     return kept
 
 
@@ -49,6 +52,14 @@ def _blob(journal: Journal, chat: Chat, data: bytes, media_type: str) -> dict[st
     if len(data) > journal.max_blob:
         return {"left_out": len(data), "media_type": media_type}
     return {"blob": journal.keep_blob(chat, data), "media_type": media_type}
+
+
+def kept_pictures(journal: Journal, answer: Answer) -> tuple[str, ...]:
+    """The hashes of the pictures of an answer that the journal keeps."""
+    if not journal.keeps:
+        return ()
+    pictures = (block.data for block in answer.blocks if isinstance(block, ImageContent))
+    return tuple(hashlib.sha256(data).hexdigest() for data in pictures if len(data) <= journal.max_blob)
 
 
 async def read_answer(journal: Journal, chat: Chat, end: Mapping[str, Any]) -> Answer | None:
@@ -75,7 +86,7 @@ async def _read_block(journal: Journal, chat: Chat, kept: Any, end: Mapping[str,
         return None
     if media_type == TEXT:
         return TextContent(data.decode("utf-8", "surrogatepass"))
-    return ImageContent(data, media_type)
+    return ImageContent(data, media_type, as_text=kept.get("as_text") is True)
 
 
 def printed_text(end: Mapping[str, Any]) -> str:

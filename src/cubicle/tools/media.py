@@ -12,7 +12,7 @@ from cubicle.core.media_types import media_type
 from cubicle.guest.operations import Exit
 from cubicle.machine.machine import READABLE_ROOTS, Machine
 from cubicle.settings import ViewImages
-from cubicle.tools.base import Answer, Block, ImageContent, TextContent
+from cubicle.tools.base import Answer, ImageContent, TextContent
 from cubicle.tools.folders import human_size
 from cubicle.tools.output import OUTPUT_CAP, joined
 from cubicle.tools.scripts import program
@@ -101,12 +101,7 @@ async def show_image(machine: Machine, path: str, size: int, header: ImageHeader
             (TextContent(f"{line}. This sandbox could not make a small picture of it; use bash_tool to work with it."),)
         )
     data, kind = picture
-    shown: Block
-    if style is ViewImages.BLOCKS:
-        shown = ImageContent(data, kind)
-    else:
-        shown = TextContent(f"data:{kind};base64,{base64.b64encode(data).decode()}")
-    return Answer((TextContent(line), shown))
+    return Answer((TextContent(line), ImageContent(data, kind, as_text=style is ViewImages.TEXT)))
 
 
 async def _picture(machine: Machine, path: str, size: int, header: ImageHeader) -> tuple[bytes, str] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cubicle.audit.audit import Audit, no_audit
+from cubicle.browser.hand_back import HandBacks
 from cubicle.chat.activity import Activity, CallEnd
 from cubicle.chat.activity_events import Ending
 from cubicle.core.caller import CHAT_HEADERS
@@ -22,6 +23,7 @@ from cubicle.tools.base import Answer, Call, NotBegun, TextContent, Tool, fail
 from cubicle.tools.bash import BashTool
 from cubicle.tools.call_record import CallRecord
 from cubicle.tools.files import CreateFile, StrReplace
+from cubicle.tools.kept_answer import kept_pictures
 from cubicle.tools.sub_agent import SubAgent, SubAgentTool
 from cubicle.tools.view import ViewTool
 
@@ -43,6 +45,8 @@ class Registry:
     activity: Activity = field(default_factory=Activity)
     journal: Journal = field(default_factory=no_journal)
     audit: Audit = field(default_factory=no_audit)
+    hand_backs: HandBacks = field(default_factory=HandBacks)
+    """What people did in the browser: the next answer says so."""
 
     @classmethod
     def build(
@@ -53,6 +57,7 @@ class Registry:
         activity: Activity | None = None,
         ports: PortNotes | None = None,
         journal: Journal | None = None,
+        hand_backs: HandBacks | None = None,
     ) -> Registry:
         bash = BashTool(
             workplace,
@@ -71,6 +76,7 @@ class Registry:
             ),
             activity or Activity(),
             journal or no_journal(),
+            hand_backs=hand_backs or HandBacks(),
         )
 
     def find(self, name: str) -> Tool:
@@ -102,8 +108,8 @@ class Registry:
                 await self.journal.settle(call.caller.chat)
             elif call.identity:
                 self.journal.hurry(call.caller.chat)
-            answer = await tool(replace(call, report=report), Arguments(arguments))
-            end = _end(answer)
+            answer = await tool(replace(call, report=report, watch_agent=happening.watch_agent), Arguments(arguments))
+            end = replace(_end(answer), pictures=kept_pictures(self.journal, answer))
         except BadArgument as error:
             answer = fail(str(error))
             end = _end(answer)
@@ -119,6 +125,8 @@ class Registry:
         finally:
             if answer is not None and call.caller.shared:
                 answer = replace(answer, blocks=(*answer.blocks, SHARED_WARNING))
+            if answer is not None and call.heard() and (used := self.hand_backs.take(call.caller.chat)):
+                answer = replace(answer, blocks=(*answer.blocks, TextContent(used)))
             event = happening.end(end)
             if not left:  # what runs goes on, and the next service tells its end
                 record.end(event, answer, final=final, begun=begun)

@@ -16,7 +16,7 @@ async def test_the_workspace_says_that_the_service_cannot_be_reached_and_when_it
 ) -> None:
     await house.bash("away", "true")
     async with visit(browser, f"{house.url}/preview/away/", width=width) as seen:
-        chips = seen.page.get_by_role("status", name="What runs in the sandbox")
+        chips = seen.page.get_by_role("status", name="What runs on the computer")
         lost = chips.get_by_text("Service not reachable")
         await expect(seen.page.get_by_role("treeitem").first).to_be_visible()
         await expect(lost).to_have_count(0)

@@ -106,6 +106,9 @@ async def test_a_person_takes_over_the_live_browser_and_clicks(house: House, bro
     button = f"""<title>start</title><button style='{style}' onclick='document.title="clicked"'></button>"""
     await house.put("live", "/home/assistant/page.html", f"{button}{NAMED_WHEN_DRAWN}".encode())
     async with visit(browser, f"{house.url}/browser/live/") as seen:
+        await expect(seen.page.get_by_text("The browser of this chat is not running.")).to_be_visible()
+        assert (await house.client.get("/browser/live/status")).json()["running"] is False
+        await seen.page.get_by_role("button", name="Start the browser").click()
         await expect(seen.page.get_by_role("button", name="Take control")).to_be_enabled(timeout=60_000)
         await seen.page.get_by_role("button", name="Take control").click()
         await expect(seen.page.get_by_text("You have control.")).to_be_visible()
@@ -239,7 +242,7 @@ async def test_a_service_without_a_key_asks_for_none(house: House, browser: Brow
 
 
 @pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("address", ["/login", "/preview/axe/", "/preview/axe/a.md", "/terminal/axe/", "/admin"])
+@pytest.mark.parametrize("address", ["/", "/login", "/preview/axe/", "/preview/axe/a.md", "/terminal/axe/", "/admin"])
 async def test_nothing_keeps_people_with_disabilities_out(
     house: House, browser: Browser, address: str, width: int
 ) -> None:
@@ -266,6 +269,10 @@ async def test_the_terminal_and_the_live_browser_keep_nobody_out(
         await accessible(seen.page)
     async with visit(browser, f"{house.url}/browser/eyes/", width=width, scheme=scheme) as seen:
         take = seen.page.get_by_role("button", name="Take control")
+        start = seen.page.get_by_role("button", name="Start the browser")
+        await expect(start.or_(take.and_(seen.page.locator(":enabled"))).first).to_be_visible()
+        if await start.count():
+            await start.click()
         await expect(take).to_be_enabled(timeout=60_000)
         await accessible(seen.page)
         await take.click()

@@ -95,7 +95,7 @@ def test_a_name_that_is_no_utf_8_comes_to_the_page_byte_for_byte(client: TestCli
     answer = client.get("/preview/c1/a%2Fb/inv%FF.txt?embed=1")
     assert answer.status_code == 200
     assert facts(answer.text)["path"] == "a/b/inv\udcff.txt"
-    assert "<title>inv\ufffd.txt · c1</title>" in answer.text
+    assert "<title>inv\ufffd.txt · c1 · Cubicle</title>" in answer.text
 
 
 def test_messages_and_the_way_back_are_text(client: TestClient) -> None:

@@ -68,10 +68,11 @@ async def test_the_chips_follow_what_the_page_causes_and_sees(house: House, brow
     async with visit(browser, "about:blank") as seen:
         await seen.page.add_init_script(NO_POLLING)
         await seen.page.goto(f"{house.url}/preview/chips/")
-        chips = seen.page.get_by_role("status", name="What runs in the sandbox")
+        chips = seen.page.get_by_role("status", name="What runs on the computer")
         await expect(chips).to_contain_text("Browser off")
         await expect(chips).to_contain_text("Terminal off")
         await seen.page.get_by_role("navigation").get_by_role("button", name="Browser").click()
+        await seen.page.get_by_role("button", name="Start the browser").click()
         await expect(chips).to_contain_text("Browser on")
         # Another person opens the terminal, and the model runs a command.
         (await house.client.post("/terminal/chips/start-ttyd")).raise_for_status()

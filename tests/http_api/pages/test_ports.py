@@ -182,7 +182,7 @@ async def test_the_panel_starts_no_sandbox_for_a_shared_port_before_it_is_asked_
         page = seen.page
         await page.goto(f"{locked.url}/preview/shared/")
         await page.get_by_role("navigation", name="Panels").get_by_role("button", name="Ports").click()
-        asks = page.get_by_role("button", name="Start the sandbox and open the port")
+        asks = page.get_by_role("button", name="Start the computer and open the port")
         await expect(asks).to_be_visible()
         await accessible(page)
         assert (loads, await state_of(locked, "shared")) == ([], "stopped")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +89,40 @@ async def test_the_route_says_why_it_refuses(house: House) -> None:
         "What this call replaced is no longer kept: only the latest changes are.",
     )
     assert (await post("/api/chats/undo-route/calls/a.b/undo")).status_code == 404
+
+
+async def test_the_route_of_a_change_gives_both_sides_with_their_hashes(house: House) -> None:
+    chat, get = "undo-sides", house.client.get
+    await call(house, chat, "create_file", path=NOTE, content="one\n")
+    await call(house, chat, "create_file", path=NOTE, content="two\n")
+    await call(house, chat, "view", path=NOTE)
+    events = (await get(f"/api/chats/{chat}/calls", params={"before": "x"})).json()
+    assert events == {"events": [], "more": False}
+    async with house.client.stream("GET", f"/api/chats/{chat}/events") as stream:
+        lines = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
+        ended = [event async for event in _until(lines, 3)]
+    id, last = ended[1]["id"], ended[2]["id"]
+    earlier = (await get(f"/api/chats/{chat}/calls", params={"before": last})).json()
+    assert [event["type"] for event in earlier["events"] if event["id"] == id] == ["call", "end"]
+    answer = (await get(f"/api/chats/{chat}/calls/{id}/change")).json()
+    assert answer["path"] == NOTE
+    assert [(side["hash"], side["text"]) for side in answer["sides"]] == [
+        (hashlib.sha256(text.encode()).hexdigest(), text) for text in ("one\n", "two\n")
+    ]
+    await house.bash(chat, f"head -c 9000000 /dev/zero > {NOTE}")
+    assert (await get(f"/api/chats/{chat}/calls/{id}/change")).status_code == 413
+    await house.bash(chat, f"rm {NOTE}; ln -s /etc/passwd {NOTE}")
+    assert (await get(f"/api/chats/{chat}/calls/{id}/change")).status_code in (409, 410)
+    assert (await get(f"/api/chats/{chat}/calls/nobody/change")).status_code == 410
+    assert (await get(f"/api/chats/other/calls/{id}/change")).status_code == 404
+    assert (await get(f"/api/chats/{chat}/pictures/{'0' * 64}")).status_code == 404
+
+
+async def _until(events: AsyncIterator[dict[str, Any]], count: int) -> AsyncIterator[dict[str, Any]]:
+    """The first so many ends of calls."""
+    async for event in events:
+        if event["type"] == "end":
+            yield event
+            count -= 1
+            if not count:
+                return

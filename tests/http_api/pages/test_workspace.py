@@ -50,7 +50,7 @@ async def test_past_calls_do_not_each_ask_for_the_list_of_files(house: House, br
         seen.page.on("request", count)
         await seen.page.reload()
         await seen.page.get_by_role("navigation").get_by_role("button", name="Activity").click()
-        await expect(seen.page.locator(".call")).to_have_count(PAST_CALLS)
+        await expect(seen.page.locator(".call").last).to_contain_text(f"call-{PAST_CALLS - 1}")
         # What is asked for after the history: the list that has this file.
         await house.put("past", f"{OUTPUTS}/new.txt", b"new")
         await seen.page.get_by_role("navigation").get_by_role("button", name="Files").click()

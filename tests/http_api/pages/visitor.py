@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +14,11 @@ from unittest.mock import patch
 
 import httpx
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page
 
 from cubicle import settings
 from cubicle.app import running
+from cubicle.sandbox.driver import Driver
 from tests.browser import ground
 from tests.support.emptying import empty
 from tests.support.service import serve
@@ -34,12 +35,20 @@ class House:
 
     async def bash(self, chat: str, command: str) -> str:
         """What a command prints in the chat's sandbox; run as a model runs it."""
-        arguments = {"command": command, "description": "test"}
+        return str((await self.call(chat, "bash_tool", command=command, description="test"))[0]["text"])
+
+    async def all_text(self, chat: str, command: str) -> str:
+        """All that the model is told in the answer."""
+        blocks = await self.call(chat, "bash_tool", command=command, description="test")
+        return "\n".join(str(block.get("text", "")) for block in blocks)
+
+    async def call(self, chat: str, tool: str, **arguments: str) -> list[dict[str, Any]]:
+        """The content of a tool's answer."""
         call = {
             "jsonrpc": "2.0",
             "id": 1,
             "method": "tools/call",
-            "params": {"name": "bash_tool", "arguments": arguments},
+            "params": {"name": tool, "arguments": arguments},
         }
         headers = {"Accept": "application/json, text/event-stream", "X-Chat-Id": chat}
         answer = await self.client.post("/mcp", json=call, headers=headers)
@@ -47,7 +56,8 @@ class House:
         lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")] or [answer.text]
         result = json.loads(lines[-1])["result"]
         assert not result["isError"], result
-        return str(result["content"][0]["text"])
+        content: list[dict[str, Any]] = result["content"]
+        return content
 
     async def put(self, chat: str, path: str, content: bytes, mode: str = "644") -> None:
         """A file in the sandbox, written from inside."""
@@ -75,30 +85,40 @@ class Visit:
 
     def watch(self) -> None:
         self.page.on("dialog", self._dialog)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("pageerror", self._failed)
         self.page.on("console", self._said)
 
     async def _dialog(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)
         await dialog.dismiss()
 
+    def _failed(self, error: Error) -> None:
+        # Firefox says so of each event stream when a page is left, before the page could close it.
+        if not str(error).endswith("was interrupted while the page was loading."):
+            self.errors.append(str(error))
+
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and "Content Security Policy" in message.text:
+        # Chromium also tells of each answer that is no success, which a page may well expect.
+        browser = self.page.context.browser
+        whole = browser is not None and browser.browser_type.name == "firefox"
+        if message.type == "error" and (whole or "Content Security Policy" in message.text):
             self.errors.append(message.text)
 
 
 @asynccontextmanager
-async def house(folder: Path, *, key: str = "", **more: Any) -> AsyncIterator[House]:
+async def house(
+    folder: Path, *, key: str = "", make_driver: Callable[[Path], Driver] = ground.memory_driver, **more: Any
+) -> AsyncIterator[House]:
     """The service, on a port of its own. Each chat has its own terminal and browser ports, as on the other drivers."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        patch("cubicle.app.make_driver", lambda chosen, _space: ground.memory_driver(chosen.data_dir)),
+        patch("cubicle.app.make_driver", lambda chosen, _space: make_driver(chosen.data_dir)),
     ):
         port = listener.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         chosen = settings.load(driver="memory", data_dir=folder, port=port, pool_size=0, mcp_api_key=key, **more)
         async with AsyncExitStack() as end:
-            end.push_async_callback(empty, ground.memory_driver(folder))
+            end.push_async_callback(empty, make_driver(folder))
             app = await end.enter_async_context(running(chosen))
             await end.enter_async_context(serve(app, listener))
             headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -110,10 +130,20 @@ async def house(folder: Path, *, key: str = "", **more: Any) -> AsyncIterator[Ho
 
 @asynccontextmanager
 async def visit(
-    browser: Browser, address: str, *, width: int = 1200, scheme: Literal["light", "dark"] = "light"
+    browser: Browser,
+    address: str,
+    *,
+    width: int = 1200,
+    scheme: Literal["light", "dark"] = "light",
+    first: bool = False,
 ) -> AsyncIterator[Visit]:
+    """`first`: somebody who has never been there; others had the panel of files open the last time."""
     context: BrowserContext = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     context.set_default_timeout(60_000)
+    if not first:
+        await context.add_init_script(
+            """try { localStorage.getItem("cubicle.panes") ?? localStorage.setItem("cubicle.panes", '["files"]') } catch {}"""
+        )
     visit = Visit(await context.new_page())
     visit.watch()
     try:
@@ -121,6 +151,11 @@ async def visit(
         yield visit
     finally:
         await context.close()
+
+
+async def address(page: Page) -> str:
+    """As the page has it: not every driver hears of what a page adds to its history."""
+    return str(await page.evaluate("location.href"))
 
 
 async def accessible(page: Page) -> None:

@@ -7,7 +7,7 @@ import { shownName } from "../common/format";
 import { request } from "../common/http";
 import { Addresses, type PageData, readPage } from "../common/page";
 import { start } from "../common/start";
-import { Icon } from "../ui/icon";
+import { Brand } from "../ui/brand";
 import { Dialog, ThemeButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { Feed, queryOf, readWanted, type Sort, STATES, TABS, type Tab, type Wanted } from "./feed";
@@ -284,7 +284,7 @@ function Admin({ page }: { page: PageData }) {
   return (
     <div class="admin">
       <header class="bar">
-        <Icon name="server" />
+        <Brand home={addresses.root.href} short />
         <h1>Sandboxes</h1>
         <span class="muted" role="status">
           {sandboxes ? `${count(sandboxes.matching)} of ${count(sandboxes.total)}` : ""}

@@ -178,6 +178,21 @@ export interface ProcessKilled {
   pid: number;
 }
 
+export interface EarlierCalls {
+  events: unknown[];
+  more: boolean;
+}
+
+export interface ChangeSide {
+  hash: string;
+  text: string | null;
+}
+
+export interface FileSides {
+  path: string;
+  sides: ChangeSide[];
+}
+
 export interface FileUndone {
   path: string;
   undone: boolean;
@@ -271,11 +286,46 @@ export interface ChatLink {
   label: string;
   created: number;
   expires: number;
+  opens: string;
+  path: string;
   url?: string;
 }
 
 export interface ChatLinkList {
   links: ChatLink[];
+}
+
+/** A picture of the chat's browser: when it was taken, and of what. */
+export interface FrameRecord {
+  id: string;
+  at: number;
+  width: number;
+  height: number;
+  url: string;
+  title: string;
+}
+
+/** One entry. `call` is the id that the beginning and the end of a call share. */
+export interface Step {
+  n: number;
+  at: number;
+  kind: string;
+  call?: string;
+  tool?: string;
+  title?: string;
+  text?: string;
+  error?: boolean;
+  exit_code?: number | null;
+  seconds?: number;
+  user?: string;
+}
+
+/** A part of what was done in a chat. The pictures come with the last part. */
+export interface Timeline {
+  entries: Step[];
+  next: number;
+  more: boolean;
+  frames: FrameRecord[];
 }
 
 /** It signs one browser in, within so many seconds. */
@@ -305,6 +355,10 @@ export interface PortOverview {
   ports: PortRecord[];
   sharing: boolean;
   note: string;
+  browser: boolean;
+  terminal: boolean;
+  sandbox: string;
+  services: string[];
 }
 
 /** What every page is given with its HTML, as the `data-page` of its body. */
@@ -324,6 +378,9 @@ export interface PageData {
   view: boolean;
   operator: boolean;
   tenant: string;
+  opens: string;
+  card: boolean;
+  signed_in: boolean;
 }
 
 export interface TranscriptPart {

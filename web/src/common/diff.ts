@@ -22,3 +22,32 @@ export function diffOf(before: string, after: string): DiffLine[] {
     return part.value.map((text) => ({ sign, text }) as const);
   });
 }
+
+/** A run of lines that are alike, and are left out. */
+export interface Gap {
+  sign: "…";
+  text: string;
+}
+
+/** The lines that differ, with some around them. */
+export function hunksOf(all: readonly DiffLine[], around = 3): (DiffLine | Gap)[] {
+  const near = new Uint8Array(all.length);
+  all.forEach((line, i) => {
+    if (line.sign !== " ") near.fill(1, Math.max(0, i - around), i + around + 1);
+  });
+  const shown: (DiffLine | Gap)[] = [];
+  let left = 0;
+  const close = () => {
+    if (left) shown.push({ sign: "…", text: left === 1 ? "1 line" : `${left.toLocaleString("en")} lines` });
+    left = 0;
+  };
+  all.forEach((line, i) => {
+    if (!near[i]) left += 1;
+    else {
+      close();
+      shown.push(line);
+    }
+  });
+  close();
+  return shown;
+}

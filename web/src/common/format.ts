@@ -26,6 +26,16 @@ export function moment(value: number | string | null | undefined): Date | null {
   return Number.isNaN(date.getTime()) ? null : date;
 }
 
+/** When a file was written, in few letters: the time of today, or the date. */
+export function shortTime(value: number | string | null | undefined, now = new Date()): string {
+  const date = moment(value);
+  if (!date) return "";
+  if (date.toDateString() === now.toDateString())
+    return date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+  const year = date.getFullYear() === now.getFullYear() ? undefined : ("2-digit" as const);
+  return date.toLocaleDateString(undefined, { year, month: "short", day: "numeric" });
+}
+
 export function ago(value: number | string | null | undefined, now = Date.now()): string {
   const date = moment(value);
   if (!date) return "";
@@ -34,6 +44,11 @@ export function ago(value: number | string | null | undefined, now = Date.now())
   if (past < 3600) return `${Math.max(1, Math.round(past / 60))} min ago`;
   if (past < 86_400) return `${Math.round(past / 3600)} h ago`;
   return date.toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
+}
+
+/** The pages call a computer what the service, for programs and operators, calls a sandbox. */
+export function forPeople(text: string): string {
+  return text.replace(/\bin the sandbox\b/g, "on the computer").replace(/\bsandbox\b/g, "computer");
 }
 
 /** Names from the sandbox hold any character: control and direction marks are shown, never obeyed. */

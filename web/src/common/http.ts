@@ -24,6 +24,10 @@ export const isAsleep = (error: unknown): error is HttpError =>
 export const isUnmade = (error: unknown): error is HttpError =>
   error instanceof HttpError && error.type === "urn:cubicle:problem:no-sandbox";
 
+/** The program does not run; to look for it does not start it. */
+export const isNotStarted = (error: unknown): error is HttpError =>
+  error instanceof HttpError && error.type === "urn:cubicle:problem:not-started";
+
 const LIMIT_MS = 20_000;
 
 export async function problemOf(response: Response): Promise<HttpError> {

@@ -12,6 +12,7 @@ export type Kind =
   | "sheet"
   | "docx"
   | "slides"
+  | "office"
   | "audio"
   | "video"
   | "notebook"
@@ -29,6 +30,7 @@ const BY_ENDING: [Kind, string][] = [
   ["sheet", "xlsx xlsm xls xlsb ods fods numbers"],
   ["docx", "docx docm"],
   ["slides", "pptx pptm"],
+  ["office", "doc odt rtf ppt odp odg"],
   ["audio", "mp3 wav ogg oga opus flac m4a aac weba"],
   ["video", "mp4 webm ogv mov m4v"],
   ["notebook", "ipynb"],

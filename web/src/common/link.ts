@@ -4,15 +4,16 @@
  */
 import { effect, type ReadonlySignal, signal } from "@preact/signals";
 import { Backoff } from "./backoff";
-import { shownName } from "./format";
-import { HttpError, isAsleep, isUnmade } from "./http";
+import { forPeople, shownName } from "./format";
+import { HttpError, isAsleep, isNotStarted, isUnmade } from "./http";
 import { stir } from "./stirring";
 
 export type LinkState =
   | { kind: "starting" }
   | { kind: "open" }
   | { kind: "waiting"; until: number; attempt: number; reason: string }
-  | { kind: "asleep"; reason: string; made: boolean }
+  /** `off`: the computer is up, the program is not. */
+  | { kind: "asleep"; reason: string; made: boolean; off?: boolean }
   | { kind: "closed"; reason: string; signIn: boolean };
 
 export interface LinkOptions {
@@ -43,14 +44,18 @@ export function reasonOf(code: number, said = ""): { reason: string; final: bool
     case 4401:
       return { reason: "You are not signed in, or the link has expired.", final: true, signIn: true };
     case 4503:
-      return { reason: "It is not running in the sandbox.", final: false, signIn: false };
+      return { reason: "It is not running.", final: false, signIn: false };
     case 1000:
     case 1001:
       return { reason: "The other end closed the connection.", final: false, signIn: false };
     case 1009:
       return { reason: "A message was too large.", final: false, signIn: false };
     case 1011:
-      return { reason: shownName(said) || "The sandbox closed the connection.", final: false, signIn: false };
+      return {
+        reason: forPeople(shownName(said)) || "The computer closed the connection.",
+        final: false,
+        signIn: false,
+      };
     default:
       return { reason: "The connection was lost.", final: false, signIn: false };
   }
@@ -99,6 +104,7 @@ export class Link {
         const reason = error instanceof Error ? error.message : "It could not be started.";
         if (isAsleep(error)) this.#sleep(reason, true);
         else if (isUnmade(error)) this.#sleep("", false);
+        else if (isNotStarted(error)) this.#sleep(reason, true, true);
         else if (status === 401 || status === 403) this.#close(reason, true);
         else if (status === 400) this.#close(reason, false);
         else this.#wait(reason);
@@ -173,8 +179,8 @@ export class Link {
     this.#timer = setTimeout(() => this.start(), delay);
   }
 
-  #sleep(reason: string, made: boolean): void {
-    this.#state.value = { kind: "asleep", reason, made };
+  #sleep(reason: string, made: boolean, off = false): void {
+    this.#state.value = { kind: "asleep", reason: forPeople(reason), made, ...(off ? { off } : {}) };
     this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
   }
 

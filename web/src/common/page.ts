@@ -102,6 +102,44 @@ export class Addresses {
   start(): string {
     return this.#at(`api/chats/${this.#chat}/start`);
   }
+  /** Names and contents; `wake`: the person wants a computer that sleeps to be started for it. */
+  search(text: string, wake: boolean): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/search`));
+    url.searchParams.set("q", text);
+    if (wake) url.searchParams.set("wake", "1");
+    return url.href;
+  }
+  changes(since: number): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/changes`));
+    url.searchParams.set("since", since.toFixed(3));
+    return url.href;
+  }
+  /** Without an id, the list of earlier versions. */
+  version(path: string, id: string, download = false): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/versions/${encodePath(path)}`));
+    if (id) url.searchParams.set("id", id);
+    if (download) url.searchParams.set("download", "1");
+    return url.href;
+  }
+  tail(path: string): string {
+    return this.#at(`api/chats/${this.#chat}/tail/${encodePath(path)}`);
+  }
+  pdf(path: string): string {
+    return this.#at(`api/chats/${this.#chat}/pdf/${encodePath(path)}`);
+  }
+  edit(path: string): string {
+    return this.#at(`api/files/${this.#chat}/${encodePath(path)}`);
+  }
+  rename(path: string, to: string): string {
+    const url = new URL(this.edit(path));
+    url.searchParams.set("to", to);
+    return url.href;
+  }
+  remove(path: string, recursive: boolean): string {
+    const url = new URL(this.edit(path));
+    if (recursive) url.searchParams.set("recursive", "1");
+    return url.href;
+  }
   upload(name: string): string {
     return this.#at(`api/uploads/${this.#chat}/${encodePath(name)}`);
   }
@@ -116,6 +154,24 @@ export class Addresses {
   pictures(path: string): string | null {
     return this.#raw ? new URL(this.#raw + encodePath(path), this.root).href : null;
   }
+  /** The page of the replay. */
+  replayPage(): string {
+    return this.#at(`replay/${this.#chat}/`);
+  }
+  /** What was done, in few words, after this entry; with the pictures that were taken after this time. */
+  timeline(after: number, since: number): string {
+    return this.#at(`api/chats/${this.#chat}/timeline?after=${after}&since=${since}`);
+  }
+  frame(id: string): string {
+    return this.#at(`api/chats/${this.#chat}/frames/${encodeURIComponent(id)}`);
+  }
+  /** The links of the chat that were made by hand, or one of them. */
+  links(id = ""): string {
+    return new URL(`api/links/${this.#chat}${id && `/${encodeURIComponent(id)}`}`, this.root).href;
+  }
+  logout(): string {
+    return new URL("logout", this.root).href;
+  }
   /** The journal as a file that replays it. */
   replay(): string {
     return this.#at(`api/chats/${this.#chat}/replay`);
@@ -128,12 +184,30 @@ export class Addresses {
     return url.href;
   }
 
+  /** Both sides of what a call changed in a file, whole. */
+  change(call: string): string {
+    return this.#at(`api/chats/${this.#chat}/calls/${encodeURIComponent(call)}/change`);
+  }
+
   events(): string {
     return this.#at(`api/chats/${this.#chat}/events`);
+  }
+  /** The calls before one. */
+  earlier(before: string): string {
+    const url = new URL(this.#at(`api/chats/${this.#chat}/calls`));
+    url.searchParams.set("before", before);
+    return url.href;
+  }
+  /** A picture that a call answered with. */
+  picture(hash: string): string {
+    return this.#at(`api/chats/${this.#chat}/pictures/${encodeURIComponent(hash)}`);
   }
   /** The ports that are open, as they come and go. */
   ports(): string {
     return this.#at(`api/chats/${this.#chat}/ports/events`);
+  }
+  openPorts(): string {
+    return this.#at(`api/chats/${this.#chat}/ports`);
   }
   portShare(port: number): string {
     return this.#at(`api/chats/${this.#chat}/ports/${port}/share`);

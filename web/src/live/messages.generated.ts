@@ -89,15 +89,45 @@ export interface TabRecord {
   url: string;
 }
 
-/** `refusal`: why the egress proxy did not let the page that is shown through; empty when it did. */
+/** `active`: the tab that this viewer is shown; `followed`: the one that was used last, by the model or by whoever drives; `following`: this viewer is shown that one. `refusal`: why the egress proxy did not let the page that is shown through; empty when it did. */
 export interface TabsMessage {
   type: "tabs";
   tabs: TabRecord[];
   active: string;
+  followed: string;
+  following: boolean;
   back: boolean;
   forward: boolean;
   loading: boolean;
   refusal: string;
+}
+
+/** A tab was used, so many seconds ago. */
+export interface UsedMessage {
+  type: "used";
+  tab: string;
+  how: "opened" | "navigated" | "input" | "front";
+  seconds: number;
+}
+
+export interface WatcherRecord {
+  viewer: string;
+  name: string;
+  view_only: boolean;
+}
+
+/** Who watches; `more` are not in the list. */
+export interface WatchersMessage {
+  type: "watchers";
+  watchers: WatcherRecord[];
+  more: number;
+}
+
+/** To whoever drives: another viewer asks for control. */
+export interface AskedMessage {
+  type: "asked";
+  viewer: string;
+  name: string;
 }
 
 /** The viewer that drives. */
@@ -106,12 +136,13 @@ export interface Holder {
   name: string;
 }
 
-/** `you` and `seconds` come with a holder only. */
+/** `you`, `seconds` and `waiting` come with a holder only. `waiting`: input of the model is held meanwhile. */
 export interface ControlMessage {
   type: "control";
   holder: Holder | null;
   you?: boolean;
   seconds?: number;
+  waiting?: boolean;
 }
 
 export interface CursorMessage {
@@ -140,7 +171,15 @@ export interface DownloadMessage {
 export interface RefusedMessage {
   type: "refused";
   message: string;
-  reason: "held" | "not-driving" | "view-only" | "no-tab" | "bad-message";
+  reason:
+    | "held"
+    | "not-driving"
+    | "view-only"
+    | "no-tab"
+    | "bad-message"
+    | "declined"
+    | "too-often"
+    | "too-many";
 }
 
 export type FromService =
@@ -148,6 +187,9 @@ export type FromService =
   | HeartbeatMessage
   | StateMessage
   | TabsMessage
+  | UsedMessage
+  | WatchersMessage
+  | AskedMessage
   | ControlMessage
   | CursorMessage
   | DialogMessage
@@ -170,10 +212,23 @@ export interface View {
   visible: boolean;
 }
 
+/** `tab`: the one to be shown to this viewer alone; empty: the one that everybody follows. */
+export interface Look {
+  type: "look";
+  tab?: string;
+}
+
+export interface Name {
+  type: "name";
+  name: string;
+}
+
+/** `viewer`: to whom control is given, or whose question is declined. */
 export interface Control {
   type: "control";
-  action: "take" | "return" | "keep";
+  action: "take" | "return" | "keep" | "ask" | "give" | "decline";
   name?: string;
+  viewer?: string;
 }
 
 export type Button = "none" | "left" | "middle" | "right" | "back" | "forward";
@@ -271,6 +326,8 @@ export interface Files {
 export type FromViewer =
   | Ack
   | View
+  | Look
+  | Name
   | Control
   | Mouse
   | Wheel

@@ -1,20 +1,21 @@
 /** The live browser with its tools: alone on its page, and as a panel of the workspace. */
 import "./live.css";
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { shownName } from "../common/format";
 import type { Addresses } from "../common/page";
-import { stored } from "../common/stored";
 import { Icon } from "../ui/icon";
 import { BackToChat, IconButton, LinkNotice, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { capture } from "./capture";
 import { toAddress } from "./input";
+import { driverName } from "./name";
+import { Asking, Watchers } from "./people";
 import { Popups } from "./popups";
 import { LiveView } from "./view";
+import { useWantedControl } from "./wanted";
 
-const isText = (value: unknown): value is string => typeof value === "string";
-const driverName = stored("name", "", isText);
+const nameOfDriver = () => driverName.value;
 
 function Tabs({ view }: { view: LiveView }) {
   const off = !view.driving;
@@ -26,6 +27,7 @@ function Tabs({ view }: { view: LiveView }) {
       {view.tabs.value.map((tab, n) => {
         const active = tab.id === view.active.value;
         const title = shownName(tab.title || tab.url || "New tab");
+        const used = tab.id === view.followed.value && view.tabs.value.length > 1;
         return (
           <div class={`live-tab ${active ? "active" : ""}`} key={tab.id}>
             <button
@@ -35,9 +37,11 @@ function Tabs({ view }: { view: LiveView }) {
               aria-selected={active}
               class="plain cut"
               title={title}
-              disabled={off && !active}
-              onClick={() => view.drive({ type: "tab", action: "activate", id: tab.id })}
+              onClick={() =>
+                off ? view.look(tab.id) : view.drive({ type: "tab", action: "activate", id: tab.id })
+              }
             >
+              {used && <span class="live-used" role="img" aria-label="In use" />}
               <span class="cut">{title}</span>
             </button>
             {!off && (
@@ -50,6 +54,12 @@ function Tabs({ view }: { view: LiveView }) {
           </div>
         );
       })}
+      {!view.following.value && (
+        <button type="button" class="live-follow" onClick={() => view.look()}>
+          <Icon name="eye" />
+          Follow
+        </button>
+      )}
       {!off && (
         <IconButton icon="plus" label="New tab" onClick={() => view.drive({ type: "tab", action: "open" })} />
       )}
@@ -113,8 +123,8 @@ function ControlButton({ view }: { view: LiveView }) {
       );
     case "theirs":
       return (
-        <button type="button" disabled>
-          {shownName(view.driver.value || "Another person").slice(0, 24)} drives
+        <button type="button" onClick={() => view.ask()}>
+          Ask {shownName(view.driver.value || "the other person").slice(0, 24)} for control
         </button>
       );
     default:
@@ -138,8 +148,9 @@ function ControlNotice({ view }: { view: LiveView }) {
         <Icon name="keyboard" />
         <span class="grow">
           <strong>You have control.</strong>{" "}
+          {view.modelWaits.value && <span>The model waits for you: return control when you are done. </span>}
           <span class="muted wide-only">
-            Your mouse and keys go to the sandbox's browser; Shift+Esc leaves the picture.
+            Your mouse and keys go to the computer's browser; Shift+Esc leaves the picture.
           </span>
         </span>
       </div>
@@ -162,7 +173,8 @@ function waitingFor(view: LiveView): string {
   return none ? "No tab is open." : "Waiting for the first picture…";
 }
 
-function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) {
+function Picture(props: { view: LiveView; addresses: Addresses; shared: boolean }) {
+  const { view, addresses, shared } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const keys = useRef<HTMLTextAreaElement>(null);
   const stage = useRef<HTMLDivElement>(null);
@@ -180,9 +192,10 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
       release();
       sizes.disconnect();
       document.removeEventListener("visibilitychange", look);
-      view.dispose();
+      if (shared) view.detach();
+      else view.dispose();
     };
-  }, [view]);
+  }, [view, shared]);
   const { w, h } = view.viewport.value;
   const { browser, reason } = view.browser.value;
   const driving = view.driving;
@@ -192,7 +205,7 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
         <canvas
           ref={canvas}
           role="img"
-          aria-label="Picture of the sandbox's browser"
+          aria-label="Picture of the computer's browser"
           style={{ cursor: driving ? view.cursor.value : "default" }}
           onClick={() => {
             if (!driving && view.control.value === "watching")
@@ -206,7 +219,7 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
         <textarea
           ref={keys}
           class="live-keys"
-          aria-label="Keyboard for the sandbox's browser. Shift+Escape leaves it."
+          aria-label="Keyboard for the computer's browser. Shift+Escape leaves it."
           autoCapitalize="off"
           autoComplete="off"
           spellcheck={false}
@@ -227,8 +240,17 @@ function Picture({ view, addresses }: { view: LiveView; addresses: Addresses }) 
   );
 }
 
-export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: boolean }) {
-  const view = useMemo(() => new LiveView(addresses), [addresses]);
+/** With a `view` it shows one that others use as well, and that stays when the panel goes. */
+export function LivePanel(props: { addresses: Addresses; alone: boolean; view?: LiveView | undefined }) {
+  const { addresses, alone } = props;
+  // The shared view goes when the browser ends, and the panel's own goes on from there. One that drives is not replaced.
+  const own = useRef<LiveView | null>(null);
+  const seen = useRef(false);
+  if (!props.view) own.current ??= new LiveView(addresses, driverName.peek(), false, seen.current);
+  else if (!own.current?.driving) own.current = null;
+  const view = own.current ?? (props.view as LiveView);
+  seen.current ||= view.link.state.value.kind === "open";
+  useWantedControl(view, nameOfDriver);
   const { word, tone } = view.word.value;
   const { back, forward, loading } = view.history.value;
   const { browser, reason } = view.browser.value;
@@ -244,6 +266,7 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
         <span class={`chip ${tone}`} role="status">
           {word}
         </span>
+        <Watchers view={view} />
         <span class="grow" />
         {addresses.viewOnly ? (
           <span class="chip" title="Your link lets you look: it cannot take control">
@@ -256,7 +279,7 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
       </header>
       {alone && <ViewOnlyNotice addresses={addresses} />}
       <Tabs view={view} />
-      <nav class="bar live-nav" aria-label="Navigation in the sandbox's browser">
+      <nav class="bar live-nav" aria-label="Navigation in the computer's browser">
         <IconButton icon="back" label="Back" disabled={off || !back} onClick={() => nav("back")} />
         <IconButton
           icon="forward"
@@ -291,7 +314,8 @@ export function LivePanel({ addresses, alone }: { addresses: Addresses; alone: b
         </div>
       )}
       <ControlNotice view={view} />
-      <Picture view={view} addresses={addresses} />
+      <Asking view={view} />
+      <Picture view={view} addresses={addresses} shared={own.current === null} />
     </section>
   );
 }

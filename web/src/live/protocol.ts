@@ -11,6 +11,7 @@ export type {
   Rect,
   SelectOption as Option,
   TabRecord as Tab,
+  WatcherRecord as Watcher,
 } from "./messages.generated";
 
 export interface Frame {

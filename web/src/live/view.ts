@@ -16,6 +16,7 @@ import {
   parseFrame,
   parseMessage,
   type Tab,
+  type Watcher,
 } from "./protocol";
 
 const START_LIMIT_MS = 120_000;
@@ -30,6 +31,18 @@ export type Control = "watching" | "asked" | "yours" | "theirs";
 export class LiveView {
   readonly tabs = signal<Tab[]>([]);
   readonly active = signal("");
+  /** The tab that was used last, and whether this page shows that one. */
+  readonly followed = signal("");
+  readonly following = signal(true);
+  /** When a tab was used last, in milliseconds since 1970; 0: not since this page came. */
+  readonly usedAt = signal(0);
+  readonly watchers = signal<Watcher[]>([]);
+  readonly unnamed = signal(0);
+  readonly me = signal("");
+  /** Who asks for control, while this page has it. */
+  readonly asking = signal<{ viewer: string; name: string }[]>([]);
+  /** Input of the model is held until control is given back. */
+  readonly modelWaits = signal(false);
   readonly refusal = signal("");
   readonly history = signal({ back: false, forward: false, loading: false });
   readonly browser = signal<{ browser: string; reason: string }>({ browser: "starting", reason: "" });
@@ -47,21 +60,45 @@ export class LiveView {
   readonly moving = signal(false);
   readonly word = computed(() => this.#word());
   #canvas: HTMLCanvasElement | null = null;
+  /** The newest picture, and the address that its tab had: a page that stands still sends no other one. */
+  #last: { frame: Frame; url: string } | null = null;
   #still: ReturnType<typeof setTimeout> | undefined;
   #keep: ReturnType<typeof setInterval> | undefined;
+  /** The browser was seen once: it is started again when it ends. */
+  #seen: boolean;
   #view = { width: 0, visible: true };
 
-  constructor(addresses: Addresses) {
+  /** `quiet`: it only looks, and asks for nothing to be started but when a person wants it. `seen`: it goes on for another. */
+  constructor(
+    addresses: Addresses,
+    private readonly name = "",
+    quiet = false,
+    seen = false,
+  ) {
+    this.#seen = seen;
     this.link = new Link({
-      prepare: (_signal, wake) => post(addresses.browser(wake ? "start" : "start?wake=0"), START_LIMIT_MS),
-      condition: async () => (await getJson<BrowserStatus>(addresses.browser("status"))).sandbox,
+      // To look starts no browser. One that ended while it was looked at comes back.
+      prepare: async (_signal, wake) => {
+        if (quiet && !wake) return;
+        const how = wake ? "start" : this.#seen ? "start?wake=0&again=1" : "start?wake=0";
+        await post(addresses.browser(how), START_LIMIT_MS);
+      },
+      condition: async () => {
+        const { running, sandbox } = await getJson<BrowserStatus>(addresses.browser("status"));
+        // To look starts no browser: it is waited for as long as it does not run.
+        return running || this.#seen || sandbox !== "running" ? sandbox : "off";
+      },
       open: () => new WebSocket(addresses.socket(addresses.browser("live"))),
       onOpen: () => {
+        this.#seen = true;
         // What was said of the last browser does not hold for this one.
         this.browser.value = { browser: "starting", reason: "" };
         this.refusal.value = "";
         this.control.value = "watching";
         this.popups.value = [];
+        this.asking.value = [];
+        this.#last = null;
+        if (this.name) this.send({ type: "name", name: this.name });
         this.#sendView();
       },
       onMessage: (data) => {
@@ -72,8 +109,9 @@ export class LiveView {
     });
   }
 
-  attach(canvas: HTMLCanvasElement): void {
-    this.#canvas = canvas;
+  /** Connects, if that was not done. Without a canvas no pictures come. */
+  connect(): void {
+    if (this.#keep !== undefined) return;
     this.link.start();
     this.#keep = setInterval(() => {
       if (this.driving && document.visibilityState === "visible")
@@ -81,8 +119,26 @@ export class LiveView {
     }, KEEP_MS);
   }
 
+  attach(canvas: HTMLCanvasElement): void {
+    this.#canvas = canvas;
+    this.connect();
+    if (this.#last?.url === this.#url) this.#draw(this.#last.frame).catch(() => undefined);
+  }
+
+  get attached(): boolean {
+    return this.#canvas !== null;
+  }
+
+  /** The canvas is gone; the connection stays, for who wants to know what is used. */
+  detach(): void {
+    this.#canvas = null;
+    this.pictured.value = "";
+    this.show(this.#view.width, false);
+  }
+
   dispose(): void {
     clearInterval(this.#keep);
+    this.#keep = undefined;
     clearTimeout(this.#still);
     this.link.stop();
   }
@@ -109,6 +165,25 @@ export class LiveView {
     this.send({ type: "control", action: "return" });
   }
 
+  /** Looks at a tab, whatever the others see; without one, follows again. */
+  look(tab = ""): void {
+    this.send({ type: "look", tab });
+  }
+
+  ask(): void {
+    this.send({ type: "control", action: "ask" });
+    toast(`${this.driver.value || "The one who drives"} was asked.`);
+  }
+
+  answer(viewer: string, action: "give" | "decline"): void {
+    this.asking.value = this.asking.value.filter((one) => one.viewer !== viewer);
+    this.send({ type: "control", action, viewer });
+  }
+
+  rename(name: string): void {
+    this.send({ type: "name", name });
+  }
+
   close(popup: Popup, answer: FromViewer): void {
     this.drive(answer);
     this.popups.value = this.popups.value.filter((p) => p.id !== popup.id);
@@ -126,7 +201,9 @@ export class LiveView {
 
   #word(): { word: string; tone: string } {
     const link = this.link.state.value;
-    if (link.kind === "asleep") return { word: link.made ? "Asleep" : "Not made yet", tone: "" };
+    if (link.kind === "asleep") {
+      return { word: link.off ? "Not running" : link.made ? "Asleep" : "Not made yet", tone: "" };
+    }
     if (link.kind === "closed") return { word: "Closed", tone: "bad" };
     if (link.kind === "waiting") return { word: "Reconnecting", tone: "warn" };
     if (link.kind === "starting") return { word: "Connecting", tone: "accent" };
@@ -158,21 +235,25 @@ export class LiveView {
     }, LIVE_MS);
   }
 
+  /** The address of the tab that is shown. */
+  get #url(): string {
+    return this.tabs.peek().find((tab) => tab.id === this.active.peek())?.url ?? "";
+  }
+
   async #draw(frame: Frame): Promise<void> {
+    if (frame.tab === this.active.peek()) this.#last = { frame, url: this.#url };
     const picture = await createImageBitmap(new Blob([frame.jpeg], { type: "image/jpeg" }));
     // Another tab may be shown by now: no picture stands under another one's address.
-    if (frame.tab !== this.active.value) {
+    const canvas = this.#canvas;
+    if (frame.tab !== this.active.value || !canvas || (this.#last && frame.seq < this.#last.frame.seq)) {
       picture.close();
       return;
     }
-    const canvas = this.#canvas;
-    if (canvas) {
-      if (canvas.width !== picture.width || canvas.height !== picture.height) {
-        canvas.width = picture.width;
-        canvas.height = picture.height;
-      }
-      canvas.getContext("2d", { alpha: false })?.drawImage(picture, 0, 0);
+    if (canvas.width !== picture.width || canvas.height !== picture.height) {
+      canvas.width = picture.width;
+      canvas.height = picture.height;
     }
+    canvas.getContext("2d", { alpha: false })?.drawImage(picture, 0, 0);
     picture.close();
     if (frame.w !== this.viewport.value.w || frame.h !== this.viewport.value.h) {
       this.viewport.value = { w: frame.w, h: frame.h };
@@ -189,6 +270,20 @@ export class LiveView {
     switch (message.type) {
       case "hello":
         this.viewport.value = message.viewport;
+        this.me.value = message.viewer;
+        break;
+      case "used":
+        this.usedAt.value = Date.now() - message.seconds * 1000;
+        break;
+      case "watchers":
+        this.watchers.value = message.watchers;
+        this.unnamed.value = message.more;
+        break;
+      case "asked":
+        this.asking.value = [
+          ...this.asking.value.filter((one) => one.viewer !== message.viewer).slice(-4),
+          { viewer: message.viewer, name: message.name },
+        ];
         break;
       case "state":
         if (message.browser !== this.browser.value.browser) stir();
@@ -197,10 +292,13 @@ export class LiveView {
       case "tabs":
         this.tabs.value = message.tabs;
         this.active.value = message.active;
+        this.followed.value = message.followed;
+        this.following.value = message.following;
         this.refusal.value = message.refusal;
         this.history.value = { back: message.back, forward: message.forward, loading: message.loading };
         break;
       case "control":
+        this.modelWaits.value = message.waiting === true;
         this.#held(message.holder, message.you === true);
         break;
       case "cursor":
@@ -237,6 +335,7 @@ export class LiveView {
     const before = this.control.value;
     this.driver.value = holder?.name ?? "";
     this.control.value = you ? "yours" : holder ? "theirs" : "watching";
+    if (!you) this.asking.value = [];
     if (before === "yours" && !you) {
       this.popups.value = this.popups.value.filter((p) => p.type === "dialog");
       toast(holder ? `${holder.name || "Another person"} has control now.` : "Control was returned.");
@@ -247,5 +346,9 @@ export class LiveView {
     if (this.control.value === "asked") this.control.value = "watching";
     if (reason === "held") toast("Another person has control. Ask them to return it, or wait a minute.");
     else if (reason === "no-tab") toast("There is no open tab.");
+    else if (reason === "declined") toast("They want to keep control for now.");
+    else if (reason === "too-often") toast("That was a moment ago. Try again soon.");
+    else if (reason === "too-many")
+      toast("Too many tabs are looked at. Look at one that another person looks at.");
   }
 }

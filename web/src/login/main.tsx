@@ -2,6 +2,7 @@
 import "./login.css";
 import { Addresses, type PageData, readPage } from "../common/page";
 import { start } from "../common/start";
+import { Brand } from "../ui/brand";
 
 /** The service answers with this page in place of one that needs a key: signing in then leads back to it. */
 function wayBack(page: PageData): string {
@@ -18,6 +19,7 @@ function Login({ page }: { page: PageData }) {
   return (
     <main class="login">
       <form method="post" action={action.href}>
+        <Brand />
         {page.locked ? <AskForKey message={page.message} /> : <NoKeyNeeded />}
         <input type="hidden" name="next" value={next} />
         <button type="submit" class="primary">
@@ -43,7 +45,7 @@ function ByIssuer({ page, next }: { page: PageData; next: string }) {
 function AskForKey({ message }: { message: string }) {
   return (
     <>
-      <h1>Sign in to Cubicle</h1>
+      <h1>Sign in</h1>
       {message ? (
         <p class="notice bad" role="alert">
           {message}

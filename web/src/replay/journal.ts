@@ -68,8 +68,12 @@ export function noteOf(kind: string, fields: Record<string, unknown>): string {
   switch (kind) {
     case "upload":
       return `Uploaded ${text(fields.path)} (${number(fields.size).toLocaleString("en")} bytes)`;
+    case "edit":
+      return `A person ${text(fields.what)} ${text(fields.path)}${fields.to ? ` to ${text(fields.to)}` : ""}`;
     case "takeover":
       return `${text(fields.user) || "Somebody"} opened the ${text(fields.what)}`;
+    case "handback":
+      return `${text(fields.user) || "Somebody"} gave back the ${text(fields.what)}`;
     case "egress":
       return `Not let through: ${text(fields.host)}:${number(fields.port)}. ${reason}`.trim();
     case "lifecycle":

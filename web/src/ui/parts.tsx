@@ -114,7 +114,14 @@ function Waiting({
 export const UNMADE = "This chat has no computer yet. The model's first call, or an upload, makes one.";
 
 /** The computer is not up, why, and the button that changes that. */
-export function AsleepNotice(props: { made: boolean; reason: string; onStart: () => void; busy?: boolean }) {
+export function AsleepNotice(props: {
+  made: boolean;
+  reason: string;
+  /** The computer is up; what this panel shows of it is not. */
+  off?: boolean | undefined;
+  onStart: () => void;
+  busy?: boolean;
+}) {
   return (
     <div class="notice" role="status">
       <Icon name="moon" />
@@ -122,7 +129,13 @@ export function AsleepNotice(props: { made: boolean; reason: string; onStart: ()
         {props.made ? props.reason || "This computer sleeps; its files are kept." : UNMADE}
       </span>
       <button type="button" disabled={props.busy} onClick={props.onStart}>
-        {props.busy ? "Starting…" : props.made ? "Start again" : "Start one now"}
+        {props.busy
+          ? "Starting…"
+          : props.off
+            ? "Start the browser"
+            : props.made
+              ? "Start again"
+              : "Start one now"}
       </button>
     </div>
   );
@@ -154,7 +167,7 @@ export function LinkNotice(props: { state: LinkState; login: string; onRetry: (w
 export function ViewOnlyNotice({ addresses }: { addresses: Addresses }) {
   if (!addresses.viewOnly) return null;
   return (
-    <div class="notice" role="status">
+    <div class="notice view-only" role="status">
       <Icon name="eye" />
       <span class="grow">
         <strong>View only.</strong>{" "}

@@ -1,3 +1,11 @@
+/** What the page is told of a text that is being changed. */
+export interface Editing {
+  /** How the page gets the text. */
+  reads: (text: () => string) => void;
+  changed: () => void;
+  save: () => void;
+}
+
 /** What a viewer may do besides drawing. */
 export interface Context {
   /** A link in the file: the page decides what becomes of it. */
@@ -6,6 +14,8 @@ export interface Context {
   dark: () => boolean;
   /** There is something to see already; the rest follows. */
   visible: () => void;
+  /** Null unless the text may be changed. */
+  editing: Editing | null;
 }
 
 /** Why a file cannot be shown, in words for the person who opened it. */
@@ -13,7 +23,13 @@ export class Unshowable extends Error {}
 
 export type Viewer = (
   host: HTMLElement,
-  file: { name: string; data: Uint8Array<ArrayBuffer>; size: number; base: string | null },
+  file: {
+    name: string;
+    data: Uint8Array<ArrayBuffer>;
+    size: number;
+    base: string | null;
+    line?: number | null;
+  },
   context: Context,
 ) => Promise<void> | void;
 

@@ -1,5 +1,6 @@
 /** Rows as a table, some at a time: a browser cannot lay out a million cells. */
 import { element } from "./context";
+import { arranged, type Order } from "./gridrows";
 
 const ROWS_AT_ONCE = 500;
 const MOST_COLUMNS = 300;
@@ -12,15 +13,18 @@ export function columnName(index: number): string {
   return name;
 }
 
-function cells(row: readonly string[], width: number, tag: "td" | "th"): HTMLElement[] {
+function cells(row: readonly string[], width: number, tag: "td"): HTMLElement[] {
   return Array.from({ length: width }, (_, i) => {
     const cell = element(tag, { text: row[i] ?? "" });
-    if (tag === "td" && /^[-+]?[\d.,\s]+%?$/.test(row[i] ?? "")) cell.className = "number";
+    if (/^[-+]?[\d.,\s]+%?$/.test(row[i] ?? "")) cell.className = "number";
     return cell;
   });
 }
 
-/** `heading`: the first row names the columns; without one they are called A, B, C. `first`: number of the first row. */
+/**
+ * `heading`: the first row names the columns; without one they are called A, B, C. `first`: number of the first row.
+ * A click on a column's name sorts by it, up, down, then not; the filter keeps the rows that hold its words.
+ */
 export function grid(
   rows: readonly (readonly string[])[],
   heading: boolean,
@@ -32,33 +36,68 @@ export function grid(
   );
   const names = heading ? (rows[0] ?? []) : Array.from({ length: width }, (_, i) => columnName(i));
   const data = heading ? rows.slice(1) : rows;
-  const head = element(
-    "thead",
-    {},
-    element("tr", {}, element("th", { class: "row-number" }), ...cells(names, width, "th")),
-  );
+  let by: Order | null = null;
+  let shown = 0;
+  let order: number[] = [];
   const body = element("tbody");
   const more = element("button", { class: "more" });
   more.type = "button";
-  let shown = 0;
+  const count = element("span", { class: "summary" });
+  count.setAttribute("role", "status");
+  const filter = element("input");
+  filter.type = "search";
+  filter.placeholder = "Filter rows";
+  filter.setAttribute("aria-label", "Filter rows");
   const grow = () => {
-    const next = data.slice(shown, shown + ROWS_AT_ONCE);
+    const next = order.slice(shown, shown + ROWS_AT_ONCE);
     body.append(
-      ...next.map((row, i) => {
-        const number = element("th", { class: "row-number", text: String(shown + i + first) });
-        return element("tr", {}, number, ...cells(row, width, "td"));
+      ...next.map((index) => {
+        const number = element("th", { class: "row-number", text: String(index + first) });
+        return element("tr", {}, number, ...cells(data[index] ?? [], width, "td"));
       }),
     );
     shown += next.length;
-    more.hidden = shown >= data.length;
-    more.textContent = `Show more rows (${(data.length - shown).toLocaleString()} left)`;
+    more.hidden = shown >= order.length;
+    more.textContent = `Show more rows (${(order.length - shown).toLocaleString()} left)`;
   };
+  const arrange = () => {
+    order = arranged(data, filter.value, by);
+    shown = 0;
+    body.replaceChildren();
+    count.textContent = filter.value.trim()
+      ? `${order.length.toLocaleString()} of ${data.length.toLocaleString()} rows`
+      : "";
+    heads.forEach((head, column) => {
+      const way = by?.column === column ? (by.down ? "descending" : "ascending") : "none";
+      head.setAttribute("aria-sort", way);
+    });
+    grow();
+  };
+  const heads = Array.from({ length: width }, (_, column) => {
+    const name = element("button", { class: "plain", text: names[column] || columnName(column) });
+    name.type = "button";
+    name.title = "Sort by this column";
+    name.addEventListener("click", () => {
+      if (by?.column !== column) by = { column, down: false };
+      else by = by.down ? null : { column, down: true };
+      arrange();
+    });
+    return element("th", { class: "sortable" }, name);
+  });
+  let wait: ReturnType<typeof setTimeout> | undefined;
+  filter.addEventListener("input", () => {
+    clearTimeout(wait);
+    wait = setTimeout(arrange, 150);
+  });
   more.addEventListener("click", grow);
-  grow();
+  arrange();
+  const corner = element("th", { class: "row-number" });
+  const head = element("thead", {}, element("tr", {}, corner, ...heads));
   const table = element("table", { class: "grid" }, head, body);
   const scroll = element("div", { class: "grid-scroll" }, table, more);
   scroll.tabIndex = 0;
-  return scroll;
+  const tools = element("div", { class: "grid-tools" }, filter, count);
+  return element("div", { class: "grid-place" }, ...(data.length > 1 ? [tools] : []), scroll);
 }
 
 export function summary(rows: number, columns: number): HTMLElement {

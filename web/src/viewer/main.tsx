@@ -41,6 +41,7 @@ class Frame {
   readonly #wanted = new Map<number, (bytes: ArrayBuffer | null) => void>();
   readonly #host: HTMLElement;
   #lastAsset = 0;
+  #text: (() => string) | null = null;
   #dark = false;
 
   constructor(port: MessagePort) {
@@ -60,6 +61,8 @@ class Frame {
     if (message.type === "theme") {
       this.#dark = message.dark;
       document.documentElement.dataset.theme = message.dark ? "dark" : "light";
+    } else if (message.type === "read") {
+      this.#say({ type: "text", id: message.id, text: this.#text?.() ?? "" });
     } else if (message.type === "ping") {
       this.#say({ type: "pong" });
     } else if (message.type === "asset") {
@@ -81,8 +84,8 @@ class Frame {
       if (!viewer) throw new Unshowable("There is no viewer for this kind of file.");
       await viewer(
         host,
-        { name: message.name, data, size: message.size, base: message.base },
-        this.#context(),
+        { name: message.name, data, size: message.size, base: message.base, line: message.line ?? null },
+        this.#context(message.edit ?? false),
       );
       if (inPart) {
         host.prepend(
@@ -98,8 +101,18 @@ class Frame {
     }
   }
 
-  #context(): Context {
+  #context(edit: boolean): Context {
+    this.#text = null;
     return {
+      editing: edit
+        ? {
+            reads: (text) => {
+              this.#text = text;
+            },
+            changed: () => this.#say({ type: "changed" }),
+            save: () => this.#say({ type: "save" }),
+          }
+        : null,
       link: (href) => this.#say({ type: "link", href }),
       dark: () => this.#dark,
       visible: () => this.#say({ type: "shown" }),

@@ -1,4 +1,6 @@
 /** Text and code: line numbers, colours, folding, search. Only the lines on the screen are in the document. */
+
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import {
   bracketMatching,
   codeFolding,
@@ -18,7 +20,7 @@ import {
   lineNumbers,
 } from "@codemirror/view";
 import { colours } from "./colours";
-import type { Viewer } from "./context";
+import type { Editing, Viewer } from "./context";
 import { languageOfFile } from "./languages";
 
 /** A longer line would hold up the browser's layout while it is coloured. */
@@ -61,8 +63,37 @@ function hasLongLine(text: string): boolean {
   return text.length - start > LONGEST_COLOURED_LINE;
 }
 
-export const showText: Viewer = async (host, file) => {
-  const text = decodeText(file.data);
+/** What makes the text one that can be changed. Tab leaves the editor after Escape, as CodeMirror has it. */
+function editable(editing: Editing, text: string): Extension[] {
+  const windows = text.includes("\r\n") && !/[^\r]\n|\r[^\n]/.test(text);
+  return [
+    // One kind of line end is kept as it is; where they are mixed, each stays a character of its own.
+    EditorState.lineSeparator.of(windows ? "\r\n" : "\n"),
+    history(),
+    keymap.of([
+      {
+        key: "Mod-s",
+        preventDefault: true,
+        run: () => {
+          editing.save();
+          return true;
+        },
+      },
+      ...defaultKeymap,
+      ...historyKeymap,
+      indentWithTab,
+    ]),
+    EditorView.updateListener.of((update) => {
+      if (update.docChanged) editing.changed();
+    }),
+  ];
+}
+
+export const showText: Viewer = async (host, file, context) => {
+  const { editing } = context;
+  const text = editing
+    ? new TextDecoder("utf-8", { ignoreBOM: true }).decode(file.data)
+    : decodeText(file.data);
   const long = hasLongLine(text);
   const language = long ? null : await languageOfFile(file.name);
   const extensions: Extension[] = [
@@ -78,10 +109,19 @@ export const showText: Viewer = async (host, file) => {
     search({ top: true }),
     keymap.of([...searchKeymap, ...foldKeymap]),
     syntaxHighlighting(colours),
-    EditorState.readOnly.of(true),
+    ...(editing ? editable(editing, text) : [EditorState.readOnly.of(true)]),
     EditorView.contentAttributes.of({ "aria-label": "Contents of the file" }),
     ...(long ? [EditorView.lineWrapping] : []),
     ...(language ? [language.extension] : []),
   ];
-  new EditorView({ parent: host, state: EditorState.create({ doc: text, extensions }) });
+  const view = new EditorView({ parent: host, state: EditorState.create({ doc: text, extensions }) });
+  editing?.reads(() => view.state.sliceDoc());
+  if (file.line && file.line <= view.state.doc.lines) {
+    const { from } = view.state.doc.line(file.line);
+    view.dispatch({
+      selection: { anchor: from },
+      effects: EditorView.scrollIntoView(from, { y: "center" }),
+    });
+  }
+  if (editing) view.focus();
 };

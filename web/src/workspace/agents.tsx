@@ -94,7 +94,7 @@ export function AgentsPanel({ addresses, awake }: { addresses: Addresses; awake:
         {awake.down && <p class="muted">Nothing runs while the computer is down.</p>}
         {!awake.down && !looked.value && !problem.value && <p class="muted">Looking…</p>}
         {!awake.down && looked.value && processes.value.length === 0 && (
-          <p class="muted">No coding agent runs in this sandbox.</p>
+          <p class="muted">No coding agent runs on this computer.</p>
         )}
         <ul class="cards">
           {processes.value.map((process) => (

@@ -1,20 +1,29 @@
 /** The workspace: a rail of panels, one or two of them on the screen. */
-import { signal, useSignal } from "@preact/signals";
+import { computed, signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { LazyActivity } from "../activity/lazy";
+import { Activity } from "../activity/stream";
 import { shownName } from "../common/format";
 import { Addresses, isPlain, type PageData, seen } from "../common/page";
 import { nextTheme } from "../common/theme";
 import { LazyLive } from "../live/lazy";
+import { MoreMenu, ShareButton, SignOut } from "../share/dialog";
 import { LazyTerminal } from "../terminal/lazy";
+import { Brand } from "../ui/brand";
 import { Icon } from "../ui/icon";
-import { Empty, IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
+import { IconButton, ThemeButton, ViewOnlyNotice } from "../ui/parts";
 import { toast } from "../ui/toast";
-import { Activity, ActivityPanel } from "./activity";
 import { AgentsPanel } from "./agents";
 import { Awake } from "./awake";
+import { DemoBar, isDemo } from "./demo";
 import { Files } from "./files";
+import { FileSearch } from "./filesearch";
+import { FilesPanel } from "./filespanel";
+import { Follower } from "./follow";
 import {
   closePane,
+  following,
+  followModel,
   front,
   moveSplit,
   PANEL_WORDS,
@@ -25,17 +34,19 @@ import {
   showPanel,
   toggleSplit,
 } from "./layout";
-import { useOpened } from "./opened";
+import { NowLine, waitingFor } from "./now";
+import { nowOf } from "./nowline";
+import { NowPanel } from "./nowpanel";
 import { type Command, Palette } from "./palette";
+import { placeIn, visitPanel } from "./place";
 import { PortChips, PortsPanel } from "./portpanel";
 import { Ports } from "./ports";
 import { FileView } from "./show";
 import { StatusChips } from "./status";
-import { Tree } from "./tree";
 import { Uploads } from "./uploads";
 
 /** Everything the panels share. */
-class Workspace {
+export class Workspace {
   readonly addresses: Addresses;
   readonly assets: string;
   readonly files: Files;
@@ -43,7 +54,21 @@ class Workspace {
   readonly activity: Activity;
   readonly awake: Awake;
   readonly ports: Ports;
+  readonly search: FileSearch;
   readonly openPath = signal("");
+  readonly filesView = signal<"files" | "changes">("files");
+  readonly follower: Follower;
+  /** What the model does now, for the header and the title of the page. */
+  readonly now = computed(() =>
+    nowOf(this.activity.calls.value, {
+      sandbox: this.ports.overview.value.sandbox,
+      waiting: waitingFor(this.follower.live.value),
+    }),
+  );
+  readonly title = computed(() => {
+    const path = this.openPath.value;
+    return `${shownName(path.slice(path.lastIndexOf("/") + 1)) || "Workspace"} · ${this.page.chat}`;
+  });
 
   constructor(readonly page: PageData) {
     this.addresses = new Addresses(page);
@@ -54,9 +79,35 @@ class Workspace {
       this.awake.note("running");
       void this.files.refresh();
     });
-    this.activity = new Activity(this.addresses.events(), () => this.files.refreshSoon());
+    this.activity = new Activity(
+      this.addresses.events(),
+      () => this.files.refreshSoon(),
+      (before) => this.addresses.earlier(before),
+    );
     this.ports = new Ports(this.addresses.ports());
+    this.follower = new Follower({
+      calls: this.activity.calls,
+      overview: this.ports.overview,
+      showing: following,
+      watch: async () => {
+        const [{ LiveView }, { driverName }] = await Promise.all([
+          import("../live/view"),
+          import("../live/name"),
+        ]);
+        return new LiveView(this.addresses, driverName.peek(), true);
+      },
+    });
+    this.search = new FileSearch(this.addresses);
     this.#go(page.path.replace(/\/$/, ""));
+    this.#place();
+  }
+
+  /** The panel that the address names comes to the front. */
+  #place(): void {
+    const { panel, port, view } = placeIn(location.href);
+    this.filesView.value = view;
+    if (port !== null) this.ports.chosen.value = port;
+    if (panel) showPanel(panel);
   }
 
   /** An address that names a file shows it, whatever panels were on the screen last. */
@@ -69,79 +120,57 @@ class Workspace {
     void this.files.refresh();
     this.activity.start();
     const stopPorts = this.ports.start();
+    const stopFollowing = this.follower.start();
     // Each entry of the history knows its own file: after a reload, the page's first one is that of another.
     history.replaceState({ path: this.openPath.value }, "");
     const onBack = (event: PopStateEvent) => {
       const state = event.state as { path?: unknown } | null;
       if (typeof state?.path === "string") this.#go(state.path);
+      this.#place();
     };
     addEventListener("popstate", onBack);
     return () => {
       removeEventListener("popstate", onBack);
+      stopFollowing();
       this.activity.stop();
       stopPorts();
     };
   }
 
+  /** Shows again what the model uses, whatever a person chose before. */
+  readonly follow = (): void => {
+    this.follower.unpin();
+    if (!following.value) followModel();
+    visitPanel("now");
+  };
+
+  get isFollowing(): boolean {
+    return following.value && !this.follower.pinned;
+  }
+
   readonly open = (path: string): void => {
     if (!isPlain(path)) return;
-    if (path !== this.openPath.value) history.pushState({ path }, "", seen(this.addresses.preview(path)));
+    if (path !== this.openPath.value) {
+      const view = this.filesView.value === "changes" ? "?panel=files&view=changes" : "";
+      const address = new URL(seen(this.addresses.preview(path)));
+      for (const [name, value] of new URLSearchParams(view)) address.searchParams.set(name, value);
+      history.pushState({ path }, "", address.href);
+    }
     this.#go(path);
-    const name = shownName(path.slice(path.lastIndexOf("/") + 1));
-    document.title = `${name || "Workspace"} · ${this.page.chat}`;
     this.files.seen(path);
   };
 }
 
-function FilesPanel({ space }: { space: Workspace }) {
-  const path = space.openPath.value;
-  const opened = useOpened(space.addresses, path, space.files);
-  const shown = path !== "" && opened?.kind !== "folder";
-  return (
-    <div class={`files-panel ${shown ? "has-file" : ""}`}>
-      <Tree
-        addresses={space.addresses}
-        files={space.files}
-        uploads={space.uploads}
-        awake={space.awake}
-        open={path}
-        onOpen={space.open}
-      />
-      <div class="files-open">
-        {shown ? (
-          <FileView
-            addresses={space.addresses}
-            assets={space.assets}
-            run={space.page.run}
-            path={path}
-            opened={opened}
-            awake={space.awake}
-            link={space.files.isLink(path)}
-            onReload={() => void space.files.refresh()}
-            embed={false}
-            onOpen={space.open}
-            onClose={() => space.open("")}
-          />
-        ) : (
-          <Empty icon="file" title="No file is open">
-            <p>
-              {space.addresses.viewOnly
-                ? "Choose one on the left."
-                : "Choose one on the left, or drop files anywhere to upload them."}
-            </p>
-          </Empty>
-        )}
-      </div>
-    </div>
-  );
-}
-
 function Panel({ space, name }: { space: Workspace; name: PanelName }) {
   switch (name) {
+    case "now":
+      return <NowPanel space={space} />;
     case "files":
       return <FilesPanel space={space} />;
     case "browser":
-      return <LazyLive addresses={space.addresses} alone={false} />;
+      return (
+        <LazyLive addresses={space.addresses} alone={false} view={space.follower.live.value ?? undefined} />
+      );
     case "ports":
       return <PortsPanel ports={space.ports} addresses={space.addresses} awake={space.awake} />;
     case "terminal":
@@ -149,20 +178,27 @@ function Panel({ space, name }: { space: Workspace; name: PanelName }) {
     case "agents":
       return <AgentsPanel addresses={space.addresses} awake={space.awake} />;
     case "activity":
-      return <ActivityPanel activity={space.activity} addresses={space.addresses} onOpen={space.open} />;
+      return (
+        <LazyActivity
+          activity={space.activity}
+          addresses={space.addresses}
+          files={space.files}
+          onOpen={space.open}
+        />
+      );
   }
 }
 
-function Rail() {
+function Rail({ space }: { space: Workspace }) {
   return (
     <nav class="rail" aria-label="Panels">
       {PANELS.map((name) => (
         <button
           type="button"
           key={name}
-          class="plain"
+          class={`plain ${panes.value[front.value] === name ? "front" : ""}`}
           aria-current={panes.value.includes(name) ? "true" : undefined}
-          onClick={() => showPanel(name)}
+          onClick={() => (name === "now" ? space.follow() : visitPanel(name))}
         >
           <Icon name={PANEL_WORDS[name].icon} />
           <span>{PANEL_WORDS[name].title}</span>
@@ -268,7 +304,11 @@ function useFileDrop(space: Workspace): { over: boolean } {
 
 function commandsOf(space: Workspace): Command[] {
   return [
-    ...PANELS.map((name) => ({ title: `Show ${PANEL_WORDS[name].title}`, run: () => showPanel(name) })),
+    { title: "Follow the model", run: space.follow },
+    ...PANELS.filter((name) => name !== "now").map((name) => ({
+      title: `Show ${PANEL_WORDS[name].title}`,
+      run: () => visitPanel(name),
+    })),
     { title: "One or two panes", run: toggleSplit },
     { title: "Dark or light colours", run: nextTheme },
     { title: "Download everything as a zip", run: () => location.assign(space.addresses.archive()) },
@@ -280,6 +320,7 @@ function commandsOf(space: Workspace): Command[] {
       title: "Browser on its own page",
       run: () => window.open(space.addresses.browser(), "_blank", "noopener"),
     },
+    { title: "Replay", run: () => location.assign(space.addresses.replayPage()) },
     ...space.files.known().map((e) => ({ title: e.path, run: () => space.open(e.path) })),
   ];
 }
@@ -287,6 +328,7 @@ function commandsOf(space: Workspace): Command[] {
 export function App({ page }: { page: PageData }) {
   const space = useMemo(() => new Workspace(page), [page]);
   const palette = useSignal(false);
+  const demo = useMemo(() => isDemo() && !space.addresses.viewOnly, [space]);
   useEffect(() => space.start(), [space]);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
@@ -303,10 +345,21 @@ export function App({ page }: { page: PageData }) {
   return (
     <div class="workspace">
       <header class="bar top">
+        <Brand home={space.addresses.viewOnly ? undefined : space.addresses.root.href} short />
         <h1 class="cut">{page.chat}</h1>
+        <NowLine now={space.now} rest={space.title} />
         <span class="grow" />
-        <PortChips ports={space.ports} />
-        <StatusChips addresses={space.addresses} awake={space.awake} />
+        <button
+          type="button"
+          class="follow-button"
+          aria-pressed={space.isFollowing}
+          aria-label="Follow the model"
+          title={space.isFollowing ? "Keep what is on the screen" : "Show what the model uses, as it does"}
+          onClick={() => (space.isFollowing ? space.follower.pin() : space.follow())}
+        >
+          <Icon name="eye" />
+          <span class="wide-only">{space.isFollowing ? "Following" : "Follow the model"}</span>
+        </button>
         <IconButton
           icon="search"
           label="Go to (Ctrl+K)"
@@ -321,11 +374,24 @@ export function App({ page }: { page: PageData }) {
           pressed={panes.value.length === 2}
           onClick={toggleSplit}
         />
-        <ThemeButton />
+        <div class="top-tools wide-only">
+          <ThemeButton />
+          <a class="button plain" href={space.addresses.replayPage()} aria-label="Replay" title="Replay">
+            <Icon name="history" />
+          </a>
+          <ShareButton page={page} addresses={space.addresses} opens="chat" path={space.openPath.value} />
+          <SignOut page={page} addresses={space.addresses} />
+        </div>
+        <MoreMenu page={page} addresses={space.addresses} path={space.openPath.value} />
       </header>
       <ViewOnlyNotice addresses={space.addresses} />
-      <Rail />
+      {demo && <DemoBar addresses={space.addresses} />}
+      <Rail space={space} />
       <Panes space={space} />
+      <footer class="status-bar">
+        <StatusChips addresses={space.addresses} awake={space.awake} ports={space.ports} />
+        <PortChips ports={space.ports} />
+      </footer>
       {over && <div class="drop-here">Drop to upload to this chat</div>}
       {palette.value && (
         <Palette
@@ -339,23 +405,26 @@ export function App({ page }: { page: PageData }) {
   );
 }
 
-/** The bare viewer, for a frame in a chat front end. */
+/** The bare viewer, for a frame in a chat front end; with its name and its tools for who has a link to the file. */
 export function Embedded({ page }: { page: PageData }) {
   const addresses = useMemo(() => new Addresses(page), [page]);
   const awake = useMemo(() => new Awake(addresses, page.sandbox, () => undefined), [addresses, page]);
   const path = useSignal(page.path);
   const assets = new URL(page.assets, document.location.href).href;
   return (
-    <FileView
-      addresses={addresses}
-      assets={assets}
-      run={page.run}
-      path={path.value}
-      awake={awake}
-      embed={true}
-      onOpen={(next) => {
-        path.value = next;
-      }}
-    />
+    <main class="alone">
+      <h1 class="visually-hidden">{shownName(path.value.slice(path.value.lastIndexOf("/") + 1))}</h1>
+      <FileView
+        addresses={addresses}
+        assets={assets}
+        run={page.run}
+        path={path.value}
+        awake={awake}
+        embed={page.opens !== "file" || new URL(location.href).searchParams.has("embed")}
+        onOpen={(next) => {
+          path.value = next;
+        }}
+      />
+    </main>
   );
 }

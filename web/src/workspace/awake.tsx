@@ -1,5 +1,6 @@
 /** Whether the chat's computer is up, for all panels: what they ask for does not start it, and this says so. */
 import { type ReadonlySignal, signal } from "@preact/signals";
+import { forPeople } from "../common/format";
 import { isAsleep, post } from "../common/http";
 import type { Addresses } from "../common/page";
 import { AsleepNotice, Empty, UNMADE } from "../ui/parts";
@@ -45,7 +46,7 @@ export class Awake {
   /** True when this error says that the computer is stopped. */
   takes(error: unknown): boolean {
     if (!isAsleep(error)) return false;
-    this.#reason.value = error.message;
+    this.#reason.value = forPeople(error.message);
     this.note("stopped");
     return true;
   }

@@ -1,9 +1,22 @@
 /** The chat's tool calls, put together from the events of the stream. */
-
-import { diffOf } from "../common/diff";
-import type { ActivityEvent, CallEvent, ChangedFile, EndEvent, Ending, NoteEvent } from "./events.generated";
+import type {
+  ActivityEvent,
+  CallEvent,
+  ChangedFile,
+  EndEvent,
+  Ending,
+  NoteEvent,
+  StepEvent,
+  UsageEvent,
+} from "./events.generated";
 
 export type { ActivityEvent };
+
+/** Output without a gap; `from` is the place of its first character in all of it, in characters. */
+export interface Piece {
+  from: number;
+  text: string;
+}
 
 export interface Call {
   id: string;
@@ -11,7 +24,9 @@ export interface Call {
   description: string;
   arguments: Record<string, string>;
   at: number;
+  /** All that is kept of the output, with a mark in words where something is left out. */
   output: string;
+  pieces: readonly Piece[];
   /** How many characters of output there were so far, shown or not. */
   received: number;
   /** What the tool answered beside its output. */
@@ -30,9 +45,15 @@ export interface Call {
   files: readonly ChangedFile[];
   /** What it wrote was taken back. */
   undone: boolean;
+  /** Hashes of the pictures in its answer. */
+  pictures: readonly string[];
+  /** What the coding agent did that it ran, and used. */
+  steps: readonly StepEvent[];
+  usage: UsageEvent | null;
 }
 
-const MOST_CALLS = 500;
+/** Steps kept of one agent run: the latest. */
+const MOST_STEPS = 400;
 /** What is kept of a call's output: the end, where the news is. */
 const TAIL = 20_000;
 
@@ -42,7 +63,7 @@ const WORDS: Record<string, string> = {
   killed: "killed",
   cancelled: "cancelled",
   disconnected: "client left",
-  sandbox_gone: "sandbox gone",
+  sandbox_gone: "computer gone",
   interrupted: "interrupted",
   unknown: "end not known",
 };
@@ -66,6 +87,7 @@ export function callOf(event: CallEvent): Call {
     arguments: event.arguments,
     at: event.at,
     output: "",
+    pieces: [],
     received: 0,
     result: "",
     notes: [],
@@ -76,26 +98,76 @@ export function callOf(event: CallEvent): Call {
     exitCode: null,
     files: [],
     undone: false,
+    pictures: [],
+    steps: [],
+    usage: null,
   };
 }
 
-function noted(event: NoteEvent): Call {
+export function noted(event: NoteEvent): Call {
   const empty = { type: "call" as const, id: event.id, tool: event.kind, description: null, arguments: {} };
   return { ...callOf({ ...empty, at: event.at }), state: "done", note: event.text };
 }
 
+const left = (count: number) => `[${count.toLocaleString("en")} characters left out]\n`;
+
+/** The pieces in one text. */
+function joined(pieces: readonly Piece[]): string {
+  let place = 0;
+  let whole = "";
+  for (const { from, text } of pieces) {
+    if (from > place) whole += `${whole && !whole.endsWith("\n") ? "\n" : ""}${left(from - place)}`;
+    whole += text;
+    place = from + characters(text);
+  }
+  return whole;
+}
+
+/** Counted as the service counts: one for each code point. */
+export const characters = (text: string): number =>
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: all that are one unit, which most texts are all of
+  /^[\u0000-\ud7ff\ue000-\uffff]*$/.test(text) ? text.length : [...text].length;
+
+/** The last units of a text, and never half of a character. */
+function lastOf(text: string, most: number): string {
+  const cut = text.length - most;
+  const half = (text.charCodeAt(cut) & 0xfc00) === 0xdc00;
+  return text.slice(half ? cut + 1 : cut);
+}
+
+/** The end of what was printed, where the news is. */
+function trimmed(pieces: readonly Piece[]): readonly Piece[] {
+  const kept: Piece[] = [];
+  let room = TAIL;
+  for (const piece of pieces.toReversed()) {
+    if (room <= 0) break;
+    const text = piece.text.length <= room ? piece.text : lastOf(piece.text, room);
+    const from =
+      text.length === piece.text.length ? piece.from : piece.from + characters(piece.text) - characters(text);
+    kept.unshift({ from, text });
+    room -= text.length;
+  }
+  return kept;
+}
+
 /** The service may tell a piece again, in part or in a larger one; and it leaves out what is too much. */
 function withOutput(call: Call, text: string, from: number): Call {
-  const characters = [...text];
-  const end = from + characters.length;
+  const end = from + characters(text);
   if (end <= call.received) return call;
   const missed = from - call.received;
-  const gap =
-    missed > 0
-      ? `${call.output && !call.output.endsWith("\n") ? "\n" : ""}[${missed.toLocaleString("en")} characters left out]\n`
-      : "";
-  const news = missed < 0 ? characters.slice(-missed).join("") : text;
-  return { ...call, output: (call.output + gap + news).slice(-TAIL), received: end };
+  const news = missed < 0 ? [...text].slice(-missed).join("") : text;
+  const last = call.pieces.at(-1);
+  const pieces =
+    last && missed <= 0
+      ? [...call.pieces.slice(0, -1), { from: last.from, text: last.text + news }]
+      : [...call.pieces, { from: Math.max(from, call.received), text: news }];
+  const kept = trimmed(pieces);
+  return { ...call, pieces: kept, output: joined(kept), received: end };
+}
+
+function withStep(call: Call, step: StepEvent): Call {
+  if ((call.steps.at(-1)?.number ?? -1) >= step.number) return call;
+  return { ...call, steps: [...call.steps, step].slice(-MOST_STEPS) };
 }
 
 function ended(call: Call, event: EndEvent): Call {
@@ -109,42 +181,43 @@ function ended(call: Call, event: EndEvent): Call {
     result: event.result,
     notes: event.notes,
     files: event.files ?? [],
+    pictures: event.pictures ?? [],
   };
 }
 
 const LOST = "The service was started again while this ran: how it ended is not known.";
 
-/** A call that is told again goes on, unless its end is known. */
-function withCall(calls: readonly Call[], event: CallEvent): readonly Call[] {
-  if (!calls.some((c) => c.id === event.id)) return [...calls, callOf(event)].slice(-MOST_CALLS);
-  return calls.map((call) =>
-    call.id === event.id && (call.ending === "unknown" || call.ending === "interrupted")
-      ? { ...call, state: "running", ending: "", notes: [] }
-      : call,
-  );
+/** The end of what ran is not known when another service answers: it tells what goes on, and what ended. */
+export function lost(call: Call): Call {
+  return call.state === "running" ? { ...call, state: "failed", ending: "unknown", notes: [LOST] } : call;
 }
 
-/** The end of what ran is not known when another service answers: it tells what goes on, and what ended. */
-export function apply(calls: readonly Call[], event: ActivityEvent): readonly Call[] {
-  if (event.type === "service")
-    return calls.map((call) =>
-      call.state === "running" ? { ...call, state: "failed", ending: "unknown", notes: [LOST] } : call,
-    );
-  if (event.type === "call") return withCall(calls, event);
-  if (event.type === "note")
-    return calls.some((c) => c.id === event.id) ? calls : [...calls, noted(event)].slice(-MOST_CALLS);
-  return calls.map((call) => {
-    if (call.id !== event.id) return call;
-    if (event.type === "output") return withOutput(call, event.text, event.from);
-    if (event.type === "undo") return { ...call, undone: event.undone };
-    return ended(call, event);
-  });
+/** A call of which one more event came. One that is told again goes on, unless its end is known. */
+export function changed(call: Call, event: Exclude<ActivityEvent, { type: "service" | "note" }>): Call {
+  switch (event.type) {
+    case "call":
+      return call.ending === "unknown" || call.ending === "interrupted"
+        ? { ...call, state: "running", ending: "", notes: [] }
+        : call;
+    case "output":
+      return withOutput(call, event.text, event.from);
+    case "step":
+      return withStep(call, event);
+    case "usage":
+      return { ...call, usage: event };
+    case "undo":
+      return { ...call, undone: event.undone };
+    case "end":
+      return ended(call, event);
+  }
 }
 
 export function parseEvent(text: string): ActivityEvent | null {
   try {
     const event = JSON.parse(text) as { type?: unknown; id?: unknown };
-    const known = ["call", "output", "end", "undo", "note", "service"].includes(String(event.type));
+    const known = ["call", "output", "step", "usage", "end", "undo", "note", "service"].includes(
+      String(event.type),
+    );
     return known && typeof event.id === "string" ? (event as ActivityEvent) : null;
   } catch {
     return null;
@@ -200,43 +273,4 @@ export function editOf(call: Call): { before: string; after: string; line: numbe
   // A whole file that replaced one of which the text is not known: only its size can be compared.
   if (file && file.before !== null && a.new_str === undefined) return null;
   return { before: typeof a.old_str === "string" ? a.old_str : "", after, line: 1 };
-}
-
-/** A block that nothing in the text can end. */
-function fenced(content: string, language = ""): string {
-  const longest = Math.max(2, ...[...content.matchAll(/`+/g)].map((m) => m[0].length));
-  const fence = "`".repeat(longest + 1);
-  return `${fence}${language}\n${content}${content.endsWith("\n") ? "" : "\n"}${fence}`;
-}
-
-function callAsMarkdown(call: Call): string {
-  const title = (call.description || gist(call)).replace(/\s+/g, " ");
-  const end = [stateOf(call), codeOf(call), call.seconds === null ? "" : `${call.seconds} s`];
-  const edit = editOf(call);
-  const parts = [
-    `## ${call.tool}${title ? `: ${title}` : ""}`,
-    end.filter(Boolean).join(", "),
-    task(call) && fenced(task(call), call.arguments.command === undefined ? "" : "bash"),
-    options(call)
-      .map((option) => `- ${option.replace(/\s+/g, " ")}`)
-      .join("\n"),
-    edit &&
-      fenced(
-        diffOf(edit.before, edit.after)
-          .map((line) => `${line.sign}${line.text}`)
-          .join("\n"),
-        "diff",
-      ),
-    call.output && fenced(call.output),
-    call.result && fenced(call.result),
-    call.notes.join("\n\n"),
-  ];
-  return `${parts.filter(Boolean).join("\n\n")}\n`;
-}
-
-export function asMarkdown(calls: readonly Call[]): string {
-  return calls
-    .filter((call) => call.note === undefined)
-    .map(callAsMarkdown)
-    .join("\n");
 }

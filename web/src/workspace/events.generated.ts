@@ -44,7 +44,7 @@ export interface ChangedFile {
   cut_after: number;
 }
 
-/** A call is over. `exit_code` and `signal` come where the command had one. */
+/** A call is over. `exit_code` and `signal` come where the command had one. `pictures` are the hashes of those that the answer has; the service gives them by that name. */
 export interface EndEvent {
   type: "end";
   id: string;
@@ -56,6 +56,35 @@ export interface EndEvent {
   result: string;
   notes: string[];
   files?: ChangedFile[];
+  pictures?: string[];
+}
+
+export type StepKind = "turn" | "text" | "tool" | "result" | "note";
+
+/** One step of the coding agent that a call runs. `key` pairs a result with its tool; `parent` is the key of the tool that the step belongs to, where an agent started another one. */
+export interface StepEvent {
+  type: "step";
+  id: string;
+  number: number;
+  kind: "turn" | "text" | "tool" | "result" | "note";
+  tool: string;
+  text: string;
+  key: string;
+  parent: string;
+  error: boolean;
+  at: number;
+}
+
+/** What the coding agent of a call has used so far, as it reports it. */
+export interface UsageEvent {
+  type: "usage";
+  id: string;
+  session: string;
+  model: string;
+  turns: number;
+  input_tokens: number;
+  output_tokens: number;
+  dollars: number | null;
 }
 
 /** What a call wrote was taken back, or, with `undone` false, made again. */
@@ -82,4 +111,12 @@ export interface ServiceEvent {
   id: string;
 }
 
-export type ActivityEvent = CallEvent | OutputEvent | EndEvent | UndoEvent | NoteEvent | ServiceEvent;
+export type ActivityEvent =
+  | CallEvent
+  | OutputEvent
+  | StepEvent
+  | UsageEvent
+  | EndEvent
+  | UndoEvent
+  | NoteEvent
+  | ServiceEvent;

@@ -34,6 +34,11 @@ export function sorted(entries: Entry[]): Entry[] {
   );
 }
 
+/** What was made last comes first, whether it is a file or a folder. */
+export function newestFirst(entries: Entry[]): Entry[] {
+  return entries.toSorted((a, b) => (a.modified < b.modified ? 1 : a.modified > b.modified ? -1 : 0));
+}
+
 /** A burst of tool calls is followed by one look at the files, and a long one by a look now and then. */
 const QUIET_MS = 250;
 const LONGEST_BURST_MS = 2000;
@@ -100,11 +105,13 @@ export class Files {
   }
 
   top(root: Root): Entry[] {
-    return (this.folders.value.get(keyOf("", "")) ?? []).filter((e) => e.root === root);
+    const all = (this.folders.value.get(keyOf("", "")) ?? []).filter((e) => e.root === root);
+    return root === "outputs" ? newestFirst(all) : all;
   }
 
   below(entry: Entry): Entry[] | undefined {
-    return this.folders.value.get(keyOf(entry.root, entry.path));
+    const all = this.folders.value.get(keyOf(entry.root, entry.path));
+    return all && entry.root === "outputs" ? newestFirst(all) : all;
   }
 
   /** Where a link leads is known once it was followed. */

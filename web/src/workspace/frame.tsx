@@ -1,6 +1,7 @@
 /** The page's side of the viewer frame: opens it, feeds it, and answers the little it may ask. */
 import { effect, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { readPage } from "../common/page";
 import { dark } from "../common/theme";
 import { ASSET_NAME, type FromViewerFrame, type Show, type ToViewer } from "../viewer/messages";
 
@@ -14,12 +15,24 @@ const MAX_MISSED = 90;
 export const TOO_LONG = "This picture took too long to draw, so it was given up.";
 const TOO_LONG_FILE = "This file took too long to show, so it was given up.";
 
+/** What the page has to do with a text that is being edited in the frame. */
+export interface EditorPort {
+  onChanged: () => void;
+  onSave: () => void;
+  /** Set while the frame is there: asks it for the text. */
+  read: (() => Promise<string>) | null;
+}
+
+const READ_LIMIT_MS = 10_000;
+
 export function ViewerFrame(props: {
   assets: string;
   show: Show;
   onShown: () => void;
   onFailed: (message: string) => void;
   onLink: (href: string) => void;
+  /** A text that is being edited. */
+  editor?: EditorPort;
 }) {
   const frame = useRef<HTMLIFrameElement>(null);
   const latest = useRef(props);
@@ -30,6 +43,7 @@ export function ViewerFrame(props: {
   const turn = useSignal(0);
   const silent = useRef(0);
   const missed = useRef(0);
+  const asked = useRef(new Map<number, (text: string) => void>());
 
   // Before the next task: a frame that is quick to load, in a page that is slow to paint, would not be heard.
   useLayoutEffect(() => {
@@ -65,6 +79,16 @@ export function ViewerFrame(props: {
         case "link":
           latest.current.onLink(String(message.href).slice(0, 2000));
           break;
+        case "changed":
+          latest.current.editor?.onChanged();
+          break;
+        case "save":
+          latest.current.editor?.onSave();
+          break;
+        case "text":
+          asked.current.get(message.id)?.(String(message.text));
+          asked.current.delete(message.id);
+          break;
         case "asset":
           void asset(message.id, String(message.name));
           break;
@@ -93,6 +117,25 @@ export function ViewerFrame(props: {
       port.current?.close();
     };
   }, []);
+
+  useEffect(() => {
+    const { editor } = props;
+    if (!editor) return;
+    let last = 0;
+    editor.read = () =>
+      new Promise((resolve, reject) => {
+        last += 1;
+        const id = last;
+        asked.current.set(id, resolve);
+        setTimeout(() => {
+          if (asked.current.delete(id)) reject(new Error("The editor did not answer."));
+        }, READ_LIMIT_MS);
+        port.current?.postMessage({ type: "read", id } satisfies ToViewer);
+      });
+    return () => {
+      editor.read = null;
+    };
+  }, [props.editor]);
 
   useEffect(() => {
     const bytes = props.show.bytes.slice(0);
@@ -132,7 +175,7 @@ export function ViewerFrame(props: {
       class="file-frame"
       title={`Contents of ${props.show.name}`}
       sandbox="allow-scripts"
-      src={`${props.assets}viewer`}
+      src={`${props.assets}viewer${readPage().card ? "?card=1" : ""}`}
     />
   );
 }

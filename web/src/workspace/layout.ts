@@ -1,12 +1,13 @@
 /** Which panels are on the screen, kept for the person in this browser. */
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { isNumber, stored } from "../common/stored";
 import type { IconName } from "../ui/icon";
 
-export const PANELS = ["files", "browser", "ports", "terminal", "agents", "activity"] as const;
+export const PANELS = ["now", "files", "browser", "ports", "terminal", "agents", "activity"] as const;
 export type PanelName = (typeof PANELS)[number];
 
 export const PANEL_WORDS: Record<PanelName, { title: string; icon: IconName }> = {
+  now: { title: "Follow", icon: "eye" },
   activity: { title: "Activity", icon: "activity" },
   files: { title: "Files", icon: "files" },
   browser: { title: "Browser", icon: "browser" },
@@ -21,12 +22,20 @@ const isPanes = (value: unknown): value is PanelName[] =>
   new Set(value).size === value.length &&
   value.every((v) => (PANELS as readonly unknown[]).includes(v));
 
-export const panes = stored<PanelName[]>("panes", ["files"], isPanes);
+/** Who comes for the first time sees what the model does, and beside it what it uses now. */
+const FIRST: PanelName[] = ["activity", "now"];
+
+export const panes = stored<PanelName[]>("panes", FIRST, isPanes);
 /** Share of the first of two panes. */
 export const share = stored("share", 0.5, isNumber);
-export const front = signal(0);
+export const front = signal(Math.max(0, panes.peek().indexOf("now")));
+/** Whether a pane shows what the model uses; a panel that a person chooses takes its place. */
+export const following = computed(() => panes.value.includes("now"));
 
-/** A panel is on the screen once: choosing one that is already there only brings it to the front. */
+/**
+ * A panel is on the screen once: choosing one that is already there only brings it to the front. Another one takes the place
+ * of the pane that follows the model, or else of the one in front.
+ */
 export function choose(
   all: readonly PanelName[],
   at: number,
@@ -34,7 +43,8 @@ export function choose(
 ): { panes: PanelName[]; front: number } {
   const there = all.indexOf(name);
   if (there >= 0) return { panes: [...all], front: there };
-  const index = Math.min(at, all.length - 1);
+  const follows = all.indexOf("now");
+  const index = follows >= 0 ? follows : Math.min(at, all.length - 1);
   return { panes: all.map((p, i) => (i === index ? name : p)), front: index };
 }
 
@@ -42,6 +52,12 @@ export function showPanel(name: PanelName): void {
   const next = choose(panes.value, front.value, name);
   panes.value = next.panes;
   front.value = next.front;
+}
+
+/** Shows again what the model does, and what it uses. */
+export function followModel(): void {
+  panes.value = [...FIRST];
+  front.value = 1;
 }
 
 export function toggleSplit(): void {

@@ -34,6 +34,7 @@ const same = (a: Opened, b: Opened | null): boolean =>
 export function useOpened(addresses: Addresses, path: string, files: Files): Opened | null {
   const opened = useSignal<Opened | null>(null);
   const turns = useRef({ asked: 0, taken: 0 });
+  const revealed = useRef("");
   const round = files.round.value;
   useEffect(() => {
     turns.current.asked += 1;
@@ -54,6 +55,12 @@ export function useOpened(addresses: Addresses, path: string, files: Files): Ope
       if (found.kind === "folder") files.reveal(path);
       else files.seen(path);
     };
+    // An address that names a file shows where it lies, once: a folder that the person closes stays closed.
+    const place = path.slice(0, path.lastIndexOf("/"));
+    if (place && revealed.current !== path && !files.loading.value) {
+      revealed.current = path;
+      files.reveal(place);
+    }
     look(addresses, path).then(take, () => {
       // Reading the file will tell what is wrong.
       if (opened.value?.path !== path) take({ path, kind: "file", version: "" });

@@ -3,14 +3,15 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { PortRecord } from "../common/api.generated";
 import { writeClipboard } from "../common/clipboard";
+import { shownName } from "../common/format";
 import { post, request } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
 import { Dialog, Empty, IconButton } from "../ui/parts";
 import { toast } from "../ui/toast";
 import { type Awake, DownNotice } from "./awake";
-import { showPanel } from "./layout";
-import { isReachable, linkTo, type Ports, plainAddress, titleOf, typedPath } from "./ports";
+import { visitPanel } from "./place";
+import { isReachable, linkTo, type Ports, plainAddress, titleOf, typedTarget } from "./ports";
 
 const DURATIONS = [
   { hours: 1, words: "1 hour" },
@@ -27,12 +28,15 @@ const copy = (text: string, words: string) =>
     () => toast("This browser refused to copy."),
   );
 
+/** Chips of ports in the header; the others are one more chip together. */
+const MOST_CHIPS = 4;
+
 /** In the header: one chip for each port that is open; a click shows it. */
 export function PortChips({ ports }: { ports: Ports }) {
   const open = ports.overview.value.ports.filter((port) => port.open);
   return (
     <div class="chips" role="group" aria-label="Open ports">
-      {open.slice(0, 4).map((port) => (
+      {open.slice(0, open.length > MOST_CHIPS ? MOST_CHIPS - 1 : MOST_CHIPS).map((port) => (
         <button
           type="button"
           key={port.port}
@@ -40,13 +44,18 @@ export function PortChips({ ports }: { ports: Ports }) {
           title={port.public ? "Public: whoever has the link can open it" : "Show this port"}
           onClick={() => {
             ports.chosen.value = port.port;
-            showPanel("ports");
+            visitPanel("ports", { port: port.port });
           }}
         >
           {titleOf(port)}
           {port.public ? " · public" : ""}
         </button>
       ))}
+      {open.length > MOST_CHIPS && (
+        <button type="button" class="chip" onClick={() => visitPanel("ports")}>
+          {`${open.length - MOST_CHIPS + 1} more ports`}
+        </button>
+      )}
     </div>
   );
 }
@@ -164,9 +173,9 @@ function PageFrame({ port, path }: { port: PortRecord; path: string }) {
 function ClosedPort({ port, down, onOpen }: { port: PortRecord; down: boolean; onOpen: () => void }) {
   return (
     <Empty icon="server" title={`Nothing listens on port ${port.port}`}>
-      <p>{down ? "The sandbox is stopped." : "When a program listens on it, its page is shown here."}</p>
+      <p>{down ? "The computer is stopped." : "When a program listens on it, its page is shown here."}</p>
       <button type="button" class="primary" onClick={onOpen}>
-        {down ? "Start the sandbox and open the port" : "Open the port now"}
+        {down ? "Start the computer and open the port" : "Open the port now"}
       </button>
     </Empty>
   );
@@ -175,19 +184,23 @@ function ClosedPort({ port, down, onOpen }: { port: PortRecord; down: boolean; o
 /** To load a page starts a sandbox that is stopped: of a port that is closed it is loaded when somebody asks for it. */
 function PortFrame({
   port,
+  ports,
   sharing,
   addresses,
   down,
   onAsked,
 }: {
   port: PortRecord;
+  ports: Ports;
   sharing: boolean;
   addresses: Addresses;
   down: boolean;
   onAsked: () => void;
 }) {
-  const path = useSignal("");
-  const typed = useSignal(plainAddress(port, ""));
+  const wanted = ports.wanted.peek();
+  const first = wanted?.port === port.port ? wanted.path : "";
+  const path = useSignal(first);
+  const typed = useSignal(plainAddress(port, first));
   const round = useSignal(0);
   const asked = useSignal(false);
   const asks = useSignal(false);
@@ -201,6 +214,9 @@ function PortFrame({
   useEffect(() => {
     if (port.open) asked.value = false;
   }, [port.open]);
+  useEffect(() => {
+    ports.wanted.value = null;
+  }, []);
   return (
     <>
       <div class="bar port-bar">
@@ -209,7 +225,16 @@ function PortFrame({
           class="grow"
           onSubmit={(event) => {
             event.preventDefault();
-            load(typedPath(port, typed.value));
+            const { ports: all } = ports.overview.peek();
+            const target = typedTarget(all, port, typed.value);
+            if (!target)
+              toast("This panel shows ports of this chat only. Open other addresses in the browser.");
+            else if (target.port === port.port) load(target.path);
+            else if (all.some((one) => one.port === target.port)) {
+              ports.wanted.value = target;
+              visitPanel("ports", { port: target.port });
+              ports.chosen.value = target.port;
+            } else toast(`Nothing listens on port ${target.port}.`);
           }}
         >
           <input
@@ -276,7 +301,7 @@ export function PortsPanel({
   addresses: Addresses;
   awake: Awake;
 }) {
-  const { ports: all, sharing, note } = ports.overview.value;
+  const { ports: all, sharing, note, services } = ports.overview.value;
   const shown = ports.shown.value;
   const reachable = isReachable(note, document.location.hostname);
   return (
@@ -293,6 +318,7 @@ export function PortsPanel({
               class={`plain ${port.open ? "" : "muted"}`}
               onClick={() => {
                 ports.chosen.value = port.port;
+                visitPanel("ports", { port: port.port });
               }}
             >
               {titleOf(port)}
@@ -307,10 +333,16 @@ export function PortsPanel({
           {note}
         </p>
       )}
+      {services.map((fault) => (
+        <p key={fault} class="notice warn" role="status">
+          {`services.json: ${shownName(fault)}`}
+        </p>
+      ))}
       {shown ? (
         <PortFrame
           key={shown.port}
           port={shown}
+          ports={ports}
           sharing={sharing}
           addresses={addresses}
           down={awake.down}
@@ -320,7 +352,7 @@ export function PortsPanel({
         />
       ) : (
         <Empty icon="server" title="No port is open">
-          <p>When a program in the sandbox starts to listen on a port, it is shown here.</p>
+          <p>When a program on the computer starts to listen on a port, it is shown here.</p>
         </Empty>
       )}
     </section>

@@ -4,7 +4,15 @@ import type { PortOverview, PortRecord } from "../common/api.generated";
 import { Backoff } from "../common/backoff";
 import { shownName } from "../common/format";
 
-const NONE: PortOverview = { ports: [], sharing: false, note: "" };
+const NONE: PortOverview = {
+  ports: [],
+  sharing: false,
+  note: "",
+  browser: false,
+  terminal: false,
+  sandbox: "",
+  services: [],
+};
 /** The names by which a browser on the service's own machine calls it. */
 const LOCAL = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\]|.*\.localhost)$/;
 
@@ -43,12 +51,35 @@ export function typedPath(port: PortRecord, typed: string): string {
   return rest.replace(/^[/\\]+/, "");
 }
 
+/** An address as a program prints it: `localhost:3000/x`, `http://0.0.0.0:3000/x`, or only `:3000/x`. */
+const PRINTED =
+  /^(?:https?:\/\/)?(?:localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1?\]|(?=:))(?::(\d{1,5}))?(?:[/\\](.*))?$/i;
+
+/** Where what somebody typed leads to: a port with a path. Null for an address of another site. */
+export function typedTarget(
+  ports: readonly PortRecord[],
+  current: PortRecord,
+  typed: string,
+): { port: number; path: string } | null {
+  const text = typed.trim();
+  for (const port of [current, ...ports])
+    if (text.startsWith(port.url.replace(/\/$/, ""))) return { port: port.port, path: typedPath(port, text) };
+  const printed = PRINTED.exec(text);
+  if (printed) return { port: Number(printed[1] ?? current.port), path: printed[2] ?? "" };
+  if (/^\d{2,5}$/.test(text) && ports.some((port) => port.port === Number(text)))
+    return { port: Number(text), path: "" };
+  if (/^[a-z][a-z\d+.-]*:\/\//i.test(text)) return null;
+  return { port: current.port, path: typedPath(current, text) };
+}
+
 /** Whether this browser can reach the addresses: without a domain, only one on the service's own machine can. */
 export const isReachable = (note: string, host: string): boolean => note === "" || LOCAL.test(host);
 
 export class Ports {
   readonly #overview = signal<PortOverview>(NONE);
   readonly chosen = signal<number | null>(null);
+  /** The path that a port is to be opened with, once. */
+  readonly wanted = signal<{ port: number; path: string } | null>(null);
   readonly shown: ReadonlySignal<PortRecord | null>;
   #source: EventSource | null = null;
   #again: ReturnType<typeof setTimeout> | undefined;

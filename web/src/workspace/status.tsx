@@ -6,6 +6,7 @@ import { getJson, HttpError } from "../common/http";
 import type { Addresses } from "../common/page";
 import { Glances, stirrings } from "../common/stirring";
 import type { Awake } from "./awake";
+import type { Ports } from "./ports";
 
 const EVERY_MS = 15_000;
 /** What a stirring starts may take a moment to come up: a second look follows the first. */
@@ -48,7 +49,8 @@ async function look(addresses: Addresses): Promise<State> {
   };
 }
 
-export function StatusChips({ addresses, awake }: { addresses: Addresses; awake: Awake }) {
+export function StatusChips(props: { addresses: Addresses; awake: Awake; ports: Ports }) {
+  const { addresses, awake, ports } = props;
   const state = useSignal<State>({ browser: null, terminal: null, agents: null, sandbox: "", problem: "" });
   useEffect(() => {
     let latest = 0;
@@ -78,10 +80,14 @@ export function StatusChips({ addresses, awake }: { addresses: Addresses; awake:
       latest += 1;
     };
   }, [addresses, awake, state]);
-  const { browser, terminal, agents, problem } = state.value;
+  const { agents, problem } = state.value;
+  // What the service tells as it happens is newer than what was asked for.
+  const told = ports.overview.value;
+  const browser = told.sandbox ? told.browser : state.value.browser;
+  const terminal = told.sandbox ? told.terminal : state.value.terminal;
   if (awake.down && !problem) {
     return (
-      <div class="chips" role="status" aria-label="What runs in the sandbox">
+      <div class="chips" role="status" aria-label="What runs on the computer">
         <span class="chip">{awake.made ? "Asleep" : "Not made yet"}</span>
       </div>
     );
@@ -91,8 +97,11 @@ export function StatusChips({ addresses, awake }: { addresses: Addresses; awake:
       <span class={`chip wide-only ${on ? "ok" : ""}`}>{`${name} ${on ? "on" : "off"}`}</span>
     );
   return (
-    <div class="chips" role="status" aria-label="What runs in the sandbox">
+    <div class="chips" role="status" aria-label="What runs on the computer">
       {problem && <span class="chip bad">{problem}</span>}
+      {!problem && (told.sandbox === "running" || state.value.sandbox === "running") && (
+        <span class="chip wide-only ok">Computer on</span>
+      )}
       {chip("Browser", browser)}
       {chip("Terminal", terminal)}
       {agents !== null && (

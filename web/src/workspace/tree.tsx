@@ -2,12 +2,17 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { bytes, moment, shownName } from "../common/format";
+import { bytes, moment, shortTime, shownName } from "../common/format";
 import type { Addresses } from "../common/page";
 import { Icon } from "../ui/icon";
+import { MenuButton } from "../ui/menu";
 import { IconButton } from "../ui/parts";
 import { type Awake, DownNotice } from "./awake";
+import { actionsOf } from "./fileactions";
+import { iconOf } from "./fileicons";
 import { type Entry, type EntryKind, type Files, ROOTS, type Root } from "./files";
+import type { FileSearch } from "./filesearch";
+import { SearchResults } from "./searchresults";
 import type { Upload, Uploads } from "./uploads";
 
 const ROOT_WORDS: Record<Root, { title: string; empty: string }> = {
@@ -30,7 +35,16 @@ interface RowProps {
   level: number;
   open: string;
   onOpen: (path: string) => void;
+  /** The row that the pointer or the keyboard is at. */
+  onAt: (row: HTMLElement, entry: Entry) => void;
+  /** Its menu is asked for. */
+  onMenu: (row: HTMLElement, entry: Entry) => void;
+  /** What is done by one key: rename, delete. */
+  onAct: (title: string, entry: Entry) => void;
 }
+
+/** The keys of a file manager. */
+const KEYS: Record<string, string> = { F2: "Rename", Delete: "Delete" };
 
 function Row(props: RowProps) {
   const { files, entry, level } = props;
@@ -40,27 +54,51 @@ function Row(props: RowProps) {
   const expanded = folder && files.isOpen(entry);
   const below = expanded ? files.below(entry) : undefined;
   const name = shownName(entry.name);
+  const selected = !folder && entry.path === props.open;
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (selected) button.current?.scrollIntoView({ block: "nearest" });
+  }, [selected]);
+  const at = (event: Event) => props.onAt(event.currentTarget as HTMLElement, entry);
+  const menu = (event: Event) => {
+    event.preventDefault();
+    props.onMenu(event.currentTarget as HTMLElement, entry);
+  };
+  const act = (event: KeyboardEvent) => {
+    const title = KEYS[event.key];
+    if (title && !special) props.onAct(title, entry);
+  };
   return (
     <>
       <button
         type="button"
         role="treeitem"
+        ref={button}
+        onPointerEnter={at}
+        onFocus={at}
+        onContextMenu={special ? undefined : menu}
+        onKeyDown={act}
         aria-level={level}
         aria-expanded={folder ? expanded : undefined}
-        aria-selected={!folder && entry.path === props.open}
+        aria-selected={selected}
         aria-disabled={special || undefined}
         class="tree-row plain"
-        style={{ "padding-inline-start": `${8 + (level - 1) * 14}px` }}
+        style={{ "padding-inline-start": `${8 + (level - 1) * 16}px` }}
         title={`${name} · ${special ? "a pipe, socket or device: nothing to show" : what} · ${moment(entry.modified)?.toLocaleString() ?? ""}`}
         onClick={() => {
           if (folder) files.toggle(entry);
           else if (!special) props.onOpen(entry.path);
         }}
       >
-        <Icon name={folder ? "chevron" : "file"} class={expanded ? "turned" : ""} />
+        {folder ? (
+          <Icon name="chevron" class={expanded ? "turned" : ""} />
+        ) : (
+          <Icon name={iconOf(entry.name)} class={`type-${iconOf(entry.name)}`} />
+        )}
         <span class="cut grow">{name}</span>
         {entry.changed && <span class="badge">changed</span>}
         {entry.kind !== "directory" && <span class="muted size">{what}</span>}
+        {entry.kind === "file" && <span class="muted size when">{shortTime(entry.modified)}</span>}
       </button>
       {below?.map((child) => (
         <Row {...props} key={child.path} entry={child} level={level + 1} />
@@ -69,7 +107,7 @@ function Row(props: RowProps) {
         <p
           class="muted tree-empty"
           role="presentation"
-          style={{ "padding-inline-start": `${30 + level * 14}px` }}
+          style={{ "padding-inline-start": `${32 + level * 16}px` }}
         >
           Empty
         </p>
@@ -141,26 +179,45 @@ export function Tree(props: {
   files: Files;
   uploads: Uploads;
   awake: Awake;
+  search: FileSearch;
   open: string;
-  onOpen: (path: string) => void;
+  onOpen: (path: string, line?: number) => void;
+  views: ComponentChildren;
+  /** What is shown in the place of the tree. */
+  instead: ComponentChildren;
 }) {
-  const { files, uploads, awake } = props;
+  const { files, uploads, awake, search } = props;
   const { viewOnly } = props.addresses;
   const unread = awake.down && awake.made;
-  const filter = useSignal("");
+  const here = useSignal<{ entry: Entry; top: number } | null>(null);
+  const menuOpen = useSignal(false);
+  /** The row whose menu was asked for by its own key or click: the keyboard goes back there. */
+  const asked = useRef<HTMLElement | null>(null);
+  const rows = useRef<HTMLDivElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const onFocus = () => void files.refresh();
     addEventListener("focus", onFocus);
     return () => removeEventListener("focus", onFocus);
   }, [files]);
-  const wanted = filter.value.trim().toLowerCase();
-  const found = wanted
-    ? files
-        .known()
-        .filter((e) => e.path.toLowerCase().includes(wanted))
-        .slice(0, 200)
-    : [];
+  const onAt = (row: HTMLElement, entry: Entry) => {
+    const box = rows.current;
+    if (!box || entry.kind === "other" || menuOpen.peek()) return;
+    const top = row.getBoundingClientRect().top - box.getBoundingClientRect().top + box.scrollTop;
+    here.value = { entry, top };
+  };
+  const actions = (entry: Entry) =>
+    actionsOf({ path: entry.path, root: entry.root, folder: files.isFolder(entry) }, props.addresses);
+  const onMenu = (row: HTMLElement, entry: Entry) => {
+    menuOpen.value = false;
+    onAt(row, entry);
+    asked.current = row;
+    menuOpen.value = true;
+  };
+  const onAct = (title: string, entry: Entry) =>
+    actions(entry)
+      .find((action) => action.title === title)
+      ?.run?.();
   const row = (entry: Entry) => (
     <Row
       key={entry.root + entry.path}
@@ -169,12 +226,17 @@ export function Tree(props: {
       level={1}
       open={props.open}
       onOpen={props.onOpen}
+      onAt={onAt}
+      onMenu={onMenu}
+      onAct={onAct}
     />
   );
   return (
     <section class="tree" aria-label="Files">
       <header class="bar">
-        <h2 class="grow">Files</h2>
+        <h2 class="visually-hidden">Files</h2>
+        {props.views}
+        <span class="grow" />
         {!viewOnly && (
           <IconButton icon="upload" label="Upload files" onClick={() => picker.current?.click()} />
         )}
@@ -200,29 +262,35 @@ export function Tree(props: {
         />
       </header>
       <DownNotice awake={awake} />
-      <div class="tree-filter">
-        <input
-          type="search"
-          placeholder="Filter by name"
-          aria-label="Filter files by name"
-          value={filter.value}
-          onInput={(event) => {
-            filter.value = event.currentTarget.value;
-          }}
-        />
-      </div>
+      {!props.instead && (
+        <div class="tree-filter">
+          <input
+            type="search"
+            placeholder="Search names and contents"
+            aria-label="Search names and contents of files"
+            value={search.text.value}
+            onInput={(event) => search.type(event.currentTarget.value)}
+            onKeyDown={(event) => {
+              if (event.key === "Escape") search.type("");
+            }}
+          />
+        </div>
+      )}
       {files.problem.value && (
         <p class="notice bad" role="alert">
           {files.problem.value}
         </p>
       )}
-      <div class="tree-rows">
-        {wanted ? (
-          <Branch
-            title="Files found"
-            entries={found}
-            empty="No file that was seen has this in its name."
-            row={row}
+      {props.instead}
+      <div class="tree-rows" ref={rows} hidden={props.instead !== null}>
+        {search.active ? (
+          <SearchResults
+            search={search}
+            onOpen={props.onOpen}
+            onFolder={(path) => {
+              search.type("");
+              files.reveal(path);
+            }}
           />
         ) : (
           ROOTS.map((root) => (
@@ -244,6 +312,25 @@ export function Tree(props: {
               />
             </div>
           ))
+        )}
+        {here.value && !search.active && (
+          <div class="row-actions" style={{ top: `${here.value.top}px` }}>
+            <MenuButton
+              key={here.value.entry.root + here.value.entry.path}
+              label={`Actions for ${shownName(here.value.entry.name)}`}
+              icon="more"
+              opened={menuOpen}
+              back={() => {
+                const row = asked.current;
+                asked.current = null;
+                return row;
+              }}
+              actions={() => {
+                const entry = here.peek()?.entry;
+                return entry ? actions(entry) : [];
+              }}
+            />
+          </div>
         )}
       </div>
       {uploads.all.value.length > 0 && (

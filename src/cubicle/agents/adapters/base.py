@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from cubicle.agents.gateway import ADDRESS
 from cubicle.agents.mcp_servers import McpServer
+from cubicle.chat.agent_steps import AgentStep, AgentUsage
 
 SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _MAX_LINE = 500
@@ -51,6 +52,13 @@ class AgentOutcome:
     turns: int = 0
     dollars: float | None = None
     out_of_turns: bool = False
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def usage(self) -> AgentUsage:
+        return AgentUsage(self.session, self.model, self.turns, self.input_tokens, self.output_tokens, self.dollars)
 
 
 class EventReader(Protocol):
@@ -58,8 +66,8 @@ class EventReader(Protocol):
 
     outcome: AgentOutcome
 
-    def read(self, event: Fields) -> Iterator[str]:
-        """Take in one event; gives the lines of it that are worth showing."""
+    def read(self, event: Fields) -> Iterator[AgentStep]:
+        """Take in one event; gives the steps of it that are worth showing."""
         ...
 
 
@@ -117,12 +125,36 @@ def short(text: str) -> str:
     return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 1] + "…"
 
 
-def used(tool: str, arguments: Any) -> str:
-    """A line about a tool that is used: with the argument that says most."""
+def count_of(value: Any) -> int:
+    return int(number_of(value))
+
+
+def said(text: str, parent: str = "") -> AgentStep:
+    return AgentStep("text", text, parent=parent)
+
+
+def noted(text: str) -> AgentStep:
+    return AgentStep("note", short(text))
+
+
+def turn(number: int) -> AgentStep:
+    return AgentStep("turn", f"[turn {number}]")
+
+
+def used(tool: str, arguments: Any, key: str = "", parent: str = "") -> AgentStep:
+    """A tool that is used: with the argument that says most."""
     given = fields_of(arguments)
+    text = ""
     for name in ("command", "file_path", "filePath", "path", "pattern", "query", "url", "description", "prompt"):
         if isinstance(value := given.get(name), str):
-            return short(f"→ {tool}: {value}")
+            text = value
+            break
         if isinstance(value, list):
-            return short(f"→ {tool}: {' '.join(map(str, value))}")
-    return short(f"→ {tool}")
+            text = " ".join(map(str, value[:100]))
+            break
+    return AgentStep("tool", short(text), short(tool), key, parent)
+
+
+def answered(text: str, key: str = "", parent: str = "", *, error: bool = False) -> AgentStep:
+    """What a tool gave back, in short."""
+    return AgentStep("result", short(text), key=key, parent=parent, error=error)

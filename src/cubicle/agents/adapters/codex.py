@@ -5,7 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cubicle.agents.adapters.base import AgentCommand, AgentOutcome, Fields, fields_of, session_of, short, text_of
+from cubicle.agents.adapters.base import (
+    AgentCommand,
+    AgentOutcome,
+    Fields,
+    answered,
+    count_of,
+    fields_of,
+    noted,
+    said,
+    session_of,
+    text_of,
+    used,
+)
+from cubicle.chat.agent_steps import AgentStep
 
 _PASS = "CUBICLE_PASS"  # noqa: S105 — the name of a variable
 
@@ -63,7 +76,7 @@ class CodexReader:
     def __init__(self) -> None:
         self.outcome = AgentOutcome(turns=1)
 
-    def read(self, event: Fields) -> Iterator[str]:
+    def read(self, event: Fields) -> Iterator[AgentStep]:
         item, outcome = fields_of(event.get("item")), self.outcome
         match event.get("type"):
             case "thread.started":
@@ -72,19 +85,23 @@ class CodexReader:
                 yield _used(item)
             case "item.completed" if item.get("type") == "agent_message":
                 outcome.text = text_of(item.get("text"))
-                yield outcome.text
+                yield said(outcome.text)
             case "item.completed" if item.get("type") != "reasoning":
                 outcome.turns += 1
-                yield "  " + short(text_of(item.get("aggregated_output"), 2000))
+                failed = item.get("status") == "failed"
+                yield answered(text_of(item.get("aggregated_output"), 2000), text_of(item.get("id"), 100), error=failed)
             case "turn.completed":
                 outcome.error = False
+                usage = fields_of(event.get("usage"))
+                outcome.input_tokens += count_of(usage.get("input_tokens"))
+                outcome.output_tokens += count_of(usage.get("output_tokens"))
             case "turn.failed":
                 outcome.error = True
                 outcome.text = text_of(fields_of(event.get("error")).get("message")) or outcome.text
             case "error":
-                yield short(f"[{text_of(event.get('message'))}]")
+                yield noted(f"[{text_of(event.get('message'))}]")
 
 
-def _used(item: Fields) -> str:
+def _used(item: Fields) -> AgentStep:
     tool = text_of(item.get("tool"), 100) or text_of(item.get("type"), 100)
-    return short(f"→ {tool}: {text_of(item.get('command'))}")
+    return used(tool, {"command": text_of(item.get("command"))}, text_of(item.get("id"), 100))

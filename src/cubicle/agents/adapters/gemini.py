@@ -5,7 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cubicle.agents.adapters.base import AgentCommand, AgentOutcome, Fields, fields_of, session_of, short, text_of, used
+from cubicle.agents.adapters.base import (
+    AgentCommand,
+    AgentOutcome,
+    Fields,
+    answered,
+    count_of,
+    fields_of,
+    noted,
+    said,
+    session_of,
+    text_of,
+    used,
+)
+from cubicle.chat.agent_steps import AgentStep
 from cubicle.machine.machine import HOME
 
 _OWN_HOME = f"{HOME}/.cache/cubicle/gemini"
@@ -58,23 +71,29 @@ class GeminiReader:
         self.outcome = AgentOutcome(turns=1)
         self._speaking = False
 
-    def read(self, event: Fields) -> Iterator[str]:
+    def read(self, event: Fields) -> Iterator[AgentStep]:
         outcome, kind = self.outcome, event.get("type")
         match kind:
             case "init":
                 outcome.session = session_of(event.get("session_id"))
+                outcome.model = text_of(event.get("model"), 100)
             case "message" if event.get("role") == "assistant":
                 text = text_of(event.get("content"))
                 outcome.text = outcome.text + text if self._speaking else text
-                yield text
+                yield said(text)
             case "tool_use":
-                yield used(text_of(event.get("tool_name"), 100), event.get("parameters"))
+                tool, key = text_of(event.get("tool_name"), 100), text_of(event.get("tool_id"), 100)
+                yield used(tool, event.get("parameters"), key)
             case "tool_result":
                 outcome.turns += 1
-                yield "  " + short(text_of(event.get("output"), 2000))
+                text, failed = text_of(event.get("output"), 2000), event.get("status") == "error"
+                yield answered(text, text_of(event.get("tool_id"), 100), error=failed)
             case "error":
-                yield short(f"[{text_of(event.get('message'))}]")
+                yield noted(f"[{text_of(event.get('message'))}]")
             case "result":
+                stats = fields_of(event.get("stats"))
+                outcome.input_tokens = count_of(stats.get("input_tokens"))
+                outcome.output_tokens = count_of(stats.get("output_tokens"))
                 outcome.error = event.get("status") != "success"
                 problem = text_of(fields_of(event.get("error")).get("message"))
                 outcome.out_of_turns = "maximum session turns" in problem.lower()

@@ -9,13 +9,17 @@ from cubicle.agents.adapters.base import (
     AgentCommand,
     AgentOutcome,
     Fields,
+    answered,
+    count_of,
     fields_of,
     number_of,
+    said,
     session_of,
-    short,
     text_of,
+    turn,
     used,
 )
+from cubicle.chat.agent_steps import AgentStep
 
 _DEFAULT_MODEL = "claude-sonnet-4-5"
 
@@ -73,21 +77,27 @@ class OpenCodeReader:
     def __init__(self) -> None:
         self.outcome = AgentOutcome()
 
-    def read(self, event: Fields) -> Iterator[str]:
+    def read(self, event: Fields) -> Iterator[AgentStep]:
         part, outcome = fields_of(event.get("part")), self.outcome
         outcome.session = session_of(event.get("sessionID")) or outcome.session
         match event.get("type"):
             case "step_start":
                 outcome.turns += 1
-                yield f"[turn {outcome.turns}]"
+                yield turn(outcome.turns)
             case "text":
                 outcome.text = text_of(part.get("text"))
-                yield outcome.text
+                yield said(outcome.text)
             case "tool_use":
-                state = fields_of(part.get("state"))
-                yield used(text_of(part.get("tool"), 100), state.get("input"))
-                yield "  " + short(text_of(state.get("output"), 2000) or text_of(state.get("error"), 2000))
+                state, key = fields_of(part.get("state")), text_of(part.get("callID"), 100)
+                yield used(text_of(part.get("tool"), 100), state.get("input"), key)
+                result, problem = text_of(state.get("output"), 2000), text_of(state.get("error"), 2000)
+                yield answered(result or problem, key, error=not result and bool(problem))
             case "step_finish":
+                tokens = fields_of(part.get("tokens"))
+                cache = fields_of(tokens.get("cache"))
+                outcome.input_tokens += count_of(tokens.get("input"))
+                outcome.input_tokens += count_of(cache.get("read")) + count_of(cache.get("write"))
+                outcome.output_tokens += count_of(tokens.get("output")) + count_of(tokens.get("reasoning"))
                 outcome.dollars = (outcome.dollars or 0) + number_of(part.get("cost"))
                 if part.get("reason") != "tool-calls":
                     outcome.error = False

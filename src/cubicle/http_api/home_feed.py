@@ -1,0 +1,200 @@
+"""What the home page shows, as it changes: the chats used last, the client that came, the demo. Wakes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self, cast
+
+from cubicle.browser.last_pictures import LastPictures
+from cubicle.chat.activity import Activity, NewestCall
+from cubicle.chat.clients import Clients
+from cubicle.core.chat import DEFAULT_CHAT_ID, Chat
+from cubicle.core.chat_isolation import Isolation
+from cubicle.core.identity import Identity
+from cubicle.core.personal_chats import chat_id_of, may_enter
+from cubicle.core.text import one_line
+from cubicle.http_api.home_models import ChatCard, ClientSeen, DemoState, Home, HomePart
+from cubicle.log import detached
+from cubicle.sandbox.driver import CONDITIONS, State
+from cubicle.sandbox.fleet import Fleet
+from cubicle.sandbox.slot import Overview
+from cubicle.tasks import start_task
+from cubicle.tools.demo import DEMO_CHAT, Demos
+
+MAX_CARDS = 12
+GAP_SECONDS = 0.5
+"""A follower is told of changes no more often."""
+_LOOK_SECONDS = 5.0
+"""How soon a change is seen that nothing tells of, such as the stop of a sandbox."""
+_HEARTBEAT_SECONDS = 15.0
+_MAX_OUTPUT = 600
+_MAX_WORDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who looks at the page: a person sees the chats of the own tenant, less the workspaces of other people."""
+
+    identity: Identity
+    mode: Isolation = Isolation.LENIENT
+
+    def shows(self, chat: Chat) -> bool:
+        return chat.tenant == self.identity.tenant and may_enter(self.identity, chat.id)
+
+    @property
+    def demo_chat(self) -> Chat:
+        """The chat in which the person's demo is played. Where there is one chat for all, it is that one."""
+        person = self.identity.person
+        if self.mode is Isolation.SINGLE:
+            return Chat(chat_id_of(person) if person else DEFAULT_CHAT_ID, self.identity.tenant)
+        return Chat(chat_id_of(person, DEMO_CHAT) if person else DEMO_CHAT, self.identity.tenant)
+
+
+class HomeFeed:
+    """Made once. A follower costs a look at the fleet and a dozen dictionaries each time that something happened."""
+
+    def __init__(
+        self, fleet: Fleet, activity: Activity, clients: Clients, demos: Demos, pictures: LastPictures
+    ) -> None:
+        self._fleet = fleet
+        self._activity = activity
+        self._clients = clients
+        self._demos = demos
+        self._pictures = pictures
+        self._news = activity.news
+        self._is_over = False
+        self._looked: tuple[float, dict[str, list[Overview]]] | None = None
+        self._taking: asyncio.Task[None] | None = None
+        """Takes pictures of what is shown, apart from those who follow: a browser may not answer."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.end()
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.wait([self._taking])
+
+    def end(self) -> None:
+        """Whoever follows now is at the end, and so is whoever comes."""
+        self._is_over = True
+        self._news.tell()
+
+    async def now(self, watcher: Watcher) -> Home:
+        seen = self._recent(watcher)
+        return {
+            "now": round(time.time(), 3),
+            "client": self._client(watcher),
+            "chats": [await self._card(overview) for overview in seen],
+            "demo": self._demo(watcher),
+        }
+
+    async def follow(self, watcher: Watcher) -> AsyncGenerator[HomePart | None]:
+        """All parts, then those that changed; None now and then, by which a client that is gone is found."""
+        sent: dict[str, object] = {}
+        told = time.monotonic()
+        while not self._is_over:
+            news = self._news.next
+            home = await self.now(watcher)
+            changed = {name: value for name, value in home.items() if name != "now" and sent.get(name, self) != value}
+            if changed:
+                sent.update(changed)
+                told = time.monotonic()
+                yield cast(HomePart, {"now": home["now"], **changed})
+            elif time.monotonic() - told > _HEARTBEAT_SECONDS:
+                told = time.monotonic()
+                yield None
+            self._take_pictures(home["chats"], watcher)
+            await self._wait(news)
+
+    async def _wait(self, news: asyncio.Event) -> None:
+        """Until something happens; a while after the last time, however much happens."""
+        if not self._is_over:
+            await asyncio.sleep(GAP_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await news.wait()
+
+    def _recent(self, watcher: Watcher) -> list[Overview]:
+        """The chats that were used last, the newest first."""
+        own = self._of_tenants().get(watcher.identity.tenant, ())
+        shown = [seen for seen in own if seen.chat is not None and watcher.shows(seen.chat)]
+        return sorted(shown, key=lambda seen: (seen.idle_seconds, seen.digest))[:MAX_CARDS]
+
+    def _of_tenants(self) -> dict[str, list[Overview]]:
+        """One look at the fleet for all who follow: a service may have thousands of chats."""
+        now = time.monotonic()
+        if self._looked is None or now - self._looked[0] > GAP_SECONDS / 2:
+            found: dict[str, list[Overview]] = {}
+            for seen in self._fleet.overview():
+                if seen.chat is not None:
+                    found.setdefault(seen.chat.tenant, []).append(seen)
+            self._looked = (now, found)
+        return self._looked[1]
+
+    async def _card(self, seen: Overview) -> ChatCard:
+        assert seen.chat is not None
+        newest = await self._activity.newest(seen.chat)
+        card: ChatCard = {
+            "chat": seen.chat.id,
+            "state": CONDITIONS[seen.state],
+            "used": _used(seen, newest),
+            "tool": "",
+            "description": "",
+            "running": False,
+            "since": 0,
+            "failed": False,
+            "output": "",
+            "picture": round(self._pictures.taken(seen.chat), 3),
+        }
+        if newest is not None:
+            card["tool"] = newest.begun["tool"]
+            card["description"] = one_line(newest.begun["description"] or "", _MAX_WORDS)
+            card["running"] = newest.ended is None and seen.state is State.RUNNING
+            card["since"] = newest.begun["at"]
+            card["failed"] = newest.ended is not None and newest.ended["error"]
+            card["output"] = (newest.output or (newest.ended["result"] if newest.ended else ""))[-_MAX_OUTPUT:]
+        return card
+
+    def _client(self, watcher: Watcher) -> ClientSeen | None:
+        seen = self._clients.newest(watcher.shows)
+        return None if seen is None else {"name": seen.name, "chat": seen.chat.id, "at": round(seen.at)}
+
+    def _demo(self, watcher: Watcher) -> DemoState:
+        chat = watcher.demo_chat
+        found = self._demos.progress(chat)
+        if found is None:
+            return {"chat": chat.id, "state": "none", "step": 0, "steps": 0, "says": ""}
+        return {
+            "chat": chat.id, "state": found.state, "step": found.step, "steps": found.steps, "says": found.says,
+        }  # fmt: skip
+
+    def _take_pictures(self, cards: Sequence[ChatCard], watcher: Watcher) -> None:
+        """Of the browsers of the chats that are shown and up."""
+        if self._is_over or (self._taking is not None and not self._taking.done()):
+            return
+        due = [
+            chat
+            for card in cards
+            if card["state"] == "running"
+            and self._pictures.is_due(chat := Chat(card["chat"], watcher.identity.tenant), card["used"])
+        ]
+        if due:
+            self._taking = start_task(self._take(due), name="pictures of browsers")
+
+    async def _take(self, chats: Sequence[Chat]) -> None:
+        with detached():  # it is nobody's request
+            if any([await self._pictures.take(chat) for chat in chats]):
+                self._news.tell()
+
+
+def _used(seen: Overview, newest: NewestCall | None) -> float:
+    """By the newest call where one is known: an idle time grows with each look, and would be a change each time."""
+    if newest is None:
+        return round(time.time() - seen.idle_seconds, -1)
+    return round(newest.begun["at"] + (newest.ended["seconds"] if newest.ended is not None else 0), 3)

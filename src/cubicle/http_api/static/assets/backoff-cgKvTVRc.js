@@ -1,0 +1,1 @@
+var e=class{first;most;random;#e=0;constructor(e=500,t=15e3,n=Math.random){this.first=e,this.most=t,this.random=n}get attempt(){return this.#e}next(){let e=Math.min(this.most,this.first*2**this.#e);return this.#e+=1,Math.round(e*(.75+this.random()*.25))}reset(){this.#e=0}};export{e as t};

@@ -1,0 +1,1 @@
+import{C as e,g as t,r as n,y as r}from"./brand-D0AJgdaF.js";import{t as i}from"./nowalone-Dms0lKRB.js";import{t as a}from"./panel-CRYf5Yry.js";var o=new r(e());n(t(`main`,{class:`alone`,children:[t(i,{addresses:o,name:`Browser`}),t(a,{addresses:o,alone:!0})]}));

@@ -1,0 +1,1 @@
+import{n as e}from"./rolldown-runtime-COiEfhsA.js";import{i as t}from"./stored-BK7q3hAM.js";var n=e({driverName:()=>r}),r=t(`name`,``,e=>typeof e==`string`);export{n,r as t};

@@ -1,1 +1,0 @@
-import{I as e,M as t,m as n,t as r}from"./start-BnB4OSsD.js";import{t as i}from"./lazy-udjiec4P.js";r(n(`main`,{class:`alone`,children:n(i,{addresses:new t(e()),alone:!0})}));
