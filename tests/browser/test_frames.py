@@ -190,13 +190,14 @@ class Screen:
 
     def __init__(self) -> None:
         self.picture: bytes | None = None
+        self.facts = FACTS
         self.looks = 0
         self.looked = asyncio.Event()
 
     async def take(self, machine: Machine) -> Taken | None:
         self.looks += 1
         self.looked.set()
-        return None if self.picture is None else (FACTS, self.picture)
+        return None if self.picture is None else (self.facts, self.picture)
 
     async def seen(self, times: int = 2) -> None:
         """The recorder has looked so often from now on."""
@@ -235,6 +236,36 @@ async def test_a_picture_is_taken_when_something_changes_and_only_in_use(tmp_pat
     looks = screen.looks
     await asyncio.sleep(0.05)
     assert screen.looks == looks
+
+
+async def test_a_title_that_comes_after_the_picture_is_kept(tmp_path: Path) -> None:
+    screen, store = Screen(), store_in(tmp_path)
+    recorder = FrameRecorder(store, tmp_path, every=0.005, take=screen.take)
+    recorder.in_use = lambda chat: True
+    address = "http://e.org/a?token=secret%20one"
+    screen.picture, screen.facts = JPEG, facts_of(1280, 800, address, "e.org/a?token=secret one")
+    async with asyncio.timeout(30), recorder.attached(CHAT, cast(Machine, Named())):
+        await screen.seen(3)
+        screen.facts = facts_of(1280, 800, address, "Shop")
+        await screen.seen(3)
+        screen.facts = facts_of(1280, 800, address, "Shop (1)")  # a title that ticks makes no pictures
+        await screen.seen(3)
+    frames = await asyncio.to_thread(store.listed, CHAT)
+    assert [frame.facts.title for frame in frames] == ["", "Shop"]
+
+
+@pytest.mark.parametrize(
+    ("url", "title", "kept"),
+    [
+        ("https://e.org/a?key=1", "https://e.org/a?key=1", ""),
+        ("https://e.org/a?key=1", "e.org/a?key=1", ""),
+        ("file:///home/a.html?t=%C3%BC", "a.html?t=ü", ""),
+        ("https://e.org/", "A shop", "A shop"),
+        ("https://e.org/", "", ""),
+    ],
+)
+def test_an_address_in_the_place_of_a_title_is_not_kept(url: str, title: str, kept: str) -> None:
+    assert facts_of(1, 1, url, title).title == kept
 
 
 async def test_a_take_over_in_the_middle_of_a_picture_keeps_it_out(tmp_path: Path) -> None:

@@ -252,20 +252,20 @@ def test_only_a_small_jpeg_is_taken_for_a_picture(text: str, is_kept: bool) -> N
 
 async def test_a_chat_that_is_stopped_has_the_newest_picture_of_its_replay(tmp_path: Path) -> None:
     frames = FrameStore(tmp_path, limit=1_000_000, total=1_000_000)
-    frames.open()
+    await asyncio.to_thread(frames.open)
     chat, other = Chat("one"), Chat("one", "another tenant")
     frames.admit(chat)
     facts = facts_of(1280, 800, "https://example.org/", "A page")
     for at, end in ((1000.0, b"old"), (1003.0, b"new")):
-        frames.add(chat, at, facts, b"\xff\xd8\xff" + end)
+        await asyncio.to_thread(frames.add, chat, at, facts, b"\xff\xd8\xff" + end)
     again = FrameStore(tmp_path, limit=1_000_000, total=1_000_000)  # the service was started again
-    again.open()
+    await asyncio.to_thread(again.open)
     for store in (frames, again):
         pictures = LastPictures(_NoFleet(), store)  # type: ignore[arg-type]
         assert pictures.taken(chat) == 1003.0
         assert await pictures.of(chat) == b"\xff\xd8\xffnew"
         assert (pictures.taken(other), await pictures.of(other)) == (0.0, None)
-    again.forget(chat)
+    await asyncio.to_thread(again.forget, chat)
     assert (pictures.taken(chat), await pictures.of(chat)) == (0.0, None)
 
 

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from cubicle.core.text import one_line
 from cubicle.core.untrusted_json import BadJson, parse_object
@@ -61,7 +61,12 @@ class FrameFacts:
 
 def facts_of(width: float, height: float, url: str, title: str) -> FrameFacts:
     """From what a browser says, which is the sandbox's word."""
-    return FrameFacts(_side(width), _side(height), shown_url(url), one_line(title, _MAX_TEXT))
+    return FrameFacts(_side(width), _side(height), shown_url(url), one_line(shown_title(url, title), _MAX_TEXT))
+
+
+def shown_title(url: str, title: str) -> str:
+    """The title of a page; empty for one that has none. A browser then says its address instead, query and all."""
+    return "" if unquote(title[:8192]) in unquote(url[:8192]) else title
 
 
 def shown_url(url: str) -> str:

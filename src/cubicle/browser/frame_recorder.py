@@ -123,7 +123,9 @@ class FrameRecorder:
         if taken is None or self.is_driven(chat):
             return seen
         facts, picture = taken
-        digest = hashlib.sha256(picture).hexdigest()
+        # A page has its picture before its title: then it is kept again.
+        shown = f"{facts.url}\n{bool(facts.title)}\n".encode("utf-8", "surrogateescape")
+        digest = hashlib.sha256(shown + picture).hexdigest()
         if digest != seen:
             await asyncio.to_thread(self.store.add, chat, time.time(), facts, picture)
         return digest

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from cubicle.core.problem import ASLEEP, NO_SANDBOX, Problem
+from cubicle.http_api.plain_pages import plain_page
 
 _TITLES = {
     400: "This address cannot be right",
@@ -23,22 +24,6 @@ _TITLES = {
 }
 _OF_TYPES = {ASLEEP: "This computer sleeps", NO_SANDBOX: "This chat has no computer yet"}
 _UNMADE = "The model's first call, or an upload, makes one. Nothing is made by looking."
-_PAGE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>{title}</title>
-<link rel="icon" href="{root}static/icon.svg">
-<style>
-:root {{ color-scheme: light dark }}
-body {{ max-width: 34rem; margin: 15vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif }}
-h1 {{ font-size: 1.35rem }}
-.status {{ opacity: .75 }}
-a:focus-visible {{ outline: 3px solid #93aefc; outline-offset: 2px }}
-</style></head>
-<body><main><h1>{title}</h1><p>{detail}</p>
-<p class="status">Error {status}. <a href="{root}">Start page</a></p></main></body>
-</html>
-"""
 
 
 def fills_a_tab(request: Request) -> bool:
@@ -50,13 +35,10 @@ def fills_a_tab(request: Request) -> bool:
 def error_page(request: Request, problem: Problem) -> Response:
     """The problem for a person."""
     detail = problem.more.get("reason") or (_UNMADE if problem.type == NO_SANDBOX else problem.detail)
-    html = _PAGE.format(
-        title=escape(_OF_TYPES.get(problem.type) or _TITLES.get(problem.status) or "This did not work"),
-        detail=escape(detail),
-        status=problem.status,
-        root=_way_to_root(request),
-    )
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'"
+    title = _OF_TYPES.get(problem.type) or _TITLES.get(problem.status) or "This did not work"
+    way = f'<a href="{_way_to_root(request)}">Start page</a>'
+    html = plain_page(title, f"<p>{escape(detail)}</p><p><small>Error {problem.status}</small></p><p>{way}</p>")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     headers = {
         "Content-Security-Policy": policy,
         "Cache-Control": "no-store",

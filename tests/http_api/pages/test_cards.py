@@ -150,7 +150,7 @@ async def test_the_cards_of_a_chat_in_the_reference_host(
         await shot(page, "card-file")
 
         # The terminal: it is shown, and it takes no key.
-        await line.get_by_role("button", name="Terminal").press("Enter")
+        await line.get_by_role("button", name="Terminal").click()
         terminal = line.frame_locator("iframe")
         await expect(terminal.get_by_text("View only", exact=True).first).to_be_visible()
         await expect(terminal.get_by_text("Connected", exact=True)).to_be_visible()
@@ -164,14 +164,14 @@ async def test_the_cards_of_a_chat_in_the_reference_host(
             "(input) => callTool('bash_tool', input)", {"command": f"({serving}) 2>/dev/null", "description": "Serve"}
         )
         ports = card(page, 2)
-        await ports.get_by_role("button", name="Ports (1)").press("Enter")
-        await ports.get_by_role("paragraph").filter(has_text="Port 8124").get_by_role("button").press("Enter")
+        await ports.get_by_role("button", name="Ports (1)").click()
+        await ports.get_by_role("paragraph").filter(has_text="Port 8124").get_by_role("button").click()
         await page.wait_for_function("cards[2].opened.length === 1")
         opened = await page.evaluate("cards[2].opened[0]")
         assert "cubicle-key=" in opened
 
         # In a tab, the workspace: nothing of the card's key stays in the address.
-        await ports.get_by_role("button", name="Open ↗").first.press("Enter")
+        await ports.get_by_role("button", name="Open ↗").first.click()
         await page.wait_for_function("cards[2].opened.length === 2")
         workspace = await page.evaluate("cards[2].opened[1]")
         tab = await page.context.new_page()

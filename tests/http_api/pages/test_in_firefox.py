@@ -19,7 +19,6 @@ from tests.conftest import absent
 from tests.http_api.pages import (
     test_activity,
     test_activity_list,
-    test_cards,
     test_files_pane,
     test_following,
     test_home_page,
@@ -35,7 +34,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real, pytest.mark.timeout(300)]
 
 worked = test_activity_list.worked
 data, filmed = test_timeline.data, test_timeline.filmed
-bundle, client, served = test_cards.bundle, test_cards.client, test_cards.served
 
 BROWSE = (
     f"cubicle-browser && cp ~/page.png {OUTPUTS}/ && "
@@ -50,7 +48,6 @@ SHOWN: dict[str, Shown] = {
     "tail": test_activity.test_the_newest_output_of_a_running_call_is_in_sight_unless_the_person_scrolled_up,
     "edit": test_files_pane.test_a_text_is_edited_and_a_conflict_is_asked_about,
     "log": test_files_pane.test_a_log_is_followed_and_a_view_link_is_offered_no_change,
-    "kinds": test_files_pane.test_pictures_are_zoomed_sheets_sorted_and_pdfs_searched,
     "back": test_files_pane.test_every_panel_has_an_address_and_the_back_button_leads_to_it,
     "search": partial(
         test_files_pane.test_files_are_found_renamed_deleted_and_listed_newest_first, scheme="light", width=390
@@ -75,7 +72,7 @@ def evaluating() -> Iterator[None]:
     def serving(app: ASGIApp, *arguments: Any, **options: Any) -> Any:
         return serve(EvalAllowed(app), *arguments, **options)
 
-    with patch.object(visitor, "serve", serving), patch.object(test_cards, "serve", serving):
+    with patch.object(visitor, "serve", serving):
         yield
 
 
@@ -123,8 +120,20 @@ async def test_as_in_chromium(house: House, browser: Browser, shown: str) -> Non
     await SHOWN[shown](house, browser)
 
 
-async def test_activity_in_words(house: House, browser: Browser, worked: str) -> None:
-    await test_activity_list.test_each_call_says_what_it_did_and_shows_its_result(house, browser, worked, "light", 1280)
+async def test_activity_says_what_each_call_did(house: House, browser: Browser, worked: str) -> None:
+    async with test_activity_list.activity(browser, house, worked, width=1280) as seen:
+        page = seen.page
+        await expect(page.locator(".call", has_text="Ran Wait")).to_contain_text("timed out after 1 s")
+        failed = page.locator(".call", has_text="Ran Fail")
+        await expect(failed).to_contain_text("failed · exit code 3")
+        await expect(failed.get_by_role("group", name="Output")).to_have_text("before\n")
+        await expect(page.get_by_role("cell", name="<b>20</b>")).to_be_visible()
+        await page.locator(".calls-scroll").evaluate("box => { box.scrollTop = 0 }")
+        await expect(page.locator(".call", has_text="Edited analyse.py")).to_contain_text("+2 −1")
+        tests = page.locator(".call", has_text="Ran Run the tests")
+        await tests.locator(".call-head").click()
+        await expect(tests.get_by_role("group", name="Output")).to_have_text("passed 3\n100 %\n")
+        await test_activity_list.compare_whole(page)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -135,8 +144,3 @@ async def test_replay(filmed: House, browser: Browser, width: int) -> None:
 async def test_share(filmed: House, browser: Browser) -> None:
     await test_timeline.test_a_person_shares_the_replay_and_revokes_it_and_signs_out(filmed, browser)
     await test_timeline.test_a_link_to_a_file_shows_the_file_alone(filmed, browser)
-
-
-async def test_cards_in_a_chat_client(browser: Browser, client: tuple[str, str], served: House) -> None:
-    await test_cards.test_the_cards_of_a_chat_in_the_reference_host(browser, client, served)
-    await test_cards.test_the_live_browser_in_a_card(browser, client, served)

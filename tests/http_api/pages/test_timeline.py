@@ -74,7 +74,7 @@ async def sign_in(page: Page, target: str) -> None:
 async def test_pictures_are_of_the_pages_and_hold_no_query(filmed: House) -> None:
     frames = (await filmed.client.get(f"/api/chats/{CHAT}/timeline")).json()["frames"]
     assert {"Red", "Blue"} <= {frame["title"] for frame in frames}
-    assert all("secret" not in frame["url"] for frame in frames)
+    assert all("secret" not in frame["url"] + frame["title"] for frame in frames)
     assert any(frame["url"] == "file:///home/assistant/Red.html" for frame in frames)
     answer = await filmed.client.get(f"/api/chats/{CHAT}/frames/{frames[-1]['id']}")
     assert answer.headers["content-type"] == "image/jpeg"

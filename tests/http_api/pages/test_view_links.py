@@ -35,7 +35,7 @@ async def test_a_view_link_says_what_it_allows_and_offers_nothing_else(locked: H
     async with visit(browser, await link(locked, "view"), width=1200) as seen:
         page = seen.page
         await expect(page.get_by_text(NOTICE)).to_be_visible()
-        await page.get_by_role("button", name="Files", exact=True).click()
+        await page.get_by_role("navigation", name="Panels").get_by_role("button", name="Files").click()
         await expect(page.get_by_role("treeitem", name="a.txt")).to_be_visible()
         await expect(page.get_by_role("button", name="Upload files")).to_have_count(0)
         await page.evaluate(
@@ -71,6 +71,6 @@ async def test_a_panel_on_its_own_page_says_it_too(locked: House, browser: Brows
 async def test_a_control_link_offers_everything(locked: House, browser: Browser) -> None:
     async with visit(browser, await link(locked, "control"), width=1200) as seen:
         page = seen.page
-        await page.get_by_role("button", name="Files", exact=True).click()
+        await page.get_by_role("navigation", name="Panels").get_by_role("button", name="Files").click()
         await expect(page.get_by_role("button", name="Upload files")).to_be_visible()
         await expect(page.get_by_text("View only")).to_have_count(0)
